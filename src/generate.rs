@@ -1,0 +1,11 @@
+//! Pure xDS generation: a [`PushContext`](crate::push::PushContext) and a [`ProxyView`](crate::push::ProxyView) in, Envoy
+//! resources out. No I/O, no clock, no randomness, no state; the same inputs give the same bytes.
+
+pub mod cluster;
+pub mod endpoint;
+pub mod grpc;
+pub mod listener;
+pub mod name_table;
+pub mod names;
+pub mod route;
+pub mod secret;

@@ -1,0 +1,63 @@
+//! Names and small values that several generators share: cluster names, addresses, config paths.
+
+use crate::proto::envoy::config::core::v3 as core;
+
+/// Traffic direction in a cluster name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the workload itself.
+    Inbound,
+    /// To other services.
+    Outbound,
+}
+
+/// `outbound|80|v1|host` (Istio's `BuildSubsetKey`).
+#[must_use]
+pub fn subset_key(direction: Direction, subset: &str, host: &str, port: u32) -> String {
+    let direction = match direction {
+        Direction::Inbound => "inbound",
+        Direction::Outbound => "outbound",
+    };
+    format!("{direction}|{port}|{subset}|{host}")
+}
+
+/// `inbound|8080||` (Istio's `BuildInboundSubsetKey`).
+#[must_use]
+pub fn inbound_subset_key(port: u32) -> String {
+    subset_key(Direction::Inbound, "", "", port)
+}
+
+/// `outbound_.80_.v1_.host` (Istio's `BuildDNSSrvSubsetKey`): a cluster name that is a legal SNI.
+#[must_use]
+pub fn dns_srv_subset_key(subset: &str, host: &str, port: u32) -> String {
+    format!("outbound_.{port}_.{subset}_.{host}")
+}
+
+/// The parts of a cluster name: direction, subset, host, port (Istio's `ParseSubsetKey`).
+#[must_use]
+pub fn parse_subset_key(name: &str) -> Option<(&str, &str, &str, u32)> {
+    let (separator, rest) = if name.contains("_.") && !name.contains('|') { ("_.", name) } else { ("|", name) };
+    let mut parts = rest.splitn(4, separator);
+    let direction = parts.next()?;
+    let port = parts.next()?.parse().ok()?;
+    let subset = parts.next()?;
+    let host = parts.next()?;
+    Some((direction, subset, host, port))
+}
+
+/// A socket address; port 0 with a path is a pipe (Istio's `BuildAddress`).
+#[must_use]
+pub fn address(ip: &str, port: u32) -> core::Address {
+    if port == 0 && (ip.starts_with('/') || ip.starts_with('@')) {
+        return core::Address {
+            address: Some(core::address::Address::Pipe(core::Pipe { path: ip.to_string(), mode: 0 })),
+        };
+    }
+    core::Address {
+        address: Some(core::address::Address::SocketAddress(core::SocketAddress {
+            address: ip.to_string(),
+            port_specifier: Some(core::socket_address::PortSpecifier::PortValue(port)),
+            ..Default::default()
+        })),
+    }
+}

@@ -1,0 +1,6 @@
+//! pilothouse: an Istio-API control plane in one binary.
+pub mod generate;
+pub mod model;
+pub mod proto;
+pub mod push;
+pub mod registry;

@@ -1,0 +1,29 @@
+//! The vocabulary that every room speaks: kinds, configs, host names, services, endpoints, push requests, mesh settings.
+//!
+//! Values only. Nothing here does I/O, knows an actor, or knows where an object came from beyond its [`Origin`].
+
+pub mod config;
+pub mod decode;
+pub mod endpoint;
+pub mod features;
+pub mod host;
+pub mod kind;
+pub mod labels;
+pub mod mesh;
+pub mod node;
+pub mod push_request;
+pub mod service;
+pub mod snapshot;
+pub mod validation;
+
+pub use config::{Config, ConfigEvent, ConfigKey, EventKind, Meta, Origin, Spec, Timestamp};
+pub use endpoint::{Endpoint, EndpointIndex, EndpointSet, HealthStatus, Locality, ShardKey, WorkloadInstance};
+pub use features::Features;
+pub use host::Hostname;
+pub use kind::Kind;
+pub use labels::Labels;
+pub use mesh::Mesh;
+pub use node::{Node, NodeMetadata, NodeType};
+pub use push_request::{PushKey, PushRequest, Reason};
+pub use service::{Port, Protocol, Registry, Resolution, Service, ServiceTarget, Visibility};
+pub use snapshot::{ConfigSnapshot, RegistrySnapshot, Workload};

@@ -1,0 +1,177 @@
+//! Config objects: metadata, a typed spec, and where the object was read.
+//!
+//! A `Config` is immutable and shared as `Arc<Config>`. Its identity is the kind, namespace and name ([`ConfigKey`]).
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery, networking::v1 as k8s_networking};
+use serde_json::Value;
+
+use super::{Kind, Labels};
+use crate::proto::{istio, networking};
+
+/// Seconds since the epoch; 0 when the object does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize)]
+pub struct Timestamp(pub i64);
+
+/// The identity of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConfigKey {
+    /// Kind.
+    pub kind: Kind,
+    /// Namespace; empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for ConfigKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// Metadata of an object.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Meta {
+    /// Name.
+    pub name: Arc<str>,
+    /// Namespace; empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// `apiVersion` as it was written.
+    pub api_version: Arc<str>,
+    /// Labels.
+    pub labels: Labels,
+    /// Annotations.
+    pub annotations: Labels,
+    /// Opaque version; only equality means something.
+    pub resource_version: String,
+    /// When the object was created.
+    pub creation: Timestamp,
+    /// Generation of the spec; 0 when there is none.
+    pub generation: i64,
+    /// Unique id; empty when there is none.
+    pub uid: String,
+}
+
+/// Where an object was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// Name of the source (`file:DIR`, `kube:CLUSTER`, `xds:ADDRESS`).
+    pub source: Arc<str>,
+    /// Cluster id that the object belongs to; empty means the main cluster.
+    pub cluster: Arc<str>,
+    /// File, if it was one.
+    pub file: Option<Arc<PathBuf>>,
+    /// Line of the document's first field, from 1; 0 when unknown.
+    pub line: u32,
+}
+
+macro_rules! specs {
+    ($($variant:ident($type:ty), $accessor:ident;)+) => {
+        /// The content of an object, by kind.
+        #[derive(Debug, Clone, PartialEq)]
+        #[allow(missing_docs, reason = "each variant is the spec (Istio) or the whole object (Kubernetes) of that kind")]
+        pub enum Spec { $($variant(Box<$type>)),+, Raw(Kind, Box<Value>) }
+
+        impl Spec {
+            /// The kind of this content.
+            #[must_use]
+            pub const fn kind(&self) -> Kind { match self { $(Self::$variant(_) => Kind::$variant),+, Self::Raw(kind, _) => *kind } }
+        }
+
+        impl Config {
+            $(
+                #[doc = concat!("The content, if this is a ", stringify!($variant), ".")]
+                #[must_use]
+                pub fn $accessor(&self) -> Option<&$type> { match &self.spec { Spec::$variant(s) => Some(s), _ => None } }
+            )+
+        }
+    };
+}
+
+specs! {
+    AuthorizationPolicy(istio::security::v1beta1::AuthorizationPolicy), authorization_policy;
+    DestinationRule(networking::DestinationRule), destination_rule;
+    EnvoyFilter(networking::EnvoyFilter), envoy_filter;
+    Gateway(networking::Gateway), gateway;
+    PeerAuthentication(istio::security::v1beta1::PeerAuthentication), peer_authentication;
+    ProxyConfig(istio::networking::v1beta1::ProxyConfig), proxy_config;
+    RequestAuthentication(istio::security::v1beta1::RequestAuthentication), request_authentication;
+    ServiceEntry(networking::ServiceEntry), service_entry;
+    Sidecar(networking::Sidecar), sidecar;
+    Telemetry(istio::telemetry::v1alpha1::Telemetry), telemetry;
+    TrafficExtension(istio::extensions::v1alpha1::TrafficExtension), traffic_extension;
+    VirtualService(networking::VirtualService), virtual_service;
+    WasmPlugin(istio::extensions::v1alpha1::WasmPlugin), wasm_plugin;
+    WorkloadEntry(networking::WorkloadEntry), workload_entry;
+    WorkloadGroup(networking::WorkloadGroup), workload_group;
+    ConfigMap(core::ConfigMap), config_map;
+    Endpoints(core::Endpoints), endpoints;
+    EndpointSlice(discovery::EndpointSlice), endpoint_slice;
+    Namespace(core::Namespace), namespace_object;
+    Node(core::Node), node;
+    Pod(core::Pod), pod;
+    Secret(core::Secret), secret;
+    Service(core::Service), service;
+    Ingress(k8s_networking::Ingress), ingress;
+    IngressClass(k8s_networking::IngressClass), ingress_class;
+}
+
+/// An object with its content.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Metadata.
+    pub meta: Meta,
+    /// Content. Kinds without a typed form here (Gateway API, retired ones) are kept as `Spec::Raw`, the whole document.
+    pub spec: Spec,
+    /// `status` as read; `Null` when there is none.
+    pub status: Value,
+    /// Where it was read.
+    pub origin: Origin,
+    /// Hash of metadata (without resource version) and content: equal stamps mean equal objects.
+    pub stamp: u64,
+}
+
+impl Config {
+    /// The kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.spec.kind()
+    }
+
+    /// The identity.
+    #[must_use]
+    pub fn key(&self) -> ConfigKey {
+        ConfigKey { kind: self.kind(), namespace: self.meta.namespace.clone(), name: self.meta.name.clone() }
+    }
+
+    /// The order of "oldest first, ties by name, then namespace" (Istio's `sortConfigByCreationTime`).
+    #[must_use]
+    pub fn age_order(&self) -> (Timestamp, &str, &str) {
+        (self.meta.creation, &self.meta.name, &self.meta.namespace)
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EventKind {
+    /// It is new.
+    Add,
+    /// It has other content.
+    Update,
+    /// It is gone.
+    Delete,
+}
+
+/// One change of one object, as the aggregate cache tells it.
+#[derive(Debug, Clone)]
+pub struct ConfigEvent {
+    /// The object before; `None` on Add. On Delete this and `current` are the deleted object.
+    pub old: Option<std::sync::Arc<Config>>,
+    /// The object now; on Delete the object that is gone.
+    pub current: std::sync::Arc<Config>,
+    /// What happened.
+    pub kind: EventKind,
+}

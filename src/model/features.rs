@@ -1,0 +1,158 @@
+//! Istio's feature flags (`PILOT_…` and others) that pilothouse honours, with Istio's defaults.
+//!
+//! Read once from the environment; a test or `render` may give other values. Durations are written as Istio writes them
+//! (`100ms`, `10s`) or, in recorded data, as nanoseconds.
+
+use std::time::Duration;
+
+macro_rules! features {
+    ($($field:ident: $type:ty = $default:expr, $env:literal;)+) => {
+        /// The flags. A field is named after its variable.
+        #[derive(Debug, Clone, PartialEq)]
+        #[allow(missing_docs, reason = "the variable of that name, documented by Istio")]
+        pub struct Features { $(pub $field: $type),+ }
+
+        impl Default for Features {
+            fn default() -> Self { Self { $($field: $default),+ } }
+        }
+
+        impl Features {
+            /// Names of all variables.
+            pub const NAMES: &'static [&'static str] = &[$($env),+];
+
+            /// Sets one flag by variable name. Unknown names are passed over and give `false`.
+            ///
+            /// # Errors
+            /// The text when the value does not fit the flag's type.
+            pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
+                match name {
+                    $($env => self.$field = FromFlag::from_flag(value).ok_or_else(|| format!("{name}: {value:?} is not a {}", stringify!($type)))?,)+
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+        }
+    };
+}
+
+features! {
+    enable_100_continue_headers: bool = true, "ENABLE_100_CONTINUE_HEADERS";
+    enable_enhanced_destinationrule_merge: bool = true, "ENABLE_ENHANCED_DESTINATIONRULE_MERGE";
+    enable_locality_weighted_lb_config: bool = false, "ENABLE_LOCALITY_WEIGHTED_LB_CONFIG";
+    enable_tls_on_sidecar_ingress: bool = false, "ENABLE_TLS_ON_SIDECAR_INGRESS";
+    enable_wildcard_host_service_entries_for_tls: bool = false, "ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS";
+    enable_hcm_internal_networks: bool = false, "ENABLE_HCM_INTERNAL_NETWORKS";
+    disable_track_remaining_cb_metrics: bool = true, "DISABLE_TRACK_REMAINING_CB_METRICS";
+    disable_shadow_host_suffix: bool = true, "DISABLE_SHADOW_HOST_SUFFIX";
+    enable_multicluster_headless: bool = true, "ENABLE_MULTICLUSTER_HEADLESS";
+    istio_dual_stack: bool = false, "ISTIO_DUAL_STACK";
+    istio_enable_ipv4_outbound_listener_for_ipv6_clusters: bool = false, "ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS";
+    max_connections_per_socket_event_loop: u32 = 1, "MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP";
+    allow_any_dynamic_dns_max_hosts: u32 = 1024, "PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS";
+    allow_sidecar_service_inbound_listener_merge: bool = false, "PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE";
+    disable_mx_alpn: bool = false, "PILOT_DISABLE_MX_ALPN";
+    dns_cares_udp_max_queries: u32 = 100, "PILOT_DNS_CARES_UDP_MAX_QUERIES";
+    dns_jitter_duration: Duration = Duration::from_nanos(100000000), "PILOT_DNS_JITTER_DURATION";
+    draining_label: String = "istio.io/draining".to_string(), "PILOT_DRAINING_LABEL";
+    enable_absolute_fqdn_vhost_domain: bool = true, "PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN";
+    enable_alpn_filter: bool = true, "PILOT_ENABLE_ALPN_FILTER";
+    enable_eds_debounce: bool = true, "PILOT_ENABLE_EDS_DEBOUNCE";
+    enable_eds_for_headless_services: bool = false, "PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES";
+    enable_headless_filter_chain_listener: bool = false, "PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER";
+    enable_ip_autoallocate: bool = true, "PILOT_ENABLE_IP_AUTOALLOCATE";
+    enable_k8s_select_workload_entries: bool = true, "PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES";
+    enable_metadata_exchange: bool = true, "PILOT_ENABLE_METADATA_EXCHANGE";
+    enable_mongo_filter: bool = true, "PILOT_ENABLE_MONGO_FILTER";
+    enable_mysql_filter: bool = false, "PILOT_ENABLE_MYSQL_FILTER";
+    enable_redis_filter: bool = false, "PILOT_ENABLE_REDIS_FILTER";
+    enable_persistent_session_filter: bool = false, "PILOT_ENABLE_PERSISTENT_SESSION_FILTER";
+    persistent_session_label: String = "istio.io/persistent-session".to_string(), "PILOT_PERSISTENT_SESSION_LABEL";
+    persistent_session_header_label: String = "istio.io/persistent-session-header".to_string(), "PILOT_PERSISTENT_SESSION_HEADER_LABEL";
+    enable_quic_listeners: bool = false, "PILOT_ENABLE_QUIC_LISTENERS";
+    enable_route_collapse_optimization: bool = true, "PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION";
+    enable_sending_hbone: bool = false, "PILOT_ENABLE_SENDING_HBONE";
+    enable_serviceentry_select_pods: bool = true, "PILOT_ENABLE_SERVICEENTRY_SELECT_PODS";
+    enable_strict_gateway_merging: bool = true, "PILOT_ENABLE_STRICT_GATEWAY_MERGING";
+    enable_telemetry_label: bool = true, "PILOT_ENABLE_TELEMETRY_LABEL";
+    endpoint_telemetry_label: bool = true, "PILOT_ENDPOINT_TELEMETRY_LABEL";
+    enable_workload_entry_healthchecks: bool = true, "PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS";
+    filter_gateway_cluster_config: bool = false, "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG";
+    gateway_transport_socket_connect_timeout: Duration = Duration::from_nanos(15000000000), "PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT";
+    http10: bool = false, "PILOT_HTTP10";
+    scope_gateway_to_namespace: bool = false, "PILOT_SCOPE_GATEWAY_TO_NAMESPACE";
+    send_unhealthy_endpoints: bool = false, "PILOT_SEND_UNHEALTHY_ENDPOINTS";
+    auto_send_unhealthy_endpoints: bool = true, "PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS";
+    sidecar_pick_best_service_namespace: bool = true, "PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE";
+    sidecar_use_remote_address: bool = false, "PILOT_SIDECAR_USE_REMOTE_ADDRESS";
+    skip_validate_trust_domain: bool = false, "PILOT_SKIP_VALIDATE_TRUST_DOMAIN";
+    prefer_destinationrule_tls_for_external_services: bool = true, "PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES";
+    resolve_hostname_gateways: bool = true, "RESOLVE_HOSTNAME_GATEWAYS";
+    debounce_after: Duration = Duration::from_nanos(100000000), "PILOT_DEBOUNCE_AFTER";
+    debounce_max: Duration = Duration::from_nanos(10000000000), "PILOT_DEBOUNCE_MAX";
+    push_throttle: u32 = 25, "PILOT_PUSH_THROTTLE";
+    max_requests_per_second: u32 = 25, "PILOT_MAX_REQUESTS_PER_SECOND";
+    enable_xds_api_generator_auth: bool = true, "ENABLE_XDS_API_GENERATOR_AUTH";
+    label_canonical_services_for_mesh_external_service_entries: bool = false, "LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES";
+    trace_sampling: f64 = 1.0, "PILOT_TRACE_SAMPLING";
+    unified_sidecar_scope: bool = true, "PILOT_UNIFIED_SIDECAR_SCOPE";
+    enable_gateway_api_inference_extension: bool = false, "ENABLE_GATEWAY_API_INFERENCE_EXTENSION";
+    enable_ambient: bool = false, "PILOT_ENABLE_AMBIENT";
+}
+
+impl Features {
+    /// The defaults overlaid with the process environment. Values that do not fit are returned as texts and keep the default.
+    #[must_use]
+    pub fn from_env() -> (Self, Vec<String>) {
+        let mut features = Self::default();
+        let mut errors = Vec::new();
+        for name in Self::NAMES {
+            if let Ok(value) = std::env::var(name) {
+                if let Err(error) = features.set(name, &value) {
+                    errors.push(error);
+                }
+            }
+        }
+        (features, errors)
+    }
+}
+
+trait FromFlag: Sized {
+    fn from_flag(text: &str) -> Option<Self>;
+}
+
+impl FromFlag for bool {
+    fn from_flag(text: &str) -> Option<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "t" => Some(true),
+            "false" | "0" | "f" => Some(false),
+            _ => None,
+        }
+    }
+}
+
+impl FromFlag for u32 {
+    fn from_flag(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl FromFlag for f64 {
+    fn from_flag(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl FromFlag for String {
+    fn from_flag(text: &str) -> Option<Self> {
+        Some(text.to_string())
+    }
+}
+
+impl FromFlag for Duration {
+    fn from_flag(text: &str) -> Option<Self> {
+        if let Ok(nanos) = text.parse() {
+            return Some(Self::from_nanos(nanos));
+        }
+        crate::model::mesh::parse_duration(text)
+    }
+}

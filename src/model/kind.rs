@@ -1,0 +1,140 @@
+//! The kinds of object that are read, and how each is written: group, version, aliases, plural, scope.
+//!
+//! Follows Istio's schema collections (`collections.Pilot`, 15 kinds), plus the core Kubernetes kinds that the registry
+//! reads, the Gateway API and Ingress kinds, and the kinds of Istio 1.6 that are accepted as retired.
+
+use std::fmt;
+
+macro_rules! kinds {
+    ($($kind:ident, $group:literal, [$($version:literal),+], $plural:literal, $scope:ident, $class:ident;)+) => {
+        /// A kind of object. `Ord` follows the table, which is grouped by API.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs, reason = "each variant is the kind of that name")]
+        pub enum Kind { $($kind),+ }
+
+        impl Kind {
+            /// Every kind, in table order.
+            pub const ALL: &'static [Kind] = &[$(Kind::$kind),+];
+
+            /// The kind as it is written in YAML. The 1.6-era `Gateway`-like name clashes do not exist; Gateway API's
+            /// Gateway is written `Gateway` too and told apart by its group.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                if matches!(self, Kind::KubernetesGateway) { return "Gateway"; }
+                match self { $(Kind::$kind => stringify!($kind)),+ }
+            }
+
+            /// The API group; empty for core.
+            #[must_use]
+            pub const fn group(self) -> &'static str { match self { $(Kind::$kind => $group),+ } }
+
+            /// Accepted versions; the first is the one that we write.
+            #[must_use]
+            pub const fn versions(self) -> &'static [&'static str] { match self { $(Kind::$kind => &[$($version),+]),+ } }
+
+            /// The plural, as in a resource path.
+            #[must_use]
+            pub const fn plural(self) -> &'static str { match self { $(Kind::$kind => $plural),+ } }
+
+            /// Whether objects of this kind live in a namespace.
+            #[must_use]
+            pub const fn namespaced(self) -> bool { match self { $(Kind::$kind => matches!(Scope::$scope, Scope::Namespaced)),+ } }
+
+            /// Which family the kind belongs to.
+            #[must_use]
+            pub const fn class(self) -> KindClass { match self { $(Kind::$kind => KindClass::$class),+ } }
+        }
+    };
+}
+
+enum Scope {
+    Namespaced,
+    Cluster,
+}
+
+/// Families of kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KindClass {
+    /// Istio's current API.
+    Istio,
+    /// Core and discovery kinds of Kubernetes.
+    Kubernetes,
+    /// Gateway API.
+    GatewayApi,
+    /// Kinds of Istio 1.6: accepted, stored, reported as retired, without effect.
+    Retired,
+}
+
+kinds! {
+    AuthorizationPolicy, "security.istio.io", ["v1", "v1beta1"], "authorizationpolicies", Namespaced, Istio;
+    DestinationRule, "networking.istio.io", ["v1", "v1alpha3", "v1beta1"], "destinationrules", Namespaced, Istio;
+    EnvoyFilter, "networking.istio.io", ["v1alpha3"], "envoyfilters", Namespaced, Istio;
+    Gateway, "networking.istio.io", ["v1", "v1alpha3", "v1beta1"], "gateways", Namespaced, Istio;
+    PeerAuthentication, "security.istio.io", ["v1", "v1beta1"], "peerauthentications", Namespaced, Istio;
+    ProxyConfig, "networking.istio.io", ["v1beta1"], "proxyconfigs", Namespaced, Istio;
+    RequestAuthentication, "security.istio.io", ["v1", "v1beta1"], "requestauthentications", Namespaced, Istio;
+    ServiceEntry, "networking.istio.io", ["v1", "v1alpha3", "v1beta1"], "serviceentries", Namespaced, Istio;
+    Sidecar, "networking.istio.io", ["v1", "v1alpha3", "v1beta1"], "sidecars", Namespaced, Istio;
+    Telemetry, "telemetry.istio.io", ["v1", "v1alpha1"], "telemetries", Namespaced, Istio;
+    TrafficExtension, "extensions.istio.io", ["v1alpha1"], "trafficextensions", Namespaced, Istio;
+    VirtualService, "networking.istio.io", ["v1", "v1alpha3", "v1beta1"], "virtualservices", Namespaced, Istio;
+    WasmPlugin, "extensions.istio.io", ["v1alpha1"], "wasmplugins", Namespaced, Istio;
+    WorkloadEntry, "networking.istio.io", ["v1", "v1alpha3", "v1beta1"], "workloadentries", Namespaced, Istio;
+    WorkloadGroup, "networking.istio.io", ["v1", "v1alpha3", "v1beta1"], "workloadgroups", Namespaced, Istio;
+    ConfigMap, "", ["v1"], "configmaps", Namespaced, Kubernetes;
+    Endpoints, "", ["v1"], "endpoints", Namespaced, Kubernetes;
+    EndpointSlice, "discovery.k8s.io", ["v1"], "endpointslices", Namespaced, Kubernetes;
+    Namespace, "", ["v1"], "namespaces", Cluster, Kubernetes;
+    Node, "", ["v1"], "nodes", Cluster, Kubernetes;
+    Pod, "", ["v1"], "pods", Namespaced, Kubernetes;
+    Secret, "", ["v1"], "secrets", Namespaced, Kubernetes;
+    Service, "", ["v1"], "services", Namespaced, Kubernetes;
+    Ingress, "networking.k8s.io", ["v1"], "ingresses", Namespaced, Kubernetes;
+    IngressClass, "networking.k8s.io", ["v1"], "ingressclasses", Cluster, Kubernetes;
+    GatewayClass, "gateway.networking.k8s.io", ["v1", "v1beta1"], "gatewayclasses", Cluster, GatewayApi;
+    KubernetesGateway, "gateway.networking.k8s.io", ["v1", "v1beta1"], "gateways", Namespaced, GatewayApi;
+    HTTPRoute, "gateway.networking.k8s.io", ["v1", "v1beta1"], "httproutes", Namespaced, GatewayApi;
+    GRPCRoute, "gateway.networking.k8s.io", ["v1"], "grpcroutes", Namespaced, GatewayApi;
+    TCPRoute, "gateway.networking.k8s.io", ["v1", "v1alpha2"], "tcproutes", Namespaced, GatewayApi;
+    TLSRoute, "gateway.networking.k8s.io", ["v1", "v1alpha3", "v1alpha2"], "tlsroutes", Namespaced, GatewayApi;
+    ReferenceGrant, "gateway.networking.k8s.io", ["v1", "v1beta1"], "referencegrants", Namespaced, GatewayApi;
+    MeshPolicy, "authentication.istio.io", ["v1alpha1"], "meshpolicies", Cluster, Retired;
+    Policy, "authentication.istio.io", ["v1alpha1"], "policies", Namespaced, Retired;
+    HTTPAPISpec, "config.istio.io", ["v1alpha2"], "httpapispecs", Namespaced, Retired;
+    HTTPAPISpecBinding, "config.istio.io", ["v1alpha2"], "httpapispecbindings", Namespaced, Retired;
+    QuotaSpec, "config.istio.io", ["v1alpha2"], "quotaspecs", Namespaced, Retired;
+    QuotaSpecBinding, "config.istio.io", ["v1alpha2"], "quotaspecbindings", Namespaced, Retired;
+    ClusterRbacConfig, "rbac.istio.io", ["v1alpha1"], "clusterrbacconfigs", Cluster, Retired;
+    RbacConfig, "rbac.istio.io", ["v1alpha1"], "rbacconfigs", Cluster, Retired;
+    ServiceRole, "rbac.istio.io", ["v1alpha1"], "serviceroles", Namespaced, Retired;
+    ServiceRoleBinding, "rbac.istio.io", ["v1alpha1"], "servicerolebindings", Namespaced, Retired;
+}
+
+impl Kind {
+    /// The kind of `apiVersion` and `kind` as written, or `None` when it is not one of ours.
+    #[must_use]
+    pub fn parse(api_version: &str, kind: &str) -> Option<Kind> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Kind::ALL.iter().copied().find(|k| k.as_str() == kind && k.group() == group && k.versions().contains(&version))
+    }
+
+    /// `apiVersion` as we write it.
+    #[must_use]
+    pub fn api_version(self) -> String {
+        let version = self.versions()[0];
+        if self.group().is_empty() { version.to_string() } else { format!("{}/{version}", self.group()) }
+    }
+
+    /// `group/version/Kind`, with `core` for the empty group: Istio's `GroupVersionKind.String()`.
+    #[must_use]
+    pub fn gvk(self) -> String {
+        let group = if self.group().is_empty() { "core" } else { self.group() };
+        format!("{group}/{}/{}", self.versions()[0], self.as_str())
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,164 @@
+//! Mesh-wide settings: `MeshConfig` with Istio's defaults under what the user wrote, and `MeshNetworks`.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Map, Value, json};
+
+use crate::proto::{
+    from_json,
+    mesh::{MeshConfig, MeshNetworks},
+};
+
+/// The mesh settings in force.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mesh {
+    /// `MeshConfig`, defaults filled in.
+    pub config: Arc<MeshConfig>,
+    /// `MeshNetworks`.
+    pub networks: Arc<MeshNetworks>,
+    /// DNS suffix of the cluster (`cluster.local`).
+    pub domain: Arc<str>,
+    /// Id of the main cluster (`Kubernetes`).
+    pub cluster_id: Arc<str>,
+    /// Hash of all of it.
+    pub stamp: u64,
+}
+
+impl Default for Mesh {
+    fn default() -> Self {
+        Self::from_values(&Value::Null, &Value::Null, "cluster.local", "Kubernetes").unwrap_or_else(|_| Self {
+            config: Arc::default(),
+            networks: Arc::default(),
+            domain: "cluster.local".into(),
+            cluster_id: "Kubernetes".into(),
+            stamp: 0,
+        })
+    }
+}
+
+impl Mesh {
+    /// Builds the settings: top-level fields of `config` replace the default's; `null` unsets a default
+    /// (`defaultConfig` and other messages are merged one level deep, as Istio's `ApplyMeshConfig` does).
+    ///
+    /// # Errors
+    /// A text that names the field when a value does not fit.
+    pub fn from_values(config: &Value, networks: &Value, domain: &str, cluster_id: &str) -> Result<Self, String> {
+        let mut merged = default_mesh_config();
+        if let (Some(base), Some(over)) = (merged.as_object_mut(), config.as_object()) {
+            overlay(base, over);
+        }
+        let networks = if networks.is_null() { json!({}) } else { networks.clone() };
+        let text = format!("{merged}{networks}{domain}{cluster_id}");
+        Ok(Self {
+            config: Arc::new(from_json(&merged, false).map_err(|e| format!("mesh config: {e}"))?),
+            networks: Arc::new(from_json(&networks, false).map_err(|e| format!("mesh networks: {e}"))?),
+            domain: domain.into(),
+            cluster_id: cluster_id.into(),
+            stamp: xxhash_rust::xxh3::xxh3_64(text.as_bytes()).max(1),
+        })
+    }
+}
+
+fn overlay(base: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (key, value) in over {
+        match (base.get_mut(key), value) {
+            (_, Value::Null) => {
+                base.shift_remove(key);
+            }
+            (Some(Value::Object(old)), Value::Object(new)) if key == "defaultConfig" => {
+                for (k, v) in new {
+                    old.insert(k.clone(), v.clone());
+                }
+            }
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Istio's `DefaultMeshConfig`.
+fn default_mesh_config() -> Value {
+    json!({
+        "accessLogEncoding": "TEXT",
+        "accessLogFile": "",
+        "accessLogFormat": "",
+        "connectTimeout": "10s",
+        "defaultConfig": {
+            "configPath": "./etc/istio/proxy",
+            "binaryPath": "/usr/local/bin/envoy",
+            "controlPlaneAuthPolicy": "MUTUAL_TLS",
+            "discoveryAddress": "istiod.istio-system.svc:15012",
+            "drainDuration": "45s",
+            "proxyAdminPort": 15000,
+            "serviceCluster": "istio-proxy",
+            "statNameLength": 189,
+            "statusPort": 15020,
+            "terminationDrainDuration": "5s",
+        },
+        "defaultDestinationRuleExportTo": ["*"],
+        "defaultServiceExportTo": ["*"],
+        "defaultVirtualServiceExportTo": ["*"],
+        "defaultHttpRetryPolicy": {
+            "attempts": 2,
+            "retryOn": "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes",
+        },
+        "dnsRefreshRate": "60s",
+        "enableAutoMtls": true,
+        "enablePrometheusMerge": true,
+        "enableTracing": false,
+        "ingressClass": "istio",
+        "ingressControllerMode": "STRICT",
+        "ingressService": "istio-ingressgateway",
+        "inboundClusterStatName": "",
+        "localityLbSetting": {"enabled": true},
+        "outboundClusterStatName": "",
+        "outboundTrafficPolicy": {"mode": "ALLOW_ANY"},
+        "inboundTrafficPolicy": {"mode": "PASSTHROUGH"},
+        "protocolDetectionTimeout": "0s",
+        "proxyHttpPort": 0,
+        "proxyListenPort": 15001,
+        "proxyInboundListenPort": 15006,
+        "rootNamespace": "istio-system",
+        "tcpKeepalive": null,
+        "trustDomain": "cluster.local",
+        "trustDomainAliases": [],
+        "extensionProviders": [
+            {"name": "prometheus", "prometheus": {}},
+            {"name": "stackdriver", "stackdriver": {}},
+            {"name": "envoy", "envoyFileAccessLog": {"path": "/dev/stdout"}}
+        ],
+        "defaultProviders": {},
+    })
+}
+
+/// Reads a duration in Go's form (`1h2m3.5s`, `100ms`).
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return None;
+    }
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut total = 0f64;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let factor = match &rest[..unit] {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return None,
+        };
+        total += number * factor;
+        rest = &rest[unit..];
+    }
+    Duration::try_from_secs_f64(total).ok()
+}

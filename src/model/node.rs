@@ -1,0 +1,226 @@
+//! The node: what a connecting proxy says of itself.
+//!
+//! Follows Istio's `ParseServiceNodeWithMetadata`: the id is `type~ip~id~domain`, metadata is one JSON object.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use serde_json::Value;
+
+use super::{Labels, Locality};
+use crate::proto::envoy::config::core::v3 as core;
+
+/// What kind of proxy it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeType {
+    /// Beside a workload.
+    Sidecar,
+    /// A gateway.
+    Router,
+    /// An ambient waypoint.
+    Waypoint,
+    /// An ambient node proxy.
+    Ztunnel,
+}
+
+/// How traffic gets to a sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum InterceptionMode {
+    /// iptables REDIRECT.
+    #[default]
+    Redirect,
+    /// iptables TPROXY.
+    Tproxy,
+    /// Not captured: listeners bind to their ports.
+    None,
+}
+
+/// Why a node is refused (`InvalidArgument`).
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NodeError(pub String);
+
+/// Metadata keys that change what is generated. Everything else stays in [`Node::raw_metadata`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, serde::Serialize)]
+#[allow(missing_docs, reason = "each field is the metadata key of that name in upper case")]
+pub struct NodeMetadata {
+    pub istio_version: Arc<str>,
+    pub generator: Arc<str>,
+    pub interception_mode: InterceptionMode,
+    pub http10: bool,
+    pub dns_capture: bool,
+    pub dns_auto_allocate: bool,
+    pub enable_hbone: bool,
+    pub unprivileged_pod: bool,
+    pub idle_timeout: Arc<str>,
+    pub requested_network_view: Vec<Arc<str>>,
+    pub tls_client_cert_chain: Arc<str>,
+    pub tls_client_key: Arc<str>,
+    pub tls_client_root_cert: Arc<str>,
+    pub tls_server_cert_chain: Arc<str>,
+    pub tls_server_key: Arc<str>,
+    pub tls_server_root_cert: Arc<str>,
+    pub envoy_status_port: u32,
+    pub envoy_prometheus_port: u32,
+    pub mesh_id: Arc<str>,
+    /// `PROXY_CONFIG` as canonical JSON text; empty when absent.
+    pub proxy_config: Arc<str>,
+    /// `CREDENTIAL_…`, `SERVICE_ACCOUNT`.
+    pub service_account: Arc<str>,
+    pub node_name: Arc<str>,
+    pub workload_name: Arc<str>,
+    /// `POD_PORTS` as JSON text.
+    pub pod_ports: Arc<str>,
+    /// Other keys that a generator reads, as JSON text by key. Kept small: add a key in `Node::parse` when one is read.
+    pub other: BTreeMap<String, String>,
+}
+
+/// A connected proxy as it describes itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    /// Node id as sent.
+    pub raw_id: Arc<str>,
+    /// Type.
+    pub node_type: NodeType,
+    /// Third part of the id, normally `pod.namespace`.
+    pub id: Arc<str>,
+    /// IPs: metadata `INSTANCE_IPS`, else the second part of the id.
+    pub ips: Vec<Arc<str>>,
+    /// Fourth part of the id, normally `ns.svc.cluster.local`.
+    pub dns_domain: Arc<str>,
+    /// Config namespace: metadata `NAMESPACE`, else the first label of the domain.
+    pub namespace: Arc<str>,
+    /// Labels: metadata `LABELS` (a registry's labels for the IP win later).
+    pub labels: Labels,
+    /// Locality as sent by Envoy.
+    pub locality: Locality,
+    /// Metadata `CLUSTER_ID`.
+    pub cluster_id: Arc<str>,
+    /// Metadata `NETWORK`.
+    pub network: Arc<str>,
+    /// Typed metadata.
+    pub metadata: NodeMetadata,
+    /// All metadata as sent.
+    pub raw_metadata: Value,
+}
+
+impl Node {
+    /// Reads the node of a first request.
+    ///
+    /// # Errors
+    /// [`NodeError`] for an id without four parts, an unknown type, no valid IP, or metadata of a wrong shape.
+    pub fn parse(node: &core::Node) -> Result<Self, NodeError> {
+        let metadata = node.metadata.as_ref().map_or(Value::Null, crate::proto::struct_to_json);
+        let locality = node.locality.as_ref().map_or_else(Locality::default, |l| Locality {
+            region: l.region.as_str().into(),
+            zone: l.zone.as_str().into(),
+            subzone: l.sub_zone.as_str().into(),
+        });
+        Self::from_parts(&node.id, metadata, locality)
+    }
+
+    /// Reads a node from its id and metadata as JSON.
+    ///
+    /// # Errors
+    /// As [`Node::parse`].
+    pub fn from_parts(id: &str, metadata: Value, locality: Locality) -> Result<Self, NodeError> {
+        let parts: Vec<&str> = id.split('~').collect();
+        let [node_type, ip, name, domain] = parts.as_slice() else {
+            return Err(NodeError(format!("missing parts in the service node {id:?}: want type~ip~id~domain")));
+        };
+        let node_type = match *node_type {
+            "sidecar" => NodeType::Sidecar,
+            "router" => NodeType::Router,
+            "waypoint" => NodeType::Waypoint,
+            "ztunnel" => NodeType::Ztunnel,
+            other => return Err(NodeError(format!("invalid node type {other:?} in {id:?}"))),
+        };
+        let text = |key: &str| -> Arc<str> {
+            match &metadata[key] {
+                Value::String(s) => s.as_str().into(),
+                Value::Null => "".into(),
+                other => other.to_string().into(),
+            }
+        };
+        let flag = |key: &str| matches!(&*text(key), "true" | "1" | "TRUE" | "True" | "t" | "T");
+        let number = |key: &str| text(key).parse::<f64>().map_or(0, |n| n as u32);
+        let instance_ips = text("INSTANCE_IPS");
+        let listed = if instance_ips.is_empty() { *ip } else { &*instance_ips };
+        let ips: Vec<Arc<str>> = listed.split(',').map(str::trim).filter(|i| !i.is_empty()).map(Arc::from).collect();
+        if ips.is_empty() {
+            return Err(NodeError(format!("no valid IP address in the service node {id:?} or its INSTANCE_IPS")));
+        }
+        if let Some(bad) = ips.iter().find(|i| i.parse::<IpAddr>().is_err()) {
+            return Err(NodeError(format!(
+                "invalid IP address {bad:?} in the service node {id:?} or its INSTANCE_IPS"
+            )));
+        }
+        let namespace = match text("NAMESPACE") {
+            n if n.is_empty() => domain.split('.').next().unwrap_or_default().into(),
+            n => n,
+        };
+        let labels_of = |key: &str| -> Result<Labels, NodeError> {
+            match &metadata[key] {
+                Value::Null => Ok(Labels::new()),
+                Value::Object(map) => {
+                    Ok(map.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string()))).collect())
+                }
+                other => Err(NodeError(format!("node metadata {key} is not an object: {other}"))),
+            }
+        };
+        let mut labels = labels_of("STATIC_LABELS")?;
+        labels.extend(labels_of("LABELS")?);
+        let json_text = |key: &str| -> Arc<str> {
+            if metadata[key].is_null() { "".into() } else { metadata[key].to_string().into() }
+        };
+        Ok(Self {
+            raw_id: id.into(),
+            node_type,
+            id: (*name).into(),
+            ips,
+            dns_domain: (*domain).into(),
+            namespace,
+            labels,
+            locality,
+            cluster_id: text("CLUSTER_ID"),
+            network: text("NETWORK"),
+            metadata: NodeMetadata {
+                istio_version: text("ISTIO_VERSION"),
+                generator: text("GENERATOR"),
+                interception_mode: match &*text("INTERCEPTION_MODE") {
+                    "TPROXY" => InterceptionMode::Tproxy,
+                    "NONE" => InterceptionMode::None,
+                    _ => InterceptionMode::Redirect,
+                },
+                http10: !matches!(&*text("HTTP10"), "" | "0" | "false"),
+                dns_capture: flag("DNS_CAPTURE"),
+                dns_auto_allocate: flag("DNS_AUTO_ALLOCATE"),
+                enable_hbone: flag("ENABLE_HBONE"),
+                unprivileged_pod: flag("UNPRIVILEGED_POD"),
+                idle_timeout: text("IDLE_TIMEOUT"),
+                requested_network_view: text("REQUESTED_NETWORK_VIEW")
+                    .split(',')
+                    .filter(|n| !n.is_empty())
+                    .map(Arc::from)
+                    .collect(),
+                tls_client_cert_chain: text("TLS_CLIENT_CERT_CHAIN"),
+                tls_client_key: text("TLS_CLIENT_KEY"),
+                tls_client_root_cert: text("TLS_CLIENT_ROOT_CERT"),
+                tls_server_cert_chain: text("TLS_SERVER_CERT_CHAIN"),
+                tls_server_key: text("TLS_SERVER_KEY"),
+                tls_server_root_cert: text("TLS_SERVER_ROOT_CERT"),
+                envoy_status_port: number("ENVOY_STATUS_PORT"),
+                envoy_prometheus_port: number("ENVOY_PROMETHEUS_PORT"),
+                mesh_id: text("MESH_ID"),
+                proxy_config: json_text("PROXY_CONFIG"),
+                service_account: text("SERVICE_ACCOUNT"),
+                node_name: text("NODE_NAME"),
+                workload_name: text("WORKLOAD_NAME"),
+                pod_ports: json_text("POD_PORTS"),
+                other: BTreeMap::new(),
+            },
+            raw_metadata: metadata,
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! What the store and the registry publish: immutable, shared, cheap to clone. The push context is built from these two.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use super::{Config, EndpointIndex, Kind, Labels, Locality, Service, ServiceTarget};
+
+/// All effective configs by kind, oldest first (then name, then namespace).
+#[derive(Debug, Clone, Default)]
+pub struct ConfigSnapshot {
+    /// Lists by kind; a kind without objects may be absent. An unchanged kind keeps its `Arc` from one snapshot to the next.
+    pub by_kind: BTreeMap<Kind, Arc<Vec<Arc<Config>>>>,
+}
+
+impl ConfigSnapshot {
+    /// Builds a snapshot from configs in any order.
+    #[must_use]
+    pub fn of(configs: impl IntoIterator<Item = Arc<Config>>) -> Self {
+        let mut lists: BTreeMap<Kind, Vec<Arc<Config>>> = BTreeMap::new();
+        for config in configs {
+            lists.entry(config.kind()).or_default().push(config);
+        }
+        let by_kind = lists
+            .into_iter()
+            .map(|(kind, mut list)| {
+                list.sort_by(|a, b| a.age_order().cmp(&b.age_order()));
+                (kind, Arc::new(list))
+            })
+            .collect();
+        Self { by_kind }
+    }
+
+    /// The configs of a kind, oldest first.
+    #[must_use]
+    pub fn list(&self, kind: Kind) -> &[Arc<Config>] {
+        self.by_kind.get(&kind).map_or(&[], |l| l.as_slice())
+    }
+}
+
+/// A workload that the registry knows by IP: a pod or a WorkloadEntry.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Workload {
+    /// Object name.
+    pub name: Arc<str>,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Labels.
+    pub labels: Labels,
+    /// Locality; may be empty.
+    pub locality: Locality,
+    /// Service account name.
+    pub service_account: Arc<str>,
+}
+
+/// What the registry knows.
+#[derive(Debug, Clone, Default)]
+pub struct RegistrySnapshot {
+    /// All services, oldest first (creation time, then host name), Kubernetes before ServiceEntry on a tie of host and
+    /// namespace.
+    pub services: Arc<Vec<Arc<Service>>>,
+    /// Endpoints by service.
+    pub endpoints: Arc<EndpointIndex>,
+    /// Services that the workload with this IP serves (Istio's `GetProxyServiceTargets`), by IP, in service order.
+    pub targets: Arc<HashMap<Arc<str>, Vec<ServiceTarget>>>,
+    /// Workloads by IP.
+    pub workloads: Arc<HashMap<Arc<str>, Workload>>,
+}

@@ -1,0 +1,53 @@
+//! Generated protobuf types under short names, and the descriptor pool that turns them into proto3 JSON and back.
+//!
+//! Envoy's files come from the published `envoy-types` package, Istio's are written by us in `proto/`. Maps are
+//! `BTreeMap` and bytes are `Bytes`, so equal messages encode to equal bytes. Nothing here knows what a field means.
+
+mod json;
+
+pub use json::{ProtoError, from_json, pool, struct_to_json, to_json, value_to_json};
+
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    rustdoc::all,
+    reason = "generated code keeps the names and the comments of its source"
+)]
+mod generated {
+    include!(concat!(env!("OUT_DIR"), "/protos.rs"));
+}
+
+pub use generated::{envoy, google, istio, udpa, xds};
+
+/// `google.protobuf` well-known types.
+pub use prost_types as wkt;
+
+use prost::Name;
+
+/// Istio's networking messages (`networking.istio.io`, all versions share them).
+pub mod networking {
+    pub use super::istio::networking::v1alpha3::*;
+}
+
+/// Istio's mesh-wide settings.
+pub mod mesh {
+    pub use super::istio::mesh::v1alpha1::*;
+}
+
+/// Packs a message into an `Any` under `type.googleapis.com/`.
+pub fn to_any<M: Name>(message: &M) -> wkt::Any {
+    wkt::Any { type_url: M::type_url(), value: message.encode_to_vec() }
+}
+
+/// A whole number of milliseconds as a protobuf duration.
+#[must_use]
+pub const fn millis(ms: i64) -> wkt::Duration {
+    wkt::Duration { seconds: ms / 1000, nanos: ((ms % 1000) * 1_000_000) as i32 }
+}
+
+/// A whole number of seconds as a protobuf duration.
+#[must_use]
+pub const fn seconds(s: i64) -> wkt::Duration {
+    wkt::Duration { seconds: s, nanos: 0 }
+}

@@ -1,0 +1,20 @@
+//! From events to what is to be sent to whom: request merging and debounce, the immutable [`PushContext`], and the
+//! [`ProxyView`] that names everything of a proxy that generation may read.
+//!
+//! Invariants: a `PushContext` never changes; parts that a change cannot affect are the same `Arc` as before; generators see
+//! a context and a view, never a connection or a node.
+
+pub mod authn;
+pub mod context;
+pub mod destination_rules;
+pub mod gateways;
+pub mod services;
+pub mod sidecar_scope;
+pub mod view;
+pub mod virtual_services;
+
+pub use context::PushContext;
+pub use destination_rules::MergedDestinationRule;
+pub use gateways::MergedGateway;
+pub use sidecar_scope::{EgressListener, SidecarScope};
+pub use view::ProxyView;

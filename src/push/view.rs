@@ -1,0 +1,105 @@
+//! The view: everything of a proxy that generation may read, and nothing else. Proxies with equal views get equal bytes.
+//!
+//! A view is the cache key of what is generated for it, so a generator cannot read an input that the key does not hold.
+//! It has two halves. [`ProxyView::outbound`] blanks what only inbound generation needs (own IPs, own services), so that
+//! all workloads of a namespace share the outbound half; generators of outbound resources are given that one.
+
+use std::sync::Arc;
+
+use crate::model::{Labels, Locality, Node, NodeMetadata, NodeType, ServiceTarget};
+
+/// What generation may know of a proxy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProxyView {
+    /// Sidecar, router, …
+    pub node_type: NodeType,
+    /// Config namespace.
+    pub namespace: Arc<str>,
+    /// `ns.svc.cluster.local`.
+    pub dns_domain: Arc<str>,
+    /// Workload labels, restricted to keys that some selector of the snapshot reads (see `PushContext::view_of`).
+    pub labels: Labels,
+    /// Where it is.
+    pub locality: Locality,
+    /// Its network.
+    pub network: Arc<str>,
+    /// Its cluster.
+    pub cluster_id: Arc<str>,
+    /// It has an IPv4 address.
+    pub ipv4: bool,
+    /// It has an IPv6 address.
+    pub ipv6: bool,
+    /// The first address is IPv6 (decides wildcard and localhost addresses on dual-stack proxies).
+    pub ipv6_first: bool,
+    /// Metadata that changes what is generated.
+    pub metadata: Arc<NodeMetadata>,
+    /// Names a proxyless gRPC client or SDS asks for are not here: they are arguments of those generators.
+    /// Own IPs; empty in the outbound half unless outbound generation needs them (own pod of a headless service).
+    pub ips: Vec<Arc<str>>,
+    /// Services that the workload serves itself; empty in the outbound half.
+    pub targets: Arc<[ServiceTarget]>,
+}
+
+impl ProxyView {
+    /// The view of a node as it stands, with all labels and IPs. `PushContext::view_of` narrows it.
+    #[must_use]
+    pub fn of_node(node: &Node) -> Self {
+        let v6 = |ip: &Arc<str>| ip.contains(':');
+        Self {
+            node_type: node.node_type,
+            namespace: node.namespace.clone(),
+            dns_domain: node.dns_domain.clone(),
+            labels: node.labels.clone(),
+            locality: node.locality.clone(),
+            network: node.network.clone(),
+            cluster_id: node.cluster_id.clone(),
+            ipv4: node.ips.iter().any(|i| !v6(i)),
+            ipv6: node.ips.iter().any(v6),
+            ipv6_first: node.ips.first().is_some_and(v6),
+            metadata: Arc::new(node.metadata.clone()),
+            ips: node.ips.clone(),
+            targets: Arc::from([]),
+        }
+    }
+
+    /// Whether this is a gateway.
+    #[must_use]
+    pub fn is_router(&self) -> bool {
+        self.node_type == NodeType::Router
+    }
+
+    /// Whether the proxy is Istio's own build of Envoy (it says so by `ISTIO_VERSION`), which has Istio's extensions.
+    #[must_use]
+    pub fn is_istio_proxy(&self) -> bool {
+        !self.metadata.istio_version.is_empty()
+    }
+
+    /// The wildcard address that listeners of this proxy bind to first (Istio's `getActualWildcardAndLocalHost`).
+    #[must_use]
+    pub fn wildcard(&self) -> &'static str {
+        if self.ipv4 { "0.0.0.0" } else { "::" }
+    }
+
+    /// The loopback address of this proxy.
+    #[must_use]
+    pub fn localhost(&self) -> &'static str {
+        if self.ipv4 { "127.0.0.1" } else { "::1" }
+    }
+
+    /// Supports both families (only counts with `ISTIO_DUAL_STACK`).
+    #[must_use]
+    pub fn is_dual_stack(&self) -> bool {
+        self.ipv4 && self.ipv6
+    }
+
+    /// The half that outbound generation reads: no own services, and own IPs only where `keep_ips`.
+    #[must_use]
+    pub fn outbound(&self, keep_ips: bool) -> Self {
+        let mut half = self.clone();
+        half.targets = Arc::from([]);
+        if !keep_ips {
+            half.ips.clear();
+        }
+        half
+    }
+}
