@@ -9,6 +9,7 @@ pub use json::{ProtoError, from_json, pool, struct_to_json, to_json, value_to_js
 
 #[allow(
     missing_docs,
+    dead_code,
     clippy::all,
     clippy::pedantic,
     rustdoc::all,
