@@ -19,7 +19,10 @@ pub enum MtlsMode {
 
 /// PeerAuthentications, indexed.
 #[derive(Debug, Default)]
-pub struct AuthnPolicies {}
+pub struct AuthnPolicies {
+    /// Hash of all PeerAuthentications and the root namespace: equal stamps mean equal answers.
+    pub stamp: u64,
+}
 
 impl AuthnPolicies {
     /// Builds the index.

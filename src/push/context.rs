@@ -7,6 +7,7 @@ use super::{
     authn::AuthnPolicies,
     destination_rules::DestinationRuleIndex,
     gateways::GatewayIndex,
+    network_gateways::NetworkGateways,
     services::ServiceIndex,
     sidecar_scope::{SidecarIndex, SidecarScope},
     virtual_services::VirtualServiceIndex,
@@ -43,6 +44,8 @@ pub struct PushContext {
     pub sidecars: Arc<SidecarIndex>,
     /// PeerAuthentications.
     pub authn: Arc<AuthnPolicies>,
+    /// Gateways between networks.
+    pub network_gateways: Arc<NetworkGateways>,
 }
 
 impl PushContext {
@@ -55,7 +58,8 @@ impl PushContext {
         let gateways = Arc::new(GatewayIndex::build(&inputs));
         let sidecars = Arc::new(SidecarIndex::build(&inputs));
         let authn = Arc::new(AuthnPolicies::build(&inputs));
-        Self { inputs, services, virtual_services, destination_rules, gateways, sidecars, authn }
+        let network_gateways = Arc::new(NetworkGateways::build(&inputs));
+        Self { inputs, services, virtual_services, destination_rules, gateways, sidecars, authn, network_gateways }
     }
 
     /// Builds the next context; parts whose inputs are the same `Arc`s as before are shared with `self`.
