@@ -7,5 +7,6 @@ pub mod grpc;
 pub mod listener;
 pub mod name_table;
 pub mod names;
+pub mod resources;
 pub mod route;
 pub mod secret;

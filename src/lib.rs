@@ -4,3 +4,4 @@ pub mod model;
 pub mod proto;
 pub mod push;
 pub mod registry;
+pub mod simulate;

@@ -5,7 +5,7 @@
 
 mod json;
 
-pub use json::{ProtoError, from_json, pool, struct_to_json, to_json, value_to_json};
+pub use json::{ProtoError, from_json, go_duration, pool, struct_to_json, to_json, value_to_json};
 
 #[allow(
     missing_docs,

@@ -153,6 +153,6 @@ impl FromFlag for Duration {
         if let Ok(nanos) = text.parse() {
             return Some(Self::from_nanos(nanos));
         }
-        crate::model::mesh::parse_duration(text)
+        crate::proto::go_duration(text)
     }
 }

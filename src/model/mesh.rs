@@ -1,6 +1,6 @@
 //! Mesh-wide settings: `MeshConfig` with Istio's defaults under what the user wrote, and `MeshNetworks`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -130,35 +130,4 @@ fn default_mesh_config() -> Value {
         ],
         "defaultProviders": {},
     })
-}
-
-/// Reads a duration in Go's form (`1h2m3.5s`, `100ms`).
-#[must_use]
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return None;
-    }
-    if rest == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut total = 0f64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let factor = match &rest[..unit] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        total += number * factor;
-        rest = &rest[unit..];
-    }
-    Duration::try_from_secs_f64(total).ok()
 }

@@ -1,9 +1,11 @@
 //! Proto3 JSON in both directions, through the descriptor pool.
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use prost::{Message, Name};
-use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
+};
 use serde_json::Value;
 
 /// Why a value is not a message of the wanted type.
@@ -39,8 +41,83 @@ pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Re
     let name = M::full_name();
     let descriptor = pool().get_message_by_name(&name).ok_or_else(|| ProtoError::UnknownMessage(name))?;
     let options = DeserializeOptions::new().deny_unknown_fields(strict);
-    let message = DynamicMessage::deserialize_with_options(descriptor, value, &options)?;
+    let message = match DynamicMessage::deserialize_with_options(descriptor.clone(), value, &options) {
+        Ok(message) => message,
+        Err(error) if error.to_string().contains("duration") => {
+            let mut value = value.clone();
+            plain_durations(&mut value, &descriptor, 0);
+            DynamicMessage::deserialize_with_options(descriptor, &value, &options)?
+        }
+        Err(error) => return Err(error.into()),
+    };
     Ok(M::decode(message.encode_to_vec().as_slice())?)
+}
+
+/// Istio reads Go's durations (`100ms`, `1m30s`) where proto3 JSON knows seconds only. Rewrites them in place.
+fn plain_durations(value: &mut Value, message: &MessageDescriptor, depth: usize) {
+    const DEEPEST: usize = 64;
+    let Some(object) = value.as_object_mut().filter(|_| depth < DEEPEST) else { return };
+    for (key, value) in object.iter_mut() {
+        let field = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key));
+        let Some(Kind::Message(inner)) = field.as_ref().map(FieldDescriptor::kind) else { continue };
+        let is_map = field.as_ref().is_some_and(FieldDescriptor::is_map);
+        let inner = match is_map.then(|| inner.map_entry_value_field().kind()) {
+            Some(Kind::Message(of_map)) => of_map,
+            Some(_) => continue,
+            None => inner,
+        };
+        let each: Vec<&mut Value> = match value {
+            Value::Array(list) => list.iter_mut().collect(),
+            Value::Object(map) if is_map => map.values_mut().collect(),
+            one => vec![one],
+        };
+        for value in each {
+            if inner.full_name() != "google.protobuf.Duration" {
+                plain_durations(value, &inner, depth + 1);
+            } else if let Some(duration) = value.as_str().and_then(parse_duration) {
+                let (sign, d) = duration;
+                *value = Value::from(format!("{sign}{}.{:09}s", d.as_secs(), d.subsec_nanos()));
+            }
+        }
+    }
+}
+
+/// Go's duration, with its sign: `""` or `"-"`.
+fn parse_duration(text: &str) -> Option<(&'static str, Duration)> {
+    match text.strip_prefix('-') {
+        Some(rest) => Some(("-", go_duration(rest)?)),
+        None => Some(("", go_duration(text)?)),
+    }
+}
+
+/// Reads a duration in Go's form (`1h2m3.5s`, `100ms`, `0`), without a sign.
+#[must_use]
+pub fn go_duration(text: &str) -> Option<Duration> {
+    let mut rest = text.trim();
+    if rest == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut total = 0f64;
+    let mut parts = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let factor = match &rest[..unit] {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" => 1e-6,
+            "ns" => 1e-9,
+            _ => return None,
+        };
+        total += number * factor;
+        parts += 1;
+        rest = &rest[unit..];
+    }
+    if parts == 0 { None } else { Duration::try_from_secs_f64((total * 1e9).round() / 1e9).ok() }
 }
 
 /// Encodes a message as proto3 JSON: lowerCamelCase, default values left out, `Any` expanded.

@@ -1,0 +1,97 @@
+//! Everything that one proxy is sent: the generators called in the order in which a client asks (CDS, EDS for the clusters,
+//! LDS, RDS for the names in the listeners, SDS for the names that use ADS, the name table).
+
+use self::pending::{NameTable, cluster, endpoint, grpc, listener, name_table, route, secret};
+use crate::{
+    model::NodeType,
+    proto::{
+        envoy::{
+            config::{
+                cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
+                route::v3::RouteConfiguration,
+            },
+            extensions::transport_sockets::tls::v3::Secret,
+        },
+    },
+    push::{PushContext, ProxyView},
+    simulate,
+};
+
+/// All resources of one proxy.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Resources {
+    /// CDS.
+    pub clusters: Vec<Cluster>,
+    /// EDS, for the EDS clusters.
+    pub endpoints: Vec<ClusterLoadAssignment>,
+    /// LDS.
+    pub listeners: Vec<Listener>,
+    /// RDS, for the names in the listeners.
+    pub routes: Vec<RouteConfiguration>,
+    /// SDS, for the names that the other resources fetch over ADS.
+    pub secrets: Vec<Secret>,
+    /// NDS; only with `DNS_CAPTURE`.
+    pub name_table: Option<NameTable>,
+}
+
+/// Generates everything for a view. `listener_names` are what a proxyless gRPC client asks for; others ask for all.
+#[must_use]
+pub fn all(context: &PushContext, view: &ProxyView, listener_names: &[String]) -> Resources {
+    if &*view.metadata.generator == "grpc" {
+        return grpc::all(context, view, listener_names);
+    }
+    let clusters = clusters(context, view);
+    let endpoints = cluster::eds_cluster_names(&clusters)
+        .iter()
+        .map(|name| endpoint::load_assignment(context, view, name))
+        .collect();
+    let listeners = listeners(context, view);
+    let routes =
+        simulate::Proxy::route_names(&listeners).iter().map(|name| route_configuration(context, view, name)).collect();
+    let names = secret::names(&clusters, &listeners);
+    let secrets = secret::secrets(context, view, &names);
+    let name_table =
+        (view.metadata.dns_capture && view.node_type == NodeType::Sidecar).then(|| name_table::name_table(context, view));
+    Resources { clusters, endpoints, listeners, routes, secrets, name_table }
+}
+
+/// CDS of a view.
+#[must_use]
+pub fn clusters(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
+    cluster::all(context, view)
+}
+
+/// LDS of a view.
+#[must_use]
+pub fn listeners(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
+    if view.is_router() { listener::gateway(context, view) } else { listener::sidecar(context, view) }
+}
+
+/// One route configuration; an unknown name gives an empty one of that name.
+#[must_use]
+pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) -> RouteConfiguration {
+    if !view.is_router() {
+        return route::sidecar_outbound(context, &view.outbound(false), name);
+    }
+    match context.gateways.merged(context, view) {
+        Some(merged) => route::gateway(context, view, &merged, name),
+        None => RouteConfiguration { name: name.to_string(), ..Default::default() },
+    }
+}
+
+/// Generators that have not landed yet give nothing.
+#[allow(missing_docs)]
+pub mod pending {
+    use crate::proto::envoy::{config::{cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener, route::v3::RouteConfiguration}, extensions::transport_sockets::tls::v3::Secret};
+    use crate::push::{PushContext, ProxyView, MergedGateway};
+    use super::Resources;
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct NameTable;
+    pub mod cluster { use super::*; pub fn all(_: &PushContext, _: &ProxyView) -> Vec<Cluster> { vec![] } pub fn eds_cluster_names(_: &[Cluster]) -> Vec<String> { vec![] } }
+    pub mod endpoint { use super::*; pub fn load_assignment(_: &PushContext, _: &ProxyView, _: &str) -> ClusterLoadAssignment { Default::default() } }
+    pub mod listener { use super::*; pub fn gateway(_: &PushContext, _: &ProxyView) -> Vec<Listener> { vec![] } pub fn sidecar(_: &PushContext, _: &ProxyView) -> Vec<Listener> { vec![] } }
+    pub mod route { use super::*; pub fn sidecar_outbound(_: &PushContext, _: &ProxyView, _: &str) -> RouteConfiguration { Default::default() } pub fn gateway(_: &PushContext, _: &ProxyView, _: &MergedGateway, _: &str) -> RouteConfiguration { Default::default() } }
+    pub mod secret { use super::*; pub fn names(_: &[Cluster], _: &[Listener]) -> Vec<String> { vec![] } pub fn secrets(_: &PushContext, _: &ProxyView, _: &[String]) -> Vec<Secret> { vec![] } }
+    pub mod name_table { use super::*; pub fn name_table(_: &PushContext, _: &ProxyView) -> NameTable { NameTable } }
+    pub mod grpc { use super::*; pub fn all(_: &PushContext, _: &ProxyView, _: &[String]) -> Resources { Resources::default() } }
+}

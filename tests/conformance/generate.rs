@@ -1,0 +1,46 @@
+//! Family `generate`: environment and proxy in, listeners, clusters and routes out.
+
+use pilothouse::{generate::resources, proto::to_json};
+use serde_json::Value;
+
+use crate::{
+    data::{self, Case, Verdict},
+    environment,
+    normal::{self, MultiAddress},
+};
+
+pub fn check(case: &Case) -> Verdict {
+    let description = data::json(&case.folder.join("case.json"));
+    let context = environment::context(&case.folder, &description);
+    let node = environment::node(&description["proxy"]);
+    let view = context.view_of(&node);
+    let expected = |file: &str| {
+        let path = case.folder.join("expected").join(file);
+        path.exists().then(|| data::json(&path))
+    };
+    let none = MultiAddress::new();
+    let mut lines = Vec::new();
+    if let Some(wanted) = expected("clusters.json") {
+        let got = resources::clusters(&context, &view);
+        lines.extend(normal::compare("cluster", "name", &wanted, &json(&got), &none));
+    }
+    if let Some(wanted) = expected("listeners.json") {
+        let got = resources::listeners(&context, &view);
+        lines.extend(normal::compare("listener", "name", &wanted, &json(&got), &none));
+    }
+    if let Some(wanted) = expected("routes.json") {
+        let got: Vec<_> = wanted
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|r| resources::route_configuration(&context, &view, r["name"].as_str().unwrap_or_default()))
+            .collect();
+        lines.extend(normal::compare("route", "name", &wanted, &json(&got), &none));
+    }
+    Verdict::of(lines)
+}
+
+/// Messages as proto3 JSON.
+pub fn json<M: prost::Message + prost::Name>(messages: &[M]) -> Vec<Value> {
+    messages.iter().map(|m| to_json(m).unwrap_or_else(|e| Value::from(e.to_string()))).collect()
+}

@@ -1,0 +1,50 @@
+//! Conformance: inputs with the outputs that Istio itself gave for them, run through our generators and the simulator.
+//!
+//! The recordings lie beside the repository (`../shared/conformance`, or `PILOTHOUSE_CONFORMANCE`); without them the cases in
+//! `tests/conformance/cases` run alone, and that is said. Each family prints passed / failed / not yet. What passes is
+//! written in `tests/conformance/passing.txt`; a case of that list that stops passing fails the test.
+//!
+//! For work: `PILOTHOUSE_CASES=xds/se-` runs only matching cases and prints every difference;
+//! `PILOTHOUSE_RATCHET=update` rewrites the list.
+
+mod calls;
+mod data;
+mod environment;
+mod generate;
+mod normal;
+mod ratchet;
+mod xds;
+
+use data::Case;
+use ratchet::Report;
+
+fn run(family: &str, cases: fn() -> Vec<Case>, check: fn(&Case) -> data::Verdict) {
+    let filter = std::env::var("PILOTHOUSE_CASES").unwrap_or_default();
+    let verbose = !filter.is_empty();
+    let mut report = Report::new(family);
+    for case in cases().into_iter().filter(|c| filter.split(',').any(|f| c.id.contains(f))) {
+        let verdict = check(&case);
+        if verbose {
+            for line in verdict.lines() {
+                println!("{}: {line}", case.id);
+            }
+        }
+        report.add(case.id, verdict);
+    }
+    report.finish(verbose);
+}
+
+#[test]
+fn calls_go_where_istio_says() {
+    run("calls", || data::cases("calls", "case.json"), calls::check);
+}
+
+#[test]
+fn generated_resources_equal_recorded_ones() {
+    run("generate", || data::cases("generate", "case.json"), generate::check);
+}
+
+#[test]
+fn proxies_are_sent_what_istiod_sends() {
+    run("xds", xds::cases, xds::check);
+}

@@ -1,0 +1,159 @@
+//! The normal form in which two sets of resources are compared: what only Istio's Envoy knows is dropped, sets are sorted.
+//! The rules are those of `normal-form.yaml` beside the recordings.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+const DROPPED_HTTP: &[&str] = &[
+    "istio.metadata_exchange",
+    "waypoint_downstream_peer_metadata",
+    "waypoint_upstream_peer_metadata",
+    "istio.alpn",
+    "istio.stats",
+    "istio_authn",
+];
+const DROPPED_NETWORK: &[&str] = &["istio.metadata_exchange", "istio.stats"];
+const DROPPED_STATE: &[&str] = &["io.istio.connect_authority", "io.istio.peer_principal", "io.istio.local_principal"];
+const SETS: &[&str] = &[
+    "virtualHosts", "domains", "filterChains", "serverNames", "prefixRanges", "sourcePrefixRanges", "headers",
+    "queryParameters", "matchTypedSubjectAltNames", "lbEndpoints", "endpoints", "clusters", "accessLog", "customTags",
+    "permissions", "principals", "rules", "ids", "requestHeadersToAdd", "responseHeadersToAdd", "requestHeadersToRemove",
+    "responseHeadersToRemove", "ips",
+];
+
+/// Hosts of ServiceEntries with more than one address: which of them shows as a domain varies in Istio.
+pub type MultiAddress = BTreeSet<String>;
+
+/// The normal form of a value found under `field`.
+pub fn normal(value: &Value, field: Option<&str>, multi: &MultiAddress) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(object(map, multi)),
+        Value::Array(list) => {
+            let list: Vec<Value> = list.iter().map(|v| normal(v, None, multi)).collect();
+            Value::Array(sorted(field, list))
+        }
+        Value::Number(n) => n.as_f64().map_or(Value::Null, Value::from),
+        other => other.clone(),
+    }
+}
+
+fn object(map: &Map<String, Value>, multi: &MultiAddress) -> Map<String, Value> {
+    let mut out = Map::new();
+    for (key, value) in map {
+        let value = match (key.as_str(), value) {
+            ("filters", Value::Array(list)) => without(list, "name", DROPPED_NETWORK),
+            ("httpFilters", Value::Array(list)) => without(list, "name", DROPPED_HTTP),
+            ("onNewConnection" | "onRequestHeaders" | "onDownstreamTlsHandshake", Value::Array(list)) => {
+                without(list, "objectKey", DROPPED_STATE)
+            }
+            ("filterMetadata", Value::Object(m)) => {
+                Value::Object(m.iter().filter(|(k, _)| *k != "istio").map(|(k, v)| (k.clone(), v.clone())).collect())
+            }
+            ("sdsConfig", v) if v.to_string().contains("sds-grpc") => Value::from("agent"),
+            ("domains", Value::Array(list)) if is_multi(map, multi) => {
+                list.iter().filter(|d| !is_address(d.as_str().unwrap_or_default())).cloned().collect()
+            }
+            (_, v) => v.clone(),
+        };
+        let value = normal(&value, Some(key), multi);
+        let empty = value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+        if empty && matches!(key.as_str(), "filters" | "httpFilters" | "filterMetadata" | "metadata" | "keyValues") {
+            continue;
+        }
+        out.insert(key.clone(), value);
+    }
+    out.sort_keys();
+    out
+}
+
+fn without(list: &[Value], key: &str, dropped: &[&str]) -> Value {
+    list.iter().filter(|v| !dropped.contains(&v[key].as_str().unwrap_or_default())).cloned().collect()
+}
+
+fn is_multi(map: &Map<String, Value>, multi: &MultiAddress) -> bool {
+    let name = map.get("name").and_then(Value::as_str).unwrap_or_default();
+    name.rsplit_once(':').is_some_and(|(host, _)| multi.contains(host))
+}
+
+fn is_address(text: &str) -> bool {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<std::net::IpAddr>().is_ok() || bare.parse::<ipnet::IpNet>().is_ok()
+}
+
+fn sorted(field: Option<&str>, mut list: Vec<Value>) -> Vec<Value> {
+    let Some(field) = field.filter(|f| SETS.contains(f)) else { return list };
+    let all = |key: &str| list.iter().all(|v| v.get(key).is_some());
+    match field {
+        "endpoints" if !all("lbEndpoints") => return list,
+        "clusters" if !all("weight") => return list,
+        "rules" | "ids" if !list.iter().all(Value::is_object) => return list,
+        "endpoints" => list.sort_by_cached_key(|v| (v["priority"].to_string(), v["locality"].to_string())),
+        "clusters" => list.sort_by_cached_key(|v| v["name"].to_string()),
+        _ => list.sort_by_cached_key(Value::to_string),
+    }
+    list
+}
+
+/// The first place where two values differ, with both sides cut short.
+pub fn first_difference(path: &str, expected: &Value, actual: &Value) -> Option<String> {
+    let say = |e: &Value, a: &Value| Some(format!("{path}: expected {} / got {}", short(e), short(a)));
+    match (expected, actual) {
+        (Value::Object(e), Value::Object(a)) => {
+            let keys: BTreeSet<&String> = e.keys().chain(a.keys()).collect();
+            keys.into_iter().find_map(|k| match (e.get(k), a.get(k)) {
+                (Some(e), Some(a)) => first_difference(&format!("{path}.{k}"), e, a),
+                (e, a) => {
+                    let none = Value::from("(absent)");
+                    Some(format!(
+                        "{path}.{k}: expected {} / got {}",
+                        short(e.unwrap_or(&none)),
+                        short(a.unwrap_or(&none))
+                    ))
+                }
+            })
+        }
+        (Value::Array(e), Value::Array(a)) => {
+            let inner = e.iter().zip(a).enumerate().find_map(|(i, (e, a))| first_difference(&format!("{path}[{i}]"), e, a));
+            inner.or_else(|| {
+                (e.len() != a.len()).then(|| {
+                    let extra = if e.len() > a.len() { &e[a.len()] } else { &a[e.len()] };
+                    format!("{path}: expected {} elements, got {}; first extra {}", e.len(), a.len(), short(extra))
+                })
+            })
+        }
+        (e, a) if e == a => None,
+        (e, a) => say(e, a),
+    }
+}
+
+fn short(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(260) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// Compares two lists of named resources: names as a set, then each resource. One line per resource that differs.
+pub fn compare(kind: &str, name_field: &str, expected: &Value, actual: &[Value], multi: &MultiAddress) -> Vec<String> {
+    let expected: Vec<Value> = expected.as_array().cloned().unwrap_or_default();
+    let name = |v: &Value| v[name_field].as_str().unwrap_or_default().to_string();
+    let mut lines = Vec::new();
+    let wanted: BTreeSet<String> = expected.iter().map(name).collect();
+    let got: BTreeSet<String> = actual.iter().map(name).collect();
+    for missing in wanted.difference(&got) {
+        lines.push(format!("{kind}: missing {missing}"));
+    }
+    for extra in got.difference(&wanted) {
+        lines.push(format!("{kind}: too many {extra}"));
+    }
+    for e in &expected {
+        let e_name = name(e);
+        if let Some(a) = actual.iter().find(|a| name(a) == e_name) {
+            let (e, a) = (normal(e, None, multi), normal(a, None, multi));
+            lines.extend(first_difference(&format!("{kind} {e_name}"), &e, &a));
+        }
+    }
+    lines
+}

@@ -1,0 +1,114 @@
+//! Family `xds`: scenarios of objects and proxies, with what istiod sent to each proxy.
+
+use std::sync::Arc;
+
+use pilothouse::{
+    generate::resources,
+    model::{ConfigSnapshot, Locality, Mesh, Node},
+    push::{PushContext, context::PushInputs},
+    registry,
+};
+use serde_json::Value;
+
+use crate::{
+    data::{self, Case, Verdict},
+    environment,
+    generate::json,
+    normal::{self, MultiAddress},
+};
+
+/// One case per proxy of every scenario.
+pub fn cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    for scenario in data::cases("xds", "scenario.yaml") {
+        let expected = scenario.folder.join("expected");
+        let mut proxies: Vec<String> = std::fs::read_dir(&expected)
+            .into_iter()
+            .flatten()
+            .map(|e| e.unwrap())
+            .filter(|e| e.path().is_dir())
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .collect();
+        proxies.sort();
+        for proxy in proxies {
+            all.push(Case { id: format!("{}/{proxy}", scenario.id), folder: scenario.folder.clone(), proxy });
+        }
+    }
+    all
+}
+
+fn context(folder: &std::path::Path, scenario: &Value) -> (PushContext, MultiAddress) {
+    let cluster = scenario["cluster"].as_str().unwrap_or("Kubernetes");
+    let networks = match &scenario["networks"] {
+        Value::Null => Value::Null,
+        networks => serde_json::json!({ "networks": networks }),
+    };
+    let mesh = Arc::new(Mesh::from_values(&scenario["mesh"], &networks, "cluster.local", cluster).unwrap());
+    let features = Arc::new(environment::features(&scenario["env"]));
+    let documents = data::yaml(&folder.join("config.yaml"));
+    let multi = documents
+        .iter()
+        .filter(|d| d["kind"] == "ServiceEntry" && d["spec"]["addresses"].as_array().is_some_and(|a| a.len() > 1))
+        .flat_map(|d| d["spec"]["hosts"].as_array().cloned().unwrap_or_default())
+        .filter_map(|h| h.as_str().map(String::from))
+        .collect();
+    let (mut all, _) = environment::configs(&documents, "", "");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let Some(remote) = name.strip_prefix("config.").and_then(|r| r.strip_suffix(".yaml")) else { continue };
+        if !remote.is_empty() && remote != "yaml" {
+            all.extend(environment::configs(&data::yaml(&folder.join(&name)), remote, "").0);
+        }
+    }
+    let configs = ConfigSnapshot::of(all);
+    let registry = registry::ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
+    (PushContext::build(PushInputs { mesh, features, configs, registry }), multi)
+}
+
+pub fn check(case: &Case) -> Verdict {
+    let scenario = data::yaml(&case.folder.join("scenario.yaml")).remove(0);
+    let expected = case.folder.join("expected").join(&case.proxy);
+    if expected.join("addresses.json").exists() {
+        return Verdict::NotYet("ztunnel".to_string());
+    }
+    let (context, multi) = context(&case.folder, &scenario);
+    let node = data::json(&expected.join("node.json"));
+    let l = &node["locality"];
+    let part = |key: &str| -> Arc<str> { l[key].as_str().unwrap_or_default().into() };
+    let locality = Locality { region: part("region"), zone: part("zone"), subzone: part("subZone") };
+    let node = Node::from_parts(node["id"].as_str().unwrap(), node["metadata"].clone(), locality).unwrap();
+    let view = context.view_of(&node);
+    let asked = asked(&scenario, &case.proxy);
+    let got = resources::all(&context, &view, &asked);
+
+    let mut lines = Vec::new();
+    let mut file = |name: &str, key: &str, actual: Vec<Value>| {
+        lines.extend(normal::compare(name, key, &data::json(&expected.join(format!("{name}.json"))), &actual, &multi));
+    };
+    file("clusters", "name", json(&got.clusters));
+    file("endpoints", "clusterName", json(&got.endpoints));
+    file("listeners", "name", json(&got.listeners));
+    file("routes", "name", json(&got.routes));
+    if expected.join("secrets.json").exists() {
+        let wanted = data::json(&expected.join("secrets.json"))["resources"].clone();
+        lines.extend(normal::compare("secrets", "name", &wanted, &json(&got.secrets), &multi));
+    }
+    if expected.join("nds.json").exists() {
+        lines.push("nds: not compared yet".to_string());
+    }
+    if expected.join("extensions.json").exists() {
+        lines.push("extensions: ECDS is not built yet".to_string());
+    }
+    Verdict::of(lines)
+}
+
+/// What a proxyless gRPC client asks for: its targets, and a listener for each server.
+fn asked(scenario: &Value, proxy: &str) -> Vec<String> {
+    let proxies = scenario["proxies"].as_array().cloned().unwrap_or_default();
+    let grpc = proxies.iter().find(|p| p["name"] == proxy).map(|p| p["grpc"].clone()).unwrap_or_default();
+    let list = |key: &str| -> Vec<String> {
+        grpc[key].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(String::from)).collect()
+    };
+    let servers = list("servers").into_iter().map(|s| format!("xds.istio.io/grpc/lds/inbound/{s}"));
+    list("targets").into_iter().chain(servers).collect()
+}
