@@ -4,16 +4,14 @@
 use self::pending::{NameTable, cluster, endpoint, grpc, listener, name_table, route, secret};
 use crate::{
     model::NodeType,
-    proto::{
-        envoy::{
-            config::{
-                cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
-                route::v3::RouteConfiguration,
-            },
-            extensions::transport_sockets::tls::v3::Secret,
+    proto::envoy::{
+        config::{
+            cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
+            route::v3::RouteConfiguration,
         },
+        extensions::transport_sockets::tls::v3::Secret,
     },
-    push::{PushContext, ProxyView},
+    push::{ProxyView, PushContext},
     simulate,
 };
 
@@ -50,8 +48,8 @@ pub fn all(context: &PushContext, view: &ProxyView, listener_names: &[String]) -
         simulate::Proxy::route_names(&listeners).iter().map(|name| route_configuration(context, view, name)).collect();
     let names = secret::names(&clusters, &listeners);
     let secrets = secret::secrets(context, view, &names);
-    let name_table =
-        (view.metadata.dns_capture && view.node_type == NodeType::Sidecar).then(|| name_table::name_table(context, view));
+    let name_table = (view.metadata.dns_capture && view.node_type == NodeType::Sidecar)
+        .then(|| name_table::name_table(context, view));
     Resources { clusters, endpoints, listeners, routes, secrets, name_table }
 }
 
@@ -82,16 +80,69 @@ pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) 
 /// Generators that have not landed yet give nothing.
 #[allow(missing_docs)]
 pub mod pending {
-    use crate::proto::envoy::{config::{cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener, route::v3::RouteConfiguration}, extensions::transport_sockets::tls::v3::Secret};
-    use crate::push::{PushContext, ProxyView, MergedGateway};
     use super::Resources;
+    use crate::proto::envoy::{
+        config::{
+            cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
+            route::v3::RouteConfiguration,
+        },
+        extensions::transport_sockets::tls::v3::Secret,
+    };
+    use crate::push::{MergedGateway, ProxyView, PushContext};
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct NameTable;
-    pub mod cluster { use super::*; pub fn all(_: &PushContext, _: &ProxyView) -> Vec<Cluster> { vec![] } pub fn eds_cluster_names(_: &[Cluster]) -> Vec<String> { vec![] } }
-    pub mod endpoint { use super::*; pub fn load_assignment(_: &PushContext, _: &ProxyView, _: &str) -> ClusterLoadAssignment { Default::default() } }
-    pub mod listener { use super::*; pub fn gateway(_: &PushContext, _: &ProxyView) -> Vec<Listener> { vec![] } pub fn sidecar(_: &PushContext, _: &ProxyView) -> Vec<Listener> { vec![] } }
-    pub mod route { use super::*; pub fn sidecar_outbound(_: &PushContext, _: &ProxyView, _: &str) -> RouteConfiguration { Default::default() } pub fn gateway(_: &PushContext, _: &ProxyView, _: &MergedGateway, _: &str) -> RouteConfiguration { Default::default() } }
-    pub mod secret { use super::*; pub fn names(_: &[Cluster], _: &[Listener]) -> Vec<String> { vec![] } pub fn secrets(_: &PushContext, _: &ProxyView, _: &[String]) -> Vec<Secret> { vec![] } }
-    pub mod name_table { use super::*; pub fn name_table(_: &PushContext, _: &ProxyView) -> NameTable { NameTable } }
-    pub mod grpc { use super::*; pub fn all(_: &PushContext, _: &ProxyView, _: &[String]) -> Resources { Resources::default() } }
+    pub mod cluster {
+        use super::*;
+        pub fn all(_: &PushContext, _: &ProxyView) -> Vec<Cluster> {
+            vec![]
+        }
+        pub fn eds_cluster_names(_: &[Cluster]) -> Vec<String> {
+            vec![]
+        }
+    }
+    pub mod endpoint {
+        use super::*;
+        pub fn load_assignment(_: &PushContext, _: &ProxyView, _: &str) -> ClusterLoadAssignment {
+            Default::default()
+        }
+    }
+    pub mod listener {
+        use super::*;
+        pub fn gateway(_: &PushContext, _: &ProxyView) -> Vec<Listener> {
+            vec![]
+        }
+        pub fn sidecar(_: &PushContext, _: &ProxyView) -> Vec<Listener> {
+            vec![]
+        }
+    }
+    pub mod route {
+        use super::*;
+        pub fn sidecar_outbound(_: &PushContext, _: &ProxyView, _: &str) -> RouteConfiguration {
+            Default::default()
+        }
+        pub fn gateway(_: &PushContext, _: &ProxyView, _: &MergedGateway, _: &str) -> RouteConfiguration {
+            Default::default()
+        }
+    }
+    pub mod secret {
+        use super::*;
+        pub fn names(_: &[Cluster], _: &[Listener]) -> Vec<String> {
+            vec![]
+        }
+        pub fn secrets(_: &PushContext, _: &ProxyView, _: &[String]) -> Vec<Secret> {
+            vec![]
+        }
+    }
+    pub mod name_table {
+        use super::*;
+        pub fn name_table(_: &PushContext, _: &ProxyView) -> NameTable {
+            NameTable
+        }
+    }
+    pub mod grpc {
+        use super::*;
+        pub fn all(_: &PushContext, _: &ProxyView, _: &[String]) -> Resources {
+            Resources::default()
+        }
+    }
 }

@@ -29,7 +29,11 @@ pub(super) fn route(config: &RouteConfiguration, call: &Call, outcome: &mut Outc
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => {
-            if name.contains(':') && !name.ends_with(']') { host } else { name.trim_start_matches('[').trim_end_matches(']') }
+            if name.contains(':') && !name.ends_with(']') {
+                host
+            } else {
+                name.trim_start_matches('[').trim_end_matches(']')
+            }
         }
         _ => host,
     }

@@ -7,6 +7,7 @@ use prost::{Message, Name};
 
 use super::{Call, CallProtocol, CallTls};
 use crate::proto::{
+    envoy::config::core::v3::transport_socket::ConfigType as SocketConfig,
     envoy::{
         config::{
             core::v3::{CidrRange, address::Address, socket_address::PortSpecifier},
@@ -20,7 +21,6 @@ use crate::proto::{
             transport_sockets::tls::v3::DownstreamTlsContext,
         },
     },
-    envoy::config::core::v3::transport_socket::ConfigType as SocketConfig,
 };
 
 /// Whether the listener's primary address is this IP and port.
@@ -40,9 +40,10 @@ pub(super) struct Inspected {
 impl Inspected {
     pub(super) fn of(listener: &Listener, call: &Call) -> Self {
         let active = |name: &str| {
-            listener.listener_filters.iter().any(|f| {
-                f.name == name && !f.filter_disabled.as_ref().is_some_and(|p| predicate_holds(p, call.port))
-            })
+            listener
+                .listener_filters
+                .iter()
+                .any(|f| f.name == name && !f.filter_disabled.as_ref().is_some_and(|p| predicate_holds(p, call.port)))
         };
         let tls = active("envoy.filters.listener.tls_inspector");
         let mut alpn = if tls { call.alpn.clone() } else { String::new() };
@@ -78,8 +79,7 @@ pub(super) fn filter_chain<'a>(
 ) -> Result<&'a FilterChain, &'static str> {
     let empty = FilterChainMatch::default();
     let of = |c: &'a FilterChain| -> FilterChainMatch { c.filter_chain_match.clone().unwrap_or_else(|| empty.clone()) };
-    let mut chains: Vec<(&FilterChain, FilterChainMatch)> =
-        listener.filter_chains.iter().map(|c| (c, of(c))).collect();
+    let mut chains: Vec<(&FilterChain, FilterChainMatch)> = listener.filter_chains.iter().map(|c| (c, of(c))).collect();
 
     narrow(&mut chains, |m| m.destination_port.is_some(), |m| usize::from(m.destination_port == Some(call.port)));
     narrow(&mut chains, |m| !m.prefix_ranges.is_empty(), |m| longest_prefix(&m.prefix_ranges, &call.address));

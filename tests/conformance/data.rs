@@ -86,6 +86,7 @@ pub fn json(path: &Path) -> Value {
 /// The documents of a YAML file; none when it is not there.
 pub fn yaml(path: &Path) -> Vec<Value> {
     let Ok(text) = fs::read_to_string(path) else { return Vec::new() };
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     documents.into_iter().filter(|d| !d.is_null()).collect()
 }

@@ -1,9 +1,6 @@
 //! From the files of a case to a push context and a node.
 
-use std::{
-    path::Path,
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use pilothouse::{
     model::{
@@ -102,7 +99,9 @@ fn service(s: &Value) -> Service {
                 protocol: Protocol::parse(p["protocol"].as_str().unwrap_or_default()),
             })
             .collect(),
-        creation_time: text("creationTime").parse::<k8s_openapi::jiff::Timestamp>().map_or(Timestamp(0), |t| Timestamp(t.as_second())),
+        creation_time: text("creationTime")
+            .parse::<k8s_openapi::jiff::Timestamp>()
+            .map_or(Timestamp(0), |t| Timestamp(t.as_second())),
         default_address: text("address").to_string(),
         resolution: match text("resolution") {
             "DNSLB" => Resolution::DnsLB,
@@ -119,8 +118,19 @@ fn service(s: &Value) -> Service {
             "Mock" => Registry::Mock,
             _ => Registry::None,
         },
-        labels: s["labels"].as_object().into_iter().flatten().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string()))).collect(),
-        export_to: s["exportTo"].as_array().into_iter().flatten().filter_map(|v| v.as_str()).map(Visibility::parse).collect(),
+        labels: s["labels"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string())))
+            .collect(),
+        export_to: s["exportTo"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.as_str())
+            .map(Visibility::parse)
+            .collect(),
         ..Service::default()
     }
     .stamped()

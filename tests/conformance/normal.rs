@@ -16,10 +16,29 @@ const DROPPED_HTTP: &[&str] = &[
 const DROPPED_NETWORK: &[&str] = &["istio.metadata_exchange", "istio.stats"];
 const DROPPED_STATE: &[&str] = &["io.istio.connect_authority", "io.istio.peer_principal", "io.istio.local_principal"];
 const SETS: &[&str] = &[
-    "virtualHosts", "domains", "filterChains", "serverNames", "prefixRanges", "sourcePrefixRanges", "headers",
-    "queryParameters", "matchTypedSubjectAltNames", "lbEndpoints", "endpoints", "clusters", "accessLog", "customTags",
-    "permissions", "principals", "rules", "ids", "requestHeadersToAdd", "responseHeadersToAdd", "requestHeadersToRemove",
-    "responseHeadersToRemove", "ips",
+    "virtualHosts",
+    "domains",
+    "filterChains",
+    "serverNames",
+    "prefixRanges",
+    "sourcePrefixRanges",
+    "headers",
+    "queryParameters",
+    "matchTypedSubjectAltNames",
+    "lbEndpoints",
+    "endpoints",
+    "clusters",
+    "accessLog",
+    "customTags",
+    "permissions",
+    "principals",
+    "rules",
+    "ids",
+    "requestHeadersToAdd",
+    "responseHeadersToAdd",
+    "requestHeadersToRemove",
+    "responseHeadersToRemove",
+    "ips",
 ];
 
 /// Hosts of ServiceEntries with more than one address: which of them shows as a domain varies in Istio.
@@ -114,7 +133,8 @@ pub fn first_difference(path: &str, expected: &Value, actual: &Value) -> Option<
             })
         }
         (Value::Array(e), Value::Array(a)) => {
-            let inner = e.iter().zip(a).enumerate().find_map(|(i, (e, a))| first_difference(&format!("{path}[{i}]"), e, a));
+            let inner =
+                e.iter().zip(a).enumerate().find_map(|(i, (e, a))| first_difference(&format!("{path}[{i}]"), e, a));
             inner.or_else(|| {
                 (e.len() != a.len()).then(|| {
                     let extra = if e.len() > a.len() { &e[a.len()] } else { &a[e.len()] };

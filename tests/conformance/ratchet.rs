@@ -41,7 +41,8 @@ impl Report {
         }
         let ours = |id: &String| id.starts_with(&format!("{}/", self.family));
         let path = list();
-        let listed: BTreeSet<String> = fs::read_to_string(&path).unwrap_or_default().lines().map(String::from).collect();
+        let listed: BTreeSet<String> =
+            fs::read_to_string(&path).unwrap_or_default().lines().map(String::from).collect();
         if std::env::var("PILOTHOUSE_RATCHET").as_deref() == Ok("update") {
             let _guard = fs::File::open(env!("CARGO_MANIFEST_DIR")).and_then(|f| f.lock().map(|()| f)).unwrap();
             let listed: BTreeSet<String> =
