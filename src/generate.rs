@@ -1,6 +1,7 @@
 //! Pure xDS generation: a [`PushContext`](crate::push::PushContext) and a [`ProxyView`](crate::push::ProxyView) in, Envoy
 //! resources out. No I/O, no clock, no randomness, no state; the same inputs give the same bytes.
 
+pub mod addresses;
 pub mod cluster;
 pub mod endpoint;
 pub mod grpc;
