@@ -117,7 +117,8 @@ mod tests {
     use crate::model::Node;
 
     fn view(metadata: serde_json::Value) -> ProxyView {
-        let node = Node::from_parts("sidecar~10.0.0.1~a.b~b.svc.cluster.local", metadata, crate::model::Locality::default());
+        let node =
+            Node::from_parts("sidecar~10.0.0.1~a.b~b.svc.cluster.local", metadata, crate::model::Locality::default());
         ProxyView::of_node(&node.unwrap())
     }
 
