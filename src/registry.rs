@@ -1,6 +1,12 @@
 //! The service registry: ServiceEntries, WorkloadEntries, Kubernetes Services and pods become services, endpoints and
 //! workloads. A pure state machine; the actor around it only passes messages.
 
+mod memory;
+mod updates;
+
+pub use memory::{service_order, snapshot_of};
+pub use updates::{EndpointPush, XdsUpdate};
+
 use std::sync::Arc;
 
 use crate::model::{ConfigEvent, ConfigSnapshot, Features, Mesh, RegistrySnapshot};
@@ -36,11 +42,4 @@ impl ServiceEntryStore {
     pub fn snapshot(&mut self) -> RegistrySnapshot {
         RegistrySnapshot::default()
     }
-}
-
-/// What a change of the registry means for the xDS server (Istio's `XDSUpdater` calls).
-#[derive(Debug, Clone, PartialEq)]
-pub enum XdsUpdate {
-    /// The service appeared, changed or went.
-    Service,
 }

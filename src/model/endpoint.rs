@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -67,7 +68,7 @@ pub enum HealthStatus {
 }
 
 /// One address and port of a service (Istio's `IstioEndpoint`).
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, serde::Serialize)]
 pub struct Endpoint {
     /// IPs (or a host name, or a socket path for `unix://` with port 0); the first is the key.
     pub addresses: Vec<Arc<str>>,
@@ -128,6 +129,28 @@ pub struct EndpointSet {
 }
 
 impl EndpointSet {
+    /// The set of these shards, with the service accounts of their endpoints.
+    #[must_use]
+    pub fn of(shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>) -> Self {
+        let accounts = shards.values().flat_map(|s| s.iter()).map(|e| e.service_account.clone());
+        let service_accounts = accounts.filter(|a| !a.is_empty()).collect();
+        Self::with_accounts(shards, service_accounts)
+    }
+
+    /// The set of these shards with service accounts that outlive their endpoints.
+    #[must_use]
+    pub fn with_accounts(
+        shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,
+        service_accounts: BTreeSet<Arc<str>>,
+    ) -> Self {
+        let mut set = Self { shards, service_accounts, stamp: 0 };
+        let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+        set.shards.hash(&mut hasher);
+        set.service_accounts.hash(&mut hasher);
+        set.stamp = hasher.finish().max(1);
+        set
+    }
+
     /// All endpoints, shard by shard in key order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
         self.shards.values().flat_map(|s| s.iter())

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Config, EndpointIndex, Kind, Labels, Locality, Service, ServiceTarget};
+use super::{Config, EndpointIndex, Kind, Labels, Locality, Node, Registry, Service, ServiceTarget};
 
 /// All effective configs by kind, oldest first (then name, then namespace).
 #[derive(Debug, Clone, Default)]
@@ -57,8 +57,7 @@ pub struct Workload {
 /// What the registry knows.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrySnapshot {
-    /// All services, oldest first (creation time, then host name), Kubernetes before ServiceEntry on a tie of host and
-    /// namespace.
+    /// All services, oldest first (creation time, then name, then namespace: Istio's `SortServicesByCreationTime`).
     pub services: Arc<Vec<Arc<Service>>>,
     /// Endpoints by service.
     pub endpoints: Arc<EndpointIndex>,
@@ -66,4 +65,27 @@ pub struct RegistrySnapshot {
     pub targets: Arc<HashMap<Arc<str>, Vec<ServiceTarget>>>,
     /// Workloads by IP.
     pub workloads: Arc<HashMap<Arc<str>, Workload>>,
+}
+
+impl RegistrySnapshot {
+    /// The services that the proxy itself serves (Istio's `GetProxyServiceTargets`): by its addresses; a ServiceEntry counts
+    /// only in the proxy's own namespace.
+    #[must_use]
+    pub fn targets_of(&self, node: &Node) -> Vec<ServiceTarget> {
+        let targets = node.ips.iter().filter_map(|ip| self.targets.get(ip)).flatten();
+        targets
+            .filter(|t| {
+                t.service.registry != Registry::External
+                    || node.namespace.is_empty()
+                    || t.service.namespace == node.namespace
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// What the registry knows of the proxy's workload.
+    #[must_use]
+    pub fn workload_of(&self, node: &Node) -> Option<&Workload> {
+        node.ips.iter().find_map(|ip| self.workloads.get(ip))
+    }
 }

@@ -98,7 +98,7 @@ impl PushContext {
     pub fn view_of(&self, node: &Node) -> ProxyView {
         let mut view = ProxyView::of_node(node);
         let registry = &self.inputs.registry;
-        if let Some(workload) = node.ips.iter().find_map(|ip| registry.workloads.get(ip)) {
+        if let Some(workload) = registry.workload_of(node) {
             if !workload.labels.is_empty() {
                 view.labels = workload.labels.clone();
             }
@@ -106,7 +106,7 @@ impl PushContext {
                 view.locality = workload.locality.clone();
             }
         }
-        view.targets = node.ips.iter().filter_map(|ip| registry.targets.get(ip)).flatten().cloned().collect();
+        view.targets = registry.targets_of(node).into();
         view
     }
 }

@@ -1,0 +1,53 @@
+//! A registry from given services and endpoints: what Istio's in-memory service discovery answers.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use crate::model::{
+    Endpoint, EndpointIndex, EndpointSet, Hostname, Registry, RegistrySnapshot, Service, ServiceTarget, ShardKey,
+};
+
+/// A snapshot of these services and endpoints. An endpoint names its service by host and namespace and the service port by
+/// name; endpoints of unknown services or ports are left out. The workload at an endpoint's first address serves that port.
+#[must_use]
+pub fn snapshot_of(services: Vec<Arc<Service>>, endpoints: Vec<(Hostname, Arc<str>, Endpoint)>) -> RegistrySnapshot {
+    let mut services = services;
+    services.sort_by(|a, b| service_order(a, b));
+    let mut by_service: BTreeMap<(Hostname, Arc<str>), Vec<Arc<Endpoint>>> = BTreeMap::new();
+    let mut targets: HashMap<Arc<str>, Vec<ServiceTarget>> = HashMap::new();
+    for (host, namespace, endpoint) in endpoints {
+        let Some(service) = services.iter().find(|s| s.hostname == host && s.namespace == namespace) else {
+            continue;
+        };
+        let Some(port) = service_port(service, &endpoint) else { continue };
+        if let Some(ip) = endpoint.addresses.first() {
+            let target = ServiceTarget { service: service.clone(), port: port.clone(), target_port: endpoint.port };
+            targets.entry(ip.clone()).or_default().push(target);
+        }
+        by_service.entry((host, namespace)).or_default().push(Arc::new(endpoint));
+    }
+    let shard = ShardKey { provider: Registry::Mock, cluster: "".into() };
+    let mut index = EndpointIndex::default();
+    for (key, list) in by_service {
+        index.by_service.insert(key, Arc::new(EndpointSet::of(BTreeMap::from([(shard.clone(), list.into())]))));
+    }
+    RegistrySnapshot {
+        services: Arc::new(services),
+        endpoints: Arc::new(index),
+        targets: Arc::new(targets),
+        workloads: Arc::default(),
+    }
+}
+
+fn service_port<'a>(service: &'a Service, endpoint: &Endpoint) -> Option<&'a crate::model::Port> {
+    service.port_by_name(&endpoint.service_port_name).or_else(|| service.port_by_number(endpoint.legacy_cluster_port_key))
+}
+
+/// Oldest first, then by name and namespace (Istio's `SortServicesByCreationTime`; the name is the Kubernetes Service's
+/// name or the ServiceEntry's host).
+#[must_use]
+pub fn service_order(a: &Service, b: &Service) -> std::cmp::Ordering {
+    (a.creation_time, &a.name, &a.namespace).cmp(&(b.creation_time, &b.name, &b.namespace))
+}
