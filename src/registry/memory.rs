@@ -42,7 +42,9 @@ pub fn snapshot_of(services: Vec<Arc<Service>>, endpoints: Vec<(Hostname, Arc<st
 }
 
 fn service_port<'a>(service: &'a Service, endpoint: &Endpoint) -> Option<&'a crate::model::Port> {
-    service.port_by_name(&endpoint.service_port_name).or_else(|| service.port_by_number(endpoint.legacy_cluster_port_key))
+    service
+        .port_by_name(&endpoint.service_port_name)
+        .or_else(|| service.port_by_number(endpoint.legacy_cluster_port_key))
 }
 
 /// Oldest first, then by name and namespace (Istio's `SortServicesByCreationTime`; the name is the Kubernetes Service's
