@@ -51,10 +51,10 @@ pub fn specificity(a: &str, b: &str) -> Ordering {
 }
 
 /// A short name (one without a dot) becomes `name.namespace.svc.domain`; anything else stays as it is
-/// (Istio's `ResolveShortnameToFQDN`). A `*` stays too.
+/// (Istio's `ResolveShortnameToFQDN`). A `*` and an IP address stay too.
 #[must_use]
 pub fn resolve_short_name(name: &str, namespace: &str, domain: &str) -> Hostname {
-    if name == "*" || name.is_empty() || name.contains('.') {
+    if name == "*" || name.is_empty() || name.contains('.') || name.parse::<std::net::IpAddr>().is_ok() {
         return name.into();
     }
     let mut full = name.to_string();
