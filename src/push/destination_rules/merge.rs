@@ -1,0 +1,126 @@
+//! Several DestinationRules for one host in one namespace become one, where they can
+//! (Istio's `mergeDestinationRule`, with and without `ENABLE_ENHANCED_DESTINATIONRULE_MERGE`).
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::MergedDestinationRule;
+use crate::model::{
+    Config, Hostname, Visibility,
+    host::{is_wildcard, resolve_short_name, specificity},
+};
+
+type RuleList = Vec<Arc<MergedDestinationRule>>;
+
+/// Rules by host.
+#[derive(Debug, Default)]
+pub(super) struct MergedRules {
+    by_host: HashMap<Hostname, RuleList>,
+    /// The wildcard hosts among the keys, most specific first.
+    wildcards: Vec<Hostname>,
+}
+
+impl MergedRules {
+    /// Adds a rule, merging it into those of the same host.
+    pub(super) fn add(&mut self, incoming: &MergedDestinationRule, enhanced: bool) {
+        let host: Hostname = incoming.rule.host.as_str().into();
+        let list = self.by_host.entry(host).or_default();
+        let mut separate = true;
+        for existing in list.iter_mut() {
+            match relation(existing, incoming, enhanced, separate) {
+                Relation::Apart => separate = true,
+                Relation::Merge { separate: stays } => {
+                    separate = stays;
+                    merge_into(Arc::make_mut(existing), incoming);
+                }
+            }
+        }
+        if separate {
+            list.push(Arc::new(incoming.clone()));
+        }
+    }
+
+    /// Makes look-ups possible; to be called when the last rule is in.
+    pub(super) fn seal(&mut self) {
+        self.wildcards = self.by_host.keys().filter(|host| is_wildcard(host)).cloned().collect();
+        self.wildcards.sort_by(|a, b| specificity(a, b));
+    }
+
+    /// The rules of the host itself, else those of the longest wildcard that covers it.
+    pub(super) fn most_specific(&self, host: &str) -> Option<&[Arc<MergedDestinationRule>]> {
+        if let Some(rules) = self.by_host.get(host) {
+            return Some(rules);
+        }
+        let suffix = host.strip_prefix('*').unwrap_or(host);
+        let covers = |wildcard: &&Hostname| wildcard.strip_prefix('*').is_some_and(|tail| suffix.ends_with(tail));
+        self.wildcards.iter().find(covers).and_then(|wildcard| self.by_host.get(wildcard)).map(Vec::as_slice)
+    }
+}
+
+enum Relation {
+    /// The two cannot be merged.
+    Apart,
+    /// The incoming rule goes into the existing one, and also stands by itself if `separate`.
+    Merge { separate: bool },
+}
+
+fn relation(
+    existing: &MergedDestinationRule,
+    incoming: &MergedDestinationRule,
+    enhanced: bool,
+    mut separate: bool,
+) -> Relation {
+    if enhanced {
+        if incoming.export_to == existing.export_to {
+            separate = false;
+        } else if !existing.export_to.is_empty() && incoming.export_to.is_superset(&existing.export_to) {
+            separate = true;
+        } else {
+            return Relation::Apart;
+        }
+    }
+    match (existing.selector(), incoming.selector()) {
+        (Some(a), Some(b)) if a != b => Relation::Apart,
+        (Some(_), Some(_)) | (None, None) => Relation::Merge { separate: false },
+        _ => Relation::Merge { separate },
+    }
+}
+
+/// New subsets are added, a traffic policy only where there is none yet; everything else stays as the first rule says.
+fn merge_into(existing: &mut MergedDestinationRule, incoming: &MergedDestinationRule) {
+    let mut names: HashSet<String> = existing.rule.subsets.iter().map(|s| s.name.clone()).collect();
+    for subset in &incoming.rule.subsets {
+        if names.insert(subset.name.clone()) {
+            existing.rule.subsets.push(subset.clone());
+        } else {
+            tracing::debug!(host = existing.rule.host, subset = subset.name, "duplicate subset in DestinationRules");
+        }
+    }
+    if existing.rule.traffic_policy.is_none() {
+        existing.rule.traffic_policy.clone_from(&incoming.rule.traffic_policy);
+    }
+    existing.from.extend(incoming.from.iter().cloned());
+    existing.stamp = combined(existing.stamp, incoming.stamp);
+}
+
+fn combined(a: u64, b: u64) -> u64 {
+    let mut bytes = a.to_le_bytes().to_vec();
+    bytes.extend(b.to_le_bytes());
+    xxhash_rust::xxh3::xxh3_64(&bytes).max(1)
+}
+
+/// A rule by itself: its host resolved, its visibility read. `None` for a config of another kind.
+pub(super) fn convert(config: &Config, domain: &str) -> Option<MergedDestinationRule> {
+    let mut rule = config.destination_rule()?.clone();
+    rule.host = resolve_short_name(&rule.host, &config.meta.namespace, domain).to_string();
+    let export_to = if rule.workload_selector.is_some() {
+        BTreeSet::from([Visibility::Private])
+    } else {
+        rule.export_to.iter().map(|e| Visibility::parse(e)).collect()
+    };
+    let (name, namespace) = (config.meta.name.clone(), config.meta.namespace.clone());
+    let from = vec![(name.clone(), namespace.clone())];
+    Some(MergedDestinationRule { rule, namespace, name, from, export_to, stamp: config.stamp })
+}
