@@ -3,10 +3,12 @@
 //! Values only. Nothing here does I/O, knows an actor, or knows where an object came from beyond its [`Origin`].
 
 pub mod config;
+pub mod credential;
 pub mod decode;
 pub mod endpoint;
 pub mod features;
 pub mod host;
+pub mod identity;
 pub mod kind;
 pub mod labels;
 pub mod mesh;
@@ -17,9 +19,11 @@ pub mod snapshot;
 pub mod validation;
 
 pub use config::{Config, ConfigEvent, ConfigKey, EventKind, Meta, Origin, Spec, Timestamp};
+pub use credential::{Credential, CredentialKind};
 pub use endpoint::{Endpoint, EndpointIndex, EndpointSet, HealthStatus, Locality, ShardKey, WorkloadInstance};
 pub use features::Features;
 pub use host::Hostname;
+pub use identity::Identity;
 pub use kind::Kind;
 pub use labels::Labels;
 pub use mesh::Mesh;

@@ -1,0 +1,34 @@
+//! The identity that a client proved: the SPIFFE id of its workload.
+
+use std::{fmt, sync::Arc};
+
+/// A SPIFFE id of the form `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+pub struct Identity {
+    /// Trust domain.
+    pub trust_domain: Arc<str>,
+    /// Namespace of the workload.
+    pub namespace: Arc<str>,
+    /// Service account of the workload.
+    pub service_account: Arc<str>,
+}
+
+impl Identity {
+    /// Reads a SPIFFE id; `None` when it has another form (Istio's `spiffe.ParseIdentity`).
+    #[must_use]
+    pub fn parse(id: &str) -> Option<Self> {
+        let parts: Vec<&str> = id.strip_prefix("spiffe://")?.split('/').collect();
+        let [trust_domain, "ns", namespace, "sa", service_account] = parts.as_slice() else { return None };
+        Some(Self {
+            trust_domain: (*trust_domain).into(),
+            namespace: (*namespace).into(),
+            service_account: (*service_account).into(),
+        })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "spiffe://{}/ns/{}/sa/{}", self.trust_domain, self.namespace, self.service_account)
+    }
+}

@@ -1,0 +1,73 @@
+//! Which credentials the servers of a gateway refer to, and to whom a reference grants them.
+
+use std::sync::Arc;
+
+use super::select::{self, Selected};
+use crate::{
+    model::{
+        Credential, Identity,
+        credential::{BUILTIN, CA_SUFFIX, is_gateway_secret, resource_name},
+    },
+    proto::networking::{self, server_tls_settings::TlSmode},
+};
+
+/// A server's reference to a credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialReference {
+    /// SDS resource name.
+    pub resource_name: String,
+    /// The CA certificates beside it (`-cacert`) are referred to as well.
+    pub with_ca: bool,
+    /// Namespace of the Gateway.
+    pub config_namespace: Arc<str>,
+    /// Namespace that the proxy has to be of.
+    pub expected_namespace: Arc<str>,
+    /// Service account that the proxy has to be of; empty for any.
+    pub expected_service_account: Arc<str>,
+}
+
+impl CredentialReference {
+    /// The SDS names that the reference grants to a proxy of this identity; `None` when it grants nothing. Everything has
+    /// to be in one namespace: the Gateway, the Secret and the proxy.
+    #[must_use]
+    pub fn granted_to(&self, identity: &Identity) -> Option<Vec<String>> {
+        let account = &self.expected_service_account;
+        let trusted = identity.namespace == self.expected_namespace
+            && (account.is_empty() || identity.service_account == *account)
+            && self.config_namespace == identity.namespace;
+        let credential = Credential::parse(&self.resource_name, &identity.namespace)?;
+        if !trusted || credential.namespace != identity.namespace {
+            return None;
+        }
+        let mut names = vec![self.resource_name.clone()];
+        if self.with_ca {
+            names.push(format!("{}{CA_SUFFIX}", self.resource_name));
+        }
+        Some(names)
+    }
+}
+
+/// The credentials that a server's TLS settings refer to.
+pub(super) fn references(selected: &Selected<'_>, server: &networking::Server) -> Vec<CredentialReference> {
+    let Some(tls) = &server.tls else { return Vec::new() };
+    let meta = &selected.config.meta;
+    let reference = |name: &str, with_ca| CredentialReference {
+        resource_name: resource_name(name),
+        with_ca,
+        config_namespace: meta.namespace.clone(),
+        expected_namespace: select::parent_namespace(selected.config).into(),
+        expected_service_account: meta.annotations.get(select::SERVICE_ACCOUNT).map_or("", String::as_str).into(),
+    };
+    let with_ca = matches!(TlSmode::try_from(tls.mode), Ok(TlSmode::Mutual | TlSmode::OptionalMutual));
+    let named = if tls.credential_names.is_empty() {
+        std::slice::from_ref(&tls.credential_name)
+    } else {
+        &tls.credential_names[..]
+    };
+    let mut references: Vec<_> =
+        named.iter().filter(|n| !n.is_empty() && !n.starts_with(BUILTIN)).map(|n| reference(n, with_ca)).collect();
+    if is_gateway_secret(&tls.ca_cert_credential_name) {
+        references.push(reference(&tls.ca_cert_credential_name, false));
+    }
+    references
+}
