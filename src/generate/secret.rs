@@ -1,1 +1,114 @@
-//! secret
+//! Secrets over SDS: certificates, keys and CA certificates out of Kubernetes Secret and ConfigMap objects.
+//!
+//! Owns who may have what and in which form it is sent (Istio's `SecretGen`). A proxy gets only secrets of the namespace
+//! that it *proved* to be of, or those that its own gateway configuration grants it; material that cannot work is refused
+//! by name and never sent. Results belong to one identity and must not be shared across identities. Nothing here looks at
+//! the clock: an expired certificate is sent like any other, and the proxy says so.
+
+mod material;
+mod pem;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+
+use self::{material::Material, store::Store};
+use crate::{
+    model::{Credential, CredentialKind, Identity},
+    proto::envoy::{
+        config::core::v3::{DataSource, data_source::Specifier},
+        extensions::transport_sockets::tls::v3::{CertificateValidationContext, Secret, TlsCertificate, secret::Type},
+    },
+    push::{ProxyView, PushContext},
+};
+
+/// What a proxy is sent for the secrets that it asked for.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Secrets {
+    /// The secrets, in the order of the names.
+    pub resources: Vec<Secret>,
+    /// Names that nothing is sent for, each with the reason.
+    pub refused: Vec<Refused>,
+}
+
+/// A secret that is not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Resource name as it was asked for.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The secrets of these names for a proxy that proved this identity. Without an identity nothing is sent.
+///
+/// `kubernetes://` names have to be of the identity's namespace; `kubernetes-gateway://` names have to be referred to by a
+/// Gateway that trusts the identity; CA bundles in ConfigMaps are public. Secrets are looked up in the proxy's cluster, then
+/// in the main one.
+#[must_use]
+pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identity: Option<&Identity>) -> Secrets {
+    let mut out = Secrets::default();
+    let Some(identity) = identity else {
+        out.refused.extend(names.iter().map(|name| Refused {
+            name: name.clone(),
+            reason: "secrets are sent only to clients that proved their identity".to_string(),
+        }));
+        return out;
+    };
+    let wanted: Vec<(&String, Option<Credential>)> =
+        names.iter().map(|n| (n, Credential::parse(n, &identity.namespace))).collect();
+    let store = Store::of(context, &view.cluster_id, wanted.iter().filter_map(|(_, c)| c.as_ref()));
+    let verified = match context.gateways.merged(context, view) {
+        Some(merged) if view.is_router() => merged.verified_references(identity),
+        _ => Default::default(),
+    };
+    for (name, credential) in wanted {
+        let secret = credential.ok_or_else(|| "no such type of secret".to_string()).and_then(|credential| {
+            authorize(&credential, identity, verified.contains(&**name))?;
+            secret(&credential, &store)
+        });
+        match secret {
+            Ok(secret) => out.resources.push(secret),
+            Err(reason) => out.refused.push(Refused { name: name.clone(), reason }),
+        }
+    }
+    out
+}
+
+fn authorize(credential: &Credential, identity: &Identity, verified: bool) -> Result<(), String> {
+    match credential.kind {
+        CredentialKind::ConfigMap => Ok(()),
+        CredentialKind::Secret if credential.namespace == identity.namespace => Ok(()),
+        CredentialKind::Secret => Err(format!("{identity} may not read secrets of namespace {}", credential.namespace)),
+        CredentialKind::GatewaySecret if verified => Ok(()),
+        CredentialKind::GatewaySecret => Err(format!("no Gateway that trusts {identity} refers to it")),
+        CredentialKind::Invalid => Err("the reference to it is invalid".to_string()),
+    }
+}
+
+fn secret(credential: &Credential, store: &Store<'_>) -> Result<Secret, String> {
+    let material = match credential.kind {
+        CredentialKind::ConfigMap => store.config_map_ca(credential),
+        _ if credential.is_ca_only() => store.ca(credential),
+        _ => store.certificate(credential),
+    }?;
+    let content = match material {
+        Material::Certificate { chain, key, ocsp_staple } => Type::TlsCertificate(TlsCertificate {
+            certificate_chain: Some(inline(chain)),
+            private_key: Some(inline(key)),
+            ocsp_staple: ocsp_staple.map(inline),
+            ..TlsCertificate::default()
+        }),
+        Material::Ca { roots, crl } => Type::ValidationContext(CertificateValidationContext {
+            trusted_ca: Some(inline(roots)),
+            crl: crl.map(inline),
+            ..CertificateValidationContext::default()
+        }),
+    };
+    Ok(Secret { name: credential.resource_name.to_string(), r#type: Some(content) })
+}
+
+fn inline(bytes: Bytes) -> DataSource {
+    DataSource { specifier: Some(Specifier::InlineBytes(bytes)), ..DataSource::default() }
+}

@@ -1,0 +1,103 @@
+//! Whether PEM texts hold certificates and keys that a proxy can load: they parse, and key and certificate are one pair.
+//!
+//! Signatures, trust and dates are the proxy's business. Reasons name what is wrong and never quote material.
+
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use x509_parser::{
+    certificate::X509Certificate,
+    der_parser::{ber::BerObjectContent, der::parse_der},
+    prelude::FromDer,
+    public_key::PublicKey,
+};
+
+/// Every certificate of the text parses, and there is at least one.
+pub(super) fn check_certificates(pem: &[u8]) -> Result<(), String> {
+    let mut count = 0;
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        count += 1;
+        let der = certificate.map_err(|e| format!("certificate {count} is not valid PEM: {e}"))?;
+        parse(&der).map_err(|e| format!("certificate {count} is not valid: {e}"))?;
+    }
+    if count == 0 { Err("holds no certificate in PEM form".to_string()) } else { Ok(()) }
+}
+
+/// The chain parses, the key parses, and the key belongs to the first certificate as far as that shows without
+/// arithmetic: RSA keys carry their modulus, EC keys mostly their point.
+pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), String> {
+    check_certificates(chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "holds no private key in PEM form".to_string())?;
+    let public = public_half(&key).ok_or("the private key is not valid")?;
+    let leaf = CertificateDer::from_pem_slice(chain).map_err(|e| e.to_string())?;
+    let leaf = parse(&leaf)?;
+    let certified = match leaf.public_key().parsed() {
+        Ok(PublicKey::RSA(rsa)) => Some(unsigned(rsa.modulus).to_vec()),
+        Ok(PublicKey::EC(point)) => Some(point.data().to_vec()),
+        _ => None,
+    };
+    match (public, certified) {
+        (Half::Known(public), Some(certified)) if public != certified => {
+            Err("the private key does not belong to the certificate".to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+    X509Certificate::from_der(der).map(|(_, c)| c).map_err(|e| e.to_string())
+}
+
+/// What a private key says of its public half.
+enum Half {
+    Known(Vec<u8>),
+    Unknown,
+}
+
+fn public_half(key: &PrivateKeyDer<'_>) -> Option<Half> {
+    match key {
+        PrivateKeyDer::Pkcs1(der) => rsa_modulus(der.secret_pkcs1_der()),
+        PrivateKeyDer::Sec1(der) => ec_point(der.secret_sec1_der()),
+        PrivateKeyDer::Pkcs8(der) => {
+            const RSA: &str = "1.2.840.113549.1.1.1";
+            const EC: &str = "1.2.840.10045.2.1";
+            let (_, outer) = parse_der(der.secret_pkcs8_der()).ok()?;
+            let [_, algorithm, inner, ..] = outer.as_sequence().ok()?.as_slice() else { return None };
+            let algorithm = algorithm.as_sequence().ok()?.first()?.as_oid().ok()?.to_id_string();
+            let inner = inner.as_slice().ok()?;
+            match algorithm.as_str() {
+                RSA => rsa_modulus(inner),
+                EC => ec_point(inner),
+                _ => Some(Half::Unknown),
+            }
+        }
+        _ => None,
+    }
+}
+
+fn rsa_modulus(der: &[u8]) -> Option<Half> {
+    let (_, key) = parse_der(der).ok()?;
+    let [_, modulus, ..] = key.as_sequence().ok()?.as_slice() else { return None };
+    match &modulus.content {
+        BerObjectContent::Integer(bytes) => Some(Half::Known(unsigned(bytes).to_vec())),
+        _ => None,
+    }
+}
+
+/// The optional public key of an EC private key is tagged `[1]`.
+fn ec_point(der: &[u8]) -> Option<Half> {
+    let (_, key) = parse_der(der).ok()?;
+    let parts = key.as_sequence().ok()?;
+    let Some(tagged) = parts.iter().find(|p| p.header.is_contextspecific() && p.header.tag().0 == 1) else {
+        return (parts.len() >= 2).then_some(Half::Unknown);
+    };
+    let BerObjectContent::Unknown(tagged) = &tagged.content else { return Some(Half::Unknown) };
+    let (_, bits) = parse_der(tagged.data).ok()?;
+    match bits.content {
+        BerObjectContent::BitString(_, bits) => Some(Half::Known(bits.data.to_vec())),
+        _ => None,
+    }
+}
+
+fn unsigned(bytes: &[u8]) -> &[u8] {
+    let zeros = bytes.iter().take_while(|b| **b == 0).count();
+    bytes.get(zeros..).unwrap_or_default()
+}
