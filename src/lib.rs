@@ -1,7 +1,9 @@
 //! pilothouse: an Istio-API control plane in one binary.
+pub mod cli;
 pub mod generate;
 pub mod model;
 pub mod proto;
 pub mod push;
 pub mod registry;
+pub mod settings;
 pub mod simulate;

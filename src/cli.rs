@@ -1,0 +1,130 @@
+//! The command line: one file per subcommand, each with its arguments and its `run`.
+//!
+//! Flags are kebab-case; istiod's camelCase spellings are aliases, and every flag has an environment twin `PILOTHOUSE_…`.
+//! Exit codes follow sysexits: 0 well, 64 wrong usage, 65 bad input, 70 a fault of ours.
+
+pub mod bootstrap;
+pub mod completion;
+pub mod proxy_status;
+pub mod render;
+pub mod serve;
+pub mod validate;
+pub mod version;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Wrong usage (`EX_USAGE`).
+pub const EXIT_USAGE: u8 = 64;
+/// Input that is refused (`EX_DATAERR`).
+pub const EXIT_DATA: u8 = 65;
+/// A fault inside (`EX_SOFTWARE`).
+pub const EXIT_SOFTWARE: u8 = 70;
+
+/// An Istio-API control plane in one binary: Istio YAML in, xDS for Envoy and proxyless gRPC out.
+#[derive(Debug, Parser)]
+#[command(name = "pilothouse", version, about, propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do; `serve` with its defaults when nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve xDS from config files, until stopped.
+    #[command(alias = "discovery")]
+    Serve(serve::ServeArgs),
+    /// Write what one proxy would be sent, without a server.
+    Render(render::RenderArgs),
+    /// Check config files: 0 clean, 65 when something is refused, 64 for wrong usage.
+    Validate(validate::ValidateArgs),
+    /// Print a file that a client starts with.
+    Bootstrap(bootstrap::BootstrapArgs),
+    /// List the connected proxies of a running server and what they have acknowledged.
+    ProxyStatus(proxy_status::ProxyStatusArgs),
+    /// Print the version.
+    Version(version::VersionArgs),
+    /// Print a shell completion script.
+    Completion(completion::CompletionArgs),
+}
+
+/// Where mesh-wide settings come from; shared by `serve` and `render`.
+#[derive(Debug, Clone, Args)]
+pub struct MeshArgs {
+    /// MeshConfig file (YAML).
+    #[arg(long, alias = "meshConfig", env = "PILOTHOUSE_MESH_CONFIG", value_name = "FILE")]
+    pub mesh_config: Option<std::path::PathBuf>,
+    /// MeshNetworks file (YAML).
+    #[arg(long, alias = "networksConfig", env = "PILOTHOUSE_NETWORKS_CONFIG", value_name = "FILE")]
+    pub networks_config: Option<std::path::PathBuf>,
+    /// Id of this cluster.
+    #[arg(long, alias = "clusterID", env = "PILOTHOUSE_CLUSTER_ID", default_value = "Kubernetes", value_name = "ID")]
+    pub cluster_id: String,
+    /// DNS suffix of services.
+    #[arg(long, env = "PILOTHOUSE_DOMAIN", default_value = "cluster.local", value_name = "DOMAIN")]
+    pub domain: String,
+}
+
+/// Parses the command line and runs it.
+#[must_use]
+pub fn main() -> ExitCode {
+    let parsed = Cli::try_parse().and_then(|cli| match cli.command {
+        Some(command) => Ok(command),
+        None => Cli::try_parse_from(["pilothouse", "serve"])
+            .map(|cli| cli.command.unwrap_or(Command::Version(version::VersionArgs {}))),
+    });
+    let command = match parsed {
+        Ok(command) => command,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let result = match command {
+        Command::Serve(args) => serve::run(args),
+        Command::Render(args) => render::run(args),
+        Command::Validate(args) => validate::run(args),
+        Command::Bootstrap(args) => bootstrap::run(args),
+        Command::ProxyStatus(args) => proxy_status::run(args),
+        Command::Version(args) => version::run(args),
+        Command::Completion(args) => completion::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("pilothouse: {error:#}");
+        ExitCode::from(EXIT_SOFTWARE)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_long_flag_has_an_environment_twin() {
+        for command in Cli::command().get_subcommands() {
+            for flag in command.get_arguments().filter(|a| a.get_long().is_some()) {
+                let long = flag.get_long().unwrap_or_default();
+                if matches!(long, "help" | "version") {
+                    continue;
+                }
+                let twin = format!("PILOTHOUSE_{}", long.replace('-', "_").to_uppercase());
+                assert_eq!(
+                    flag.get_env().and_then(|e| e.to_str()),
+                    Some(twin.as_str()),
+                    "{} --{long}",
+                    command.get_name()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `pilothouse serve`: the server, until a signal ends it.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+use super::MeshArgs;
+use crate::{
+    model::{Features, mesh::parse_duration},
+    settings::{
+        AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, WatchMode, XdsSettings,
+    },
+};
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How changes of files are noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Watch {
+    /// File system events and a rescan every ten seconds.
+    #[default]
+    Events,
+    /// A rescan every second: for network file systems.
+    Poll,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Clone, Args)]
+pub struct ServeArgs {
+    /// Folder of Istio and Kubernetes YAML; the first of several wins where two hold one object. Without any, and without
+    /// `configSources` in the mesh config, the demo in config/demo is served.
+    #[arg(long, alias = "configDir", env = "PILOTHOUSE_CONFIG_DIR", value_name = "DIR", value_delimiter = ',')]
+    pub config_dir: Vec<PathBuf>,
+    /// Mesh-wide settings.
+    #[command(flatten)]
+    pub mesh: MeshArgs,
+    /// Address of the xDS server (plain text).
+    #[arg(
+        long,
+        alias = "grpcAddr",
+        env = "PILOTHOUSE_GRPC_ADDR",
+        default_value = "127.0.0.1:15010",
+        value_name = "HOST:PORT"
+    )]
+    pub grpc_addr: ListenAddress,
+    /// Address of readiness and debug pages.
+    #[arg(
+        long,
+        alias = "httpAddr",
+        env = "PILOTHOUSE_HTTP_ADDR",
+        default_value = "127.0.0.1:8080",
+        value_name = "HOST:PORT"
+    )]
+    pub http_addr: ListenAddress,
+    /// Address of metrics and version; empty serves them at --http-addr only.
+    #[arg(
+        long,
+        alias = "monitoringAddr",
+        env = "PILOTHOUSE_MONITORING_ADDR",
+        default_value = "127.0.0.1:15014",
+        value_name = "HOST:PORT"
+    )]
+    pub monitoring_addr: String,
+    /// What to log: error, warn, info, debug, trace, or directives such as `info,pilothouse::sources=debug`.
+    #[arg(long, env = "PILOTHOUSE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
+    pub log_level: String,
+    /// Form of log lines.
+    #[arg(long, env = "PILOTHOUSE_LOG_FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+    /// How changes of files are noticed.
+    #[arg(long, env = "PILOTHOUSE_WATCH", value_enum, default_value_t)]
+    pub watch: Watch,
+    /// How long a mass deletion (more than half of a source and more than ten objects, or all files of a folder) is held
+    /// back; 0s applies it at once, as Istio does.
+    #[arg(long, env = "PILOTHOUSE_DELETION_HOLD", default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    pub deletion_hold: Duration,
+    /// Longest file that is read, in bytes.
+    #[arg(long, env = "PILOTHOUSE_MAX_FILE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
+    pub max_file_bytes: u64,
+    /// Answer debug pages also to callers outside of the loopback interface.
+    #[arg(long, env = "PILOTHOUSE_OPEN_DEBUG")]
+    pub open_debug: bool,
+    /// How long a drain may take.
+    #[arg(long, alias = "shutdownDuration", env = "PILOTHOUSE_SHUTDOWN_DURATION", default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    pub shutdown_duration: Duration,
+    /// More restarts of actors than this within a minute end the process.
+    #[arg(long, env = "PILOTHOUSE_MAX_RESTARTS_PER_MINUTE", default_value_t = 60, value_name = "N")]
+    pub max_restarts_per_minute: u32,
+    /// Service registries, as istiod's flag; only files feed the registry yet, so `Kubernetes` warns and is passed over.
+    #[arg(long, env = "PILOTHOUSE_REGISTRIES", value_name = "LIST", value_delimiter = ',')]
+    pub registries: Vec<String>,
+}
+
+impl ServeArgs {
+    /// The settings that these arguments say, with Istio's flags from the environment.
+    ///
+    /// # Errors
+    /// A monitoring address that is none.
+    pub fn settings(&self) -> anyhow::Result<Settings> {
+        let (features, wrong) = Features::from_env();
+        for text in wrong {
+            eprintln!("pilothouse: {text}; the default stays");
+        }
+        let monitoring_address = match self.monitoring_addr.as_str() {
+            "" => None,
+            text => Some(text.parse()?),
+        };
+        Ok(Settings {
+            sources: SourceSettings {
+                config_dirs: self.config_dir.clone(),
+                watch: if self.watch == Watch::Poll { WatchMode::Poll } else { WatchMode::Events },
+                max_file_bytes: self.max_file_bytes,
+                deletion_hold: self.deletion_hold,
+                ..SourceSettings::default()
+            },
+            mesh: MeshSettings {
+                config_file: self.mesh.mesh_config.clone(),
+                networks_file: self.mesh.networks_config.clone(),
+                cluster_id: self.mesh.cluster_id.clone(),
+                domain: self.mesh.domain.clone(),
+            },
+            xds: XdsSettings { grpc_address: self.grpc_addr.clone() },
+            admin: AdminSettings {
+                http_address: self.http_addr.clone(),
+                monitoring_address,
+                open_debug: self.open_debug,
+            },
+            runtime: RuntimeSettings {
+                shutdown: self.shutdown_duration,
+                max_restarts_per_minute: self.max_restarts_per_minute,
+                ..RuntimeSettings::default()
+            },
+            features,
+        })
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| format!("{text:?} is not a duration such as 10s or 1m30s"))
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// What keeps the server from starting.
+pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let _settings = args.settings()?;
+    anyhow::bail!("serve is not built yet")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    #[test]
+    fn istiods_spellings_are_understood() {
+        let args = Alone::try_parse_from([
+            "pilothouse",
+            "--configDir",
+            "a",
+            "--configDir",
+            "b",
+            "--grpcAddr",
+            ":15010",
+            "--monitoringAddr",
+            "",
+            "--meshConfig",
+            "mesh.yaml",
+            "--clusterID",
+            "c1",
+            "--registries=Mock",
+        ]);
+        let args = args.unwrap().serve;
+        assert_eq!(args.config_dir, [PathBuf::from("a"), PathBuf::from("b")]);
+        let settings = args.settings().unwrap();
+        assert_eq!(settings.xds.grpc_address.as_str(), "0.0.0.0:15010");
+        assert!(settings.admin.monitoring_address.is_none());
+        assert_eq!(settings.mesh.cluster_id, "c1");
+    }
+}

@@ -1,0 +1,151 @@
+//! Process settings: one struct per room, checked once, no text left to interpret past this point.
+//!
+//! The command line fills them in (`cli`), tests write them by hand. "Settings" are the process's; "config" is left to mean
+//! what users write in Istio's objects.
+
+mod address;
+
+use std::{path::PathBuf, time::Duration};
+
+pub use address::{ListenAddress, ListenAddressError};
+
+use crate::model::Features;
+
+/// Everything that `app::build` needs.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Where config comes from.
+    pub sources: SourceSettings,
+    /// Mesh-wide settings and where they are read.
+    pub mesh: MeshSettings,
+    /// The xDS server.
+    pub xds: XdsSettings,
+    /// The admin server.
+    pub admin: AdminSettings,
+    /// Supervision and shutdown.
+    pub runtime: RuntimeSettings,
+    /// Istio's feature flags.
+    pub features: Features,
+}
+
+/// How changes of files are noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WatchMode {
+    /// File system events, with a rescan as the safety net.
+    #[default]
+    Events,
+    /// A rescan only, once a second: for network file systems, which send no events.
+    Poll,
+}
+
+/// Where config comes from.
+#[derive(Debug, Clone)]
+pub struct SourceSettings {
+    /// Folders, the first one wins where two hold one object. Used unless the mesh config lists `configSources`.
+    pub config_dirs: Vec<PathBuf>,
+    /// How changes are noticed.
+    pub watch: WatchMode,
+    /// How long a file that is being written must be quiet before it is read.
+    pub settle: Duration,
+    /// How often everything is looked at again although no event came.
+    pub rescan: Duration,
+    /// A file that is longer than this, in bytes, is refused.
+    pub max_file_bytes: u64,
+    /// How long a mass deletion is held back unless it is confirmed; zero applies it at once, as Istio does.
+    pub deletion_hold: Duration,
+}
+
+impl Default for SourceSettings {
+    fn default() -> Self {
+        Self {
+            config_dirs: Vec::new(),
+            watch: WatchMode::Events,
+            settle: Duration::from_millis(50),
+            rescan: Duration::from_secs(10),
+            max_file_bytes: 64 << 20,
+            deletion_hold: Duration::from_secs(600),
+        }
+    }
+}
+
+/// Mesh-wide settings.
+#[derive(Debug, Clone)]
+pub struct MeshSettings {
+    /// `MeshConfig` file, reloaded when it changes.
+    pub config_file: Option<PathBuf>,
+    /// `MeshNetworks` file, reloaded when it changes.
+    pub networks_file: Option<PathBuf>,
+    /// Id of this cluster.
+    pub cluster_id: String,
+    /// DNS suffix of services.
+    pub domain: String,
+}
+
+impl Default for MeshSettings {
+    fn default() -> Self {
+        Self {
+            config_file: None,
+            networks_file: None,
+            cluster_id: "Kubernetes".to_string(),
+            domain: "cluster.local".to_string(),
+        }
+    }
+}
+
+/// The xDS server.
+#[derive(Debug, Clone)]
+pub struct XdsSettings {
+    /// Where ADS is served in plain text.
+    pub grpc_address: ListenAddress,
+}
+
+impl Default for XdsSettings {
+    fn default() -> Self {
+        Self { grpc_address: ListenAddress::loopback(15010) }
+    }
+}
+
+/// The admin server.
+#[derive(Debug, Clone)]
+pub struct AdminSettings {
+    /// Readiness and debug pages.
+    pub http_address: ListenAddress,
+    /// Metrics and version; `None` serves them at `http_address` only.
+    pub monitoring_address: Option<ListenAddress>,
+    /// Debug pages also for callers that are not on the loopback interface.
+    pub open_debug: bool,
+}
+
+impl Default for AdminSettings {
+    fn default() -> Self {
+        Self {
+            http_address: ListenAddress::loopback(8080),
+            monitoring_address: Some(ListenAddress::loopback(15014)),
+            open_debug: false,
+        }
+    }
+}
+
+/// Supervision and shutdown.
+#[derive(Debug, Clone)]
+pub struct RuntimeSettings {
+    /// How long a drain may take.
+    pub shutdown: Duration,
+    /// More restarts than this within a minute end the process.
+    pub max_restarts_per_minute: u32,
+    /// First pause before a restart; it doubles with each failure in a row.
+    pub first_pause: Duration,
+    /// Longest pause before a restart.
+    pub longest_pause: Duration,
+}
+
+impl Default for RuntimeSettings {
+    fn default() -> Self {
+        Self {
+            shutdown: Duration::from_secs(10),
+            max_restarts_per_minute: 60,
+            first_pause: Duration::from_millis(200),
+            longest_pause: Duration::from_secs(30),
+        }
+    }
+}
