@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 
 use super::MeshArgs;
 use crate::{
-    model::{Features, mesh::parse_duration},
+    model::Features,
+    proto::go_duration,
     settings::{
         AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, WatchMode, XdsSettings,
     },
@@ -144,7 +145,7 @@ impl ServeArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    parse_duration(text).ok_or_else(|| format!("{text:?} is not a duration such as 10s or 1m30s"))
+    go_duration(text).ok_or_else(|| format!("{text:?} is not a duration such as 10s or 1m30s"))
 }
 
 /// Serves until a signal ends it.
