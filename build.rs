@@ -74,6 +74,8 @@ const ENVOY_ROOTS: &[&str] = &[
     "envoy/extensions/filters/network/tcp_proxy/v3/tcp_proxy.proto",
     "envoy/extensions/filters/network/wasm/v3/wasm.proto",
     "envoy/extensions/health_checkers/redis/v3/redis.proto",
+    "envoy/extensions/formatter/req_without_query/v3/req_without_query.proto",
+    "envoy/extensions/http/header_formatters/preserve_case/v3/preserve_case.proto",
     "envoy/extensions/http/stateful_session/cookie/v3/cookie.proto",
     "envoy/extensions/http/stateful_session/header/v3/header.proto",
     "envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3/client_side_weighted_round_robin.proto",

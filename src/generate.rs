@@ -8,6 +8,7 @@ pub mod grpc;
 pub mod listener;
 pub mod name_table;
 pub mod names;
+pub mod proxy_config;
 pub mod resources;
 pub mod route;
 pub mod secret;

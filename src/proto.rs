@@ -5,7 +5,9 @@
 
 mod json;
 
-pub use json::{ProtoError, from_json, go_duration, pool, struct_to_json, to_json, value_to_json};
+pub use json::{
+    ProtoError, from_json, go_duration, json_to_struct, json_to_value, pool, struct_to_json, to_json, value_to_json,
+};
 
 #[allow(
     missing_docs,
@@ -19,7 +21,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/protos.rs"));
 }
 
-pub use generated::{envoy, google, istio, udpa, xds};
+pub use generated::{envoy, google, istio, stats, udpa, xds};
 
 /// `google.protobuf` well-known types.
 pub use prost_types as wkt;

@@ -106,7 +106,7 @@ fn default_mesh_config() -> Value {
         "dnsRefreshRate": "60s",
         "enableAutoMtls": true,
         "enablePrometheusMerge": true,
-        "enableTracing": false,
+        "enableTracing": true,
         "ingressClass": "istio",
         "ingressControllerMode": "STRICT",
         "ingressService": "istio-ingressgateway",

@@ -72,8 +72,28 @@ pub struct NodeMetadata {
     pub workload_name: Arc<str>,
     /// `POD_PORTS` as JSON text.
     pub pod_ports: Arc<str>,
-    /// Other keys that a generator reads, as JSON text by key. Kept small: add a key in `Node::parse` when one is read.
+    /// Other keys that a generator reads ([`NodeMetadata::OTHER_KEYS`]), as text by key.
     pub other: BTreeMap<String, String>,
+}
+
+impl NodeMetadata {
+    /// The keys that are kept in [`NodeMetadata::other`].
+    pub const OTHER_KEYS: &'static [&'static str] = &[
+        "DNS_PROXY_ADDR",
+        "ENVOY_SECURE_MERGED_METRICS_PORT",
+        "ENVOY_SECURE_METRICS_PORT",
+        "HTTP_PROXY_PORT",
+        "INBOUND_LISTENER_EXACT_BALANCE",
+        "OUTBOUND_LISTENER_EXACT_BALANCE",
+        "credential",
+        "file-credential",
+    ];
+
+    /// A key of [`NodeMetadata::OTHER_KEYS`] as text; empty when absent.
+    #[must_use]
+    pub fn other(&self, key: &str) -> &str {
+        self.other.get(key).map_or("", String::as_str)
+    }
 }
 
 /// A connected proxy as it describes itself.
@@ -218,7 +238,11 @@ impl Node {
                 node_name: text("NODE_NAME"),
                 workload_name: text("WORKLOAD_NAME"),
                 pod_ports: json_text("POD_PORTS"),
-                other: BTreeMap::new(),
+                other: NodeMetadata::OTHER_KEYS
+                    .iter()
+                    .map(|key| ((*key).to_string(), text(key).to_string()))
+                    .filter(|(_, value)| !value.is_empty())
+                    .collect(),
             },
             raw_metadata: metadata,
         })

@@ -152,3 +152,27 @@ pub fn value_to_json(value: &prost_types::Value) -> Value {
         Some(Kind::ListValue(l)) => Value::Array(l.values.iter().map(value_to_json).collect()),
     }
 }
+
+/// A JSON object as a `google.protobuf.Struct`; `None` for anything that is not an object.
+#[must_use]
+pub fn json_to_struct(value: &Value) -> Option<prost_types::Struct> {
+    let fields = value.as_object()?.iter().map(|(k, v)| (k.clone(), json_to_value(v))).collect();
+    Some(prost_types::Struct { fields })
+}
+
+/// A JSON value as a `google.protobuf.Value`. Numbers become doubles.
+#[must_use]
+pub fn json_to_value(value: &Value) -> prost_types::Value {
+    use prost_types::value::Kind;
+    let kind = match value {
+        Value::Null => Kind::NullValue(0),
+        Value::Bool(b) => Kind::BoolValue(*b),
+        Value::Number(n) => Kind::NumberValue(n.as_f64().unwrap_or_default()),
+        Value::String(s) => Kind::StringValue(s.clone()),
+        Value::Array(items) => {
+            Kind::ListValue(prost_types::ListValue { values: items.iter().map(json_to_value).collect() })
+        }
+        Value::Object(_) => Kind::StructValue(json_to_struct(value).unwrap_or_default()),
+    };
+    prost_types::Value { kind: Some(kind) }
+}

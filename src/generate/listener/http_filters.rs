@@ -1,0 +1,144 @@
+//! The HTTP filters of a connection manager, in Istio's order; filters that only Istio's build of Envoy has are added only
+//! where the proxy says that it is one.
+//!
+//! Order: peer metadata, [custom authorization, authentication, authorization], grpc-web, grpc-stats, ALPN, fault, CORS,
+//! metrics, stateful session, dynamic forward proxy, router. The bracketed ones have their place in [`security`].
+
+use super::{builder::Builder, dynamic_dns, hcm::HttpOptions};
+use crate::{
+    generate::proxy_config::ListenerClass,
+    model::{Protocol, Resolution, host},
+    proto::{
+        envoy::extensions::filters::{
+            http::{
+                cors::v3::Cors,
+                fault::v3::HttpFault,
+                grpc_stats::v3::{FilterConfig as GrpcStats, filter_config::PerMethodStatSpecifier},
+                grpc_web::v3::GrpcWeb,
+                router::v3::Router,
+                stateful_session::v3::StatefulSession,
+            },
+            network::http_connection_manager::v3::{HttpFilter, http_filter::ConfigType},
+        },
+        istio::envoy::config::filter::http::alpn::v2alpha1::{
+            FilterConfig as Alpn,
+            filter_config::{AlpnOverride, Protocol as AlpnProtocol},
+        },
+        to_any,
+        udpa::r#type::v1::TypedStruct,
+        wkt,
+    },
+};
+use prost::Name;
+use serde_json::{Value, json};
+
+/// Name of Istio's peer metadata filters, HTTP and TCP.
+pub const METADATA_EXCHANGE: &str = "istio.metadata_exchange";
+
+/// An HTTP filter with a typed configuration.
+#[must_use]
+pub fn http_filter<M: Name>(name: &str, config: &M) -> HttpFilter {
+    filter_of_any(name, to_any(config))
+}
+
+/// An HTTP filter with a packed configuration.
+#[must_use]
+pub fn filter_of_any(name: &str, config: wkt::Any) -> HttpFilter {
+    HttpFilter { name: name.to_string(), config_type: Some(ConfigType::TypedConfig(config)), ..Default::default() }
+}
+
+/// A `TypedStruct` of the given type, as Istio sends configurations of its own filters.
+#[must_use]
+pub fn typed_struct(type_name: &str, value: &Value) -> wkt::Any {
+    let value = crate::proto::json_to_struct(value);
+    to_any(&TypedStruct { type_url: format!("type.googleapis.com/{type_name}"), value })
+}
+
+/// All filters of a connection manager.
+#[must_use]
+pub fn build(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
+    let features = builder.features();
+    let mut filters = Vec::with_capacity(12);
+    if features.enable_metadata_exchange && builder.is_istio_proxy() {
+        filters.push(metadata_exchange(options));
+    }
+    filters.extend(security(builder, options));
+    if options.protocol == Protocol::GrpcWeb {
+        filters.push(http_filter("envoy.filters.http.grpc_web", &GrpcWeb {}));
+    }
+    filters.push(grpc_stats());
+    if features.enable_alpn_filter && options.class != ListenerClass::SidecarInbound && builder.is_istio_proxy() {
+        filters.push(http_filter("istio.alpn", &alpn()));
+    }
+    filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
+    filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
+    filters.extend(super::stats::http(builder, options.class));
+    if features.enable_persistent_session_filter && options.class != ListenerClass::SidecarInbound {
+        filters.push(http_filter("envoy.filters.http.stateful_session", &StatefulSession::default()));
+    }
+    filters.extend(forward_proxies(builder, options));
+    filters.push(router(options.suppress_debug_headers));
+    filters
+}
+
+/// The place of ext_authz, jwt_authn, RBAC and user extensions, which this part does not generate yet.
+fn security(_builder: &Builder, _options: &HttpOptions) -> Vec<HttpFilter> {
+    Vec::new()
+}
+
+/// Filters that resolve hosts on demand, for sidecars' outbound listeners.
+fn forward_proxies(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
+    let mut filters = Vec::new();
+    if options.class != ListenerClass::SidecarOutbound {
+        return filters;
+    }
+    let service = options.service.as_deref();
+    if let Some(service) = service.filter(|s| host::is_wildcard(&s.hostname) && s.resolution == Resolution::DynamicDns)
+    {
+        filters.push(dynamic_dns::http_filter_for(builder, &service.hostname));
+    }
+    if dynamic_dns::allow_any(builder) {
+        filters.push(dynamic_dns::allow_any_http_filter(builder));
+    }
+    filters
+}
+
+fn router(suppress_envoy_headers: bool) -> HttpFilter {
+    http_filter("envoy.filters.http.router", &Router { suppress_envoy_headers, ..Default::default() })
+}
+
+fn grpc_stats() -> HttpFilter {
+    let config = GrpcStats {
+        emit_filter_state: true,
+        per_method_stat_specifier: Some(PerMethodStatSpecifier::StatsForAllMethods(false)),
+        ..Default::default()
+    };
+    http_filter("envoy.filters.http.grpc_stats", &config)
+}
+
+fn alpn() -> Alpn {
+    let set = |protocol: AlpnProtocol, names: [&str; 3]| AlpnOverride {
+        upstream_protocol: protocol.into(),
+        alpn_override: names.map(String::from).to_vec(),
+    };
+    Alpn {
+        alpn_override: vec![
+            set(AlpnProtocol::Http10, ["istio-http/1.0", "istio", "http/1.0"]),
+            set(AlpnProtocol::Http11, ["istio-http/1.1", "istio", "http/1.1"]),
+            set(AlpnProtocol::Http2, ["istio-h2", "istio", "h2"]),
+        ],
+    }
+}
+
+fn metadata_exchange(options: &HttpOptions) -> HttpFilter {
+    let discovery = json!([{"istio_headers": {}}, {"workload_discovery": {}}]);
+    let config = if options.class == ListenerClass::SidecarInbound {
+        json!({"downstream_discovery": discovery, "downstream_propagation": [{"istio_headers": {}}]})
+    } else if options.skip_mx_headers {
+        json!({"upstream_discovery": discovery,
+               "upstream_propagation": [{"istio_headers": {"skip_external_clusters": true}}]})
+    } else {
+        json!({"upstream_discovery": discovery, "upstream_propagation": [{"istio_headers": {}}]})
+    };
+    filter_of_any(METADATA_EXCHANGE, typed_struct("io.istio.http.peer_metadata.Config", &config))
+}
