@@ -4,8 +4,9 @@ use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     generate::proxy_config::{self, ListenerClass, ProxyHeaders},
-    model::{Features, Service, mesh::parse_duration},
+    model::{Features, Service},
     proto::{
+        go_duration,
         mesh::{MeshConfig, ProxyConfig, mesh_config::outbound_traffic_policy::Mode, proxy_config::ConnectionSettings},
         wkt,
     },
@@ -35,7 +36,7 @@ impl<'a> Builder<'a> {
     pub fn new(context: &'a PushContext, view: &'a ProxyView) -> Self {
         let proxy_config = proxy_config::effective(context, view);
         let connection_settings = proxy_config::connection_settings(context, view, &proxy_config);
-        let idle_timeout = parse_duration(&view.metadata.idle_timeout).and_then(|d| wkt::Duration::try_from(d).ok());
+        let idle_timeout = go_duration(&view.metadata.idle_timeout).and_then(|d| wkt::Duration::try_from(d).ok());
         Self { context, view, scope: context.scope(view), proxy_config, connection_settings, idle_timeout }
     }
 
