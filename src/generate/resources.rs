@@ -1,9 +1,10 @@
 //! Everything that one proxy is sent: the generators called in the order in which a client asks (CDS, EDS for the clusters,
 //! LDS, RDS for the names in the listeners, SDS for the names that use ADS, the name table).
 
-use self::pending::{NameTable, cluster, endpoint, grpc, listener, name_table, route, secret};
+use self::pending::{NameTable, cluster, endpoint, grpc, listener, name_table, route};
+use super::secret::{self, Refused, Secrets};
 use crate::{
-    model::NodeType,
+    model::{Identity, NodeType},
     proto::envoy::{
         config::{
             cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
@@ -28,13 +29,21 @@ pub struct Resources {
     pub routes: Vec<RouteConfiguration>,
     /// SDS, for the names that the other resources fetch over ADS.
     pub secrets: Vec<Secret>,
+    /// Secrets that were asked for and are not sent, with the reasons.
+    pub refused_secrets: Vec<Refused>,
     /// NDS; only with `DNS_CAPTURE`.
     pub name_table: Option<NameTable>,
 }
 
 /// Generates everything for a view. `listener_names` are what a proxyless gRPC client asks for; others ask for all.
+/// `identity` is what the client proved to be: secrets are sent to nobody else.
 #[must_use]
-pub fn all(context: &PushContext, view: &ProxyView, listener_names: &[String]) -> Resources {
+pub fn all(
+    context: &PushContext,
+    view: &ProxyView,
+    listener_names: &[String],
+    identity: Option<&Identity>,
+) -> Resources {
     if &*view.metadata.generator == "grpc" {
         return grpc::all(context, view, listener_names);
     }
@@ -47,10 +56,10 @@ pub fn all(context: &PushContext, view: &ProxyView, listener_names: &[String]) -
     let routes =
         simulate::Proxy::route_names(&listeners).iter().map(|name| route_configuration(context, view, name)).collect();
     let names = secret::names(&clusters, &listeners);
-    let secrets = secret::secrets(context, view, &names);
+    let Secrets { resources: secrets, refused: refused_secrets } = secret::secrets(context, view, &names, identity);
     let name_table = (view.metadata.dns_capture && view.node_type == NodeType::Sidecar)
         .then(|| name_table::name_table(context, view));
-    Resources { clusters, endpoints, listeners, routes, secrets, name_table }
+    Resources { clusters, endpoints, listeners, routes, secrets, refused_secrets, name_table }
 }
 
 /// CDS of a view.
@@ -81,12 +90,9 @@ pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) 
 #[allow(missing_docs)]
 pub mod pending {
     use super::Resources;
-    use crate::proto::envoy::{
-        config::{
-            cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
-            route::v3::RouteConfiguration,
-        },
-        extensions::transport_sockets::tls::v3::Secret,
+    use crate::proto::envoy::config::{
+        cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
+        route::v3::RouteConfiguration,
     };
     use crate::push::{MergedGateway, ProxyView, PushContext};
     #[derive(Debug, Clone, Default, PartialEq)]
@@ -122,15 +128,6 @@ pub mod pending {
         }
         pub fn gateway(_: &PushContext, _: &ProxyView, _: &MergedGateway, _: &str) -> RouteConfiguration {
             Default::default()
-        }
-    }
-    pub mod secret {
-        use super::*;
-        pub fn names(_: &[Cluster], _: &[Listener]) -> Vec<String> {
-            vec![]
-        }
-        pub fn secrets(_: &PushContext, _: &ProxyView, _: &[String]) -> Vec<Secret> {
-            vec![]
         }
     }
     pub mod name_table {

@@ -6,6 +6,7 @@
 //! the clock: an expired certificate is sent like any other, and the proxy says so.
 
 mod material;
+mod names;
 mod pem;
 mod store;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 
 use bytes::Bytes;
 
+pub use self::names::names;
 use self::{material::Material, store::Store};
 use crate::{
     model::{Credential, CredentialKind, Identity},

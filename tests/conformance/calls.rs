@@ -23,7 +23,7 @@ pub fn check(case: &Case) -> Verdict {
     let context = environment::context(&case.folder, &description);
     let node = environment::node(&description["proxy"]);
     let view = context.view_of(&node);
-    let got = resources::all(&context, &view, &[]);
+    let got = resources::all(&context, &view, &[], None);
     let proxy = Proxy {
         listeners: got.listeners.clone(),
         routes: got.routes.iter().map(|r| (r.name.clone(), r.clone())).collect(),

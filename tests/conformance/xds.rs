@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pilothouse::{
     generate::resources,
-    model::{ConfigSnapshot, Locality, Mesh, Node},
+    model::{ConfigSnapshot, Identity, Locality, Mesh, Node},
     push::{PushContext, context::PushInputs},
     registry,
 };
@@ -79,7 +79,7 @@ pub fn check(case: &Case) -> Verdict {
     let node = Node::from_parts(node["id"].as_str().unwrap(), node["metadata"].clone(), locality).unwrap();
     let view = context.view_of(&node);
     let asked = asked(&scenario, &case.proxy);
-    let got = resources::all(&context, &view, &asked);
+    let got = resources::all(&context, &view, &asked, identity(&scenario, &case.proxy, &node).as_ref());
 
     let mut lines = Vec::new();
     let mut file = |name: &str, key: &str, actual: Vec<Value>| {
@@ -100,6 +100,15 @@ pub fn check(case: &Case) -> Verdict {
         lines.push("extensions: ECDS is not built yet".to_string());
     }
     Verdict::of(lines)
+}
+
+/// The identity that the recording's client had proved.
+fn identity(scenario: &Value, proxy: &str, node: &Node) -> Option<Identity> {
+    let proxies = scenario["proxies"].as_array()?;
+    let described = proxies.iter().find(|p| p["name"] == proxy)?;
+    let account = described["serviceAccount"].as_str().unwrap_or("default");
+    let default = format!("spiffe://cluster.local/ns/{}/sa/{account}", node.namespace);
+    Identity::parse(described["identity"].as_str().unwrap_or(&default))
 }
 
 /// What a proxyless gRPC client asks for: its targets, and a listener for each server.
