@@ -1,1 +1,83 @@
-//! grpc
+//! Resources for proxyless gRPC clients and servers (`GENERATOR: grpc`): everything by name, in the shapes that gRPC accepts.
+//!
+//! A client target `host[:port]` is a listener of exactly that name with an API listener; a server asks for
+//! `xds.istio.io/grpc/lds/inbound/ADDRESS`. Routes are named `outbound|port||host` and hold the virtual hosts of that host
+//! only. Clusters are built for the names asked for. Follows Istio's `grpcgen`. AuthorizationPolicies are not turned into
+//! RBAC filters here.
+
+mod cluster;
+mod listener;
+mod tls;
+
+pub use cluster::clusters;
+pub use listener::{SERVER_LISTENER_PREFIX, listeners};
+
+use std::collections::BTreeSet;
+
+use super::{
+    names::parse_subset_key,
+    resources::{self, Resources},
+};
+use crate::{
+    model::host,
+    proto::envoy::config::{
+        listener::v3::Listener,
+        route::v3::{RouteConfiguration, VirtualHost, route::Action, route_action::ClusterSpecifier},
+    },
+    push::{ProxyView, PushContext},
+};
+
+/// What a client is sent that asks for these listeners and then for all that they lead to.
+#[must_use]
+pub fn all(context: &PushContext, view: &ProxyView, listener_names: &[String]) -> Resources {
+    let listeners = listeners(context, view, listener_names);
+    let routes: Vec<_> =
+        route_names(&listeners).iter().filter_map(|name| route_configuration(context, view, name)).collect();
+    let clusters = clusters(context, view, &cluster_names(&routes));
+    let endpoints = clusters.iter().map(|c| resources::load_assignment(context, view, &c.name)).collect();
+    Resources { clusters, endpoints, listeners, routes, ..Resources::default() }
+}
+
+fn route_names(listeners: &[Listener]) -> BTreeSet<String> {
+    listeners.iter().filter_map(listener::route_name).collect()
+}
+
+fn cluster_names(routes: &[RouteConfiguration]) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    for action in routes.iter().flat_map(|r| &r.virtual_hosts).flat_map(|v| &v.routes).filter_map(|r| r.action.as_ref())
+    {
+        let Action::Route(action) = action else { continue };
+        match &action.cluster_specifier {
+            Some(ClusterSpecifier::Cluster(name)) => {
+                names.insert(name.clone());
+            }
+            Some(ClusterSpecifier::WeightedClusters(all)) => names.extend(all.clusters.iter().map(|c| c.name.clone())),
+            _ => {}
+        }
+    }
+    names.into_iter().collect()
+}
+
+/// The route configuration of a name `outbound|port||host`; `None` for a name of another form.
+#[must_use]
+pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) -> Option<RouteConfiguration> {
+    let (_, _, hostname, port) = parse_subset_key(name).filter(|(_, _, h, p)| !h.is_empty() && *p != 0)?;
+    let mut virtual_hosts = resources::route_configuration(context, view, name).virtual_hosts;
+    virtual_hosts.retain(|v| serves(v, &hostname.to_ascii_lowercase(), port));
+    Some(RouteConfiguration { name: name.to_string(), virtual_hosts, ..RouteConfiguration::default() })
+}
+
+/// Whether one of the domains is this host, with this port or none; wildcards count.
+fn serves(virtual_host: &VirtualHost, hostname: &str, port: u32) -> bool {
+    let wanted = if hostname.contains(':') { format!("[{hostname}]") } else { hostname.to_string() };
+    let port = port.to_string();
+    virtual_host.domains.iter().any(|domain| {
+        let domain = domain.to_ascii_lowercase();
+        let (name, domain_port) = match domain.rsplit_once(':') {
+            Some((name, p)) if !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()) => (name, Some(p)),
+            _ => (domain.as_str(), None),
+        };
+        domain_port.is_none_or(|p| p == port)
+            && (name == wanted || (host::is_wildcard(name) && host::matches(name, hostname)))
+    })
+}

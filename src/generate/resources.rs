@@ -1,8 +1,8 @@
 //! Everything that one proxy is sent: the generators called in the order in which a client asks (CDS, EDS for the clusters,
 //! LDS, RDS for the names in the listeners, SDS for the names that use ADS, the name table).
 
-use self::pending::{NameTable, cluster, endpoint, grpc, listener, name_table, route};
-use super::secret::{self, Refused, Secrets};
+use self::pending::{NameTable, cluster, endpoint, listener, name_table, route};
+use super::{grpc, secret::{self, Refused, Secrets}};
 use crate::{
     model::{Identity, NodeType},
     proto::envoy::{
@@ -48,10 +48,8 @@ pub fn all(
         return grpc::all(context, view, listener_names);
     }
     let clusters = clusters(context, view);
-    let endpoints = cluster::eds_cluster_names(&clusters)
-        .iter()
-        .map(|name| endpoint::load_assignment(context, view, name))
-        .collect();
+    let endpoints =
+        cluster::eds_cluster_names(&clusters).iter().map(|name| load_assignment(context, view, name)).collect();
     let listeners = listeners(context, view);
     let routes =
         simulate::Proxy::route_names(&listeners).iter().map(|name| route_configuration(context, view, name)).collect();
@@ -66,6 +64,12 @@ pub fn all(
 #[must_use]
 pub fn clusters(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
     cluster::all(context, view)
+}
+
+/// EDS of one cluster; an unknown name gives an empty assignment.
+#[must_use]
+pub fn load_assignment(context: &PushContext, view: &ProxyView, cluster_name: &str) -> ClusterLoadAssignment {
+    endpoint::load_assignment(context, view, cluster_name)
 }
 
 /// LDS of a view.
@@ -89,7 +93,6 @@ pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) 
 /// Generators that have not landed yet give nothing.
 #[allow(missing_docs)]
 pub mod pending {
-    use super::Resources;
     use crate::proto::envoy::config::{
         cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
         route::v3::RouteConfiguration,
@@ -134,12 +137,6 @@ pub mod pending {
         use super::*;
         pub fn name_table(_: &PushContext, _: &ProxyView) -> NameTable {
             NameTable
-        }
-    }
-    pub mod grpc {
-        use super::*;
-        pub fn all(_: &PushContext, _: &ProxyView, _: &[String]) -> Resources {
-            Resources::default()
         }
     }
 }

@@ -1,0 +1,148 @@
+//! Clusters of gRPC: EDS by ADS, the load balancers and limits that gRPC knows, TLS only where a DestinationRule says
+//! `ISTIO_MUTUAL`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tls::{TRANSPORT_SOCKET, common_context};
+use crate::{
+    generate::names::{self, Direction, parse_subset_key},
+    model::Service,
+    proto::{
+        envoy::{
+            config::{
+                cluster::v3::{
+                    CircuitBreakers, Cluster,
+                    circuit_breakers::Thresholds,
+                    cluster::{
+                        ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy, RingHashLbConfig,
+                    },
+                },
+                core::v3::{
+                    AggregatedConfigSource, ConfigSource, TransportSocket, config_source::ConfigSourceSpecifier,
+                    transport_socket::ConfigType,
+                },
+            },
+            extensions::transport_sockets::tls::v3::UpstreamTlsContext,
+        },
+        networking::{
+            TrafficPolicy,
+            client_tls_settings::TlSmode,
+            load_balancer_settings::{LbPolicy as RuleLb, SimpleLb, consistent_hash_lb::HashAlgorithm},
+        },
+        to_any,
+    },
+    push::{
+        ProxyView, PushContext,
+        destination_rules::{self, merge_subset_policy},
+    },
+};
+
+/// Size of a hash ring when the rule does not say.
+const DEFAULT_RING_SIZE: u64 = 1024;
+
+/// The clusters of these names; names of unknown services, ports and subsets give nothing.
+#[must_use]
+pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> Vec<Cluster> {
+    let mut by_default: BTreeMap<(String, u32), BTreeSet<String>> = BTreeMap::new();
+    for name in wanted {
+        if let Some((_, subset, host, port)) = parse_subset_key(name) {
+            by_default.entry((host.to_string(), port)).or_default().insert(subset.to_string());
+        }
+    }
+    let scope = context.scope(view);
+    let mut all = Vec::new();
+    for ((host, port), subsets) in by_default {
+        let Some(service) = scope.services_by_host.get(host.as_str()) else { continue };
+        if service.port_by_number(port).is_none() {
+            continue;
+        }
+        let merged = context.destination_rules.lookup(&context.inputs, view, service);
+        let rule = merged.as_ref().map(|m| &m.rule);
+        let top = rule.and_then(|r| r.traffic_policy.as_ref());
+        for subset in &subsets {
+            let of_subset = rule.and_then(|r| destination_rules::subset(r, subset));
+            if !subset.is_empty() && of_subset.is_none() {
+                continue;
+            }
+            let policy = merge_subset_policy(top, of_subset.and_then(|s| s.traffic_policy.as_ref()), Some(port));
+            all.push(cluster(context, service, port, subset, policy.as_ref()));
+        }
+    }
+    all
+}
+
+fn cluster(
+    context: &PushContext,
+    service: &Service,
+    port: u32,
+    subset: &str,
+    policy: Option<&TrafficPolicy>,
+) -> Cluster {
+    let name = names::subset_key(Direction::Outbound, subset, &service.hostname, port);
+    let mut cluster = Cluster {
+        alt_stat_name: format!("{name};"),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+        eds_cluster_config: Some(EdsClusterConfig {
+            service_name: name.clone(),
+            eds_config: Some(ConfigSource {
+                config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+                ..ConfigSource::default()
+            }),
+        }),
+        name,
+        ..Cluster::default()
+    };
+    if let Some(policy) = policy {
+        apply_load_balancer(&mut cluster, policy);
+        apply_limits(&mut cluster, policy);
+        if policy.tls.as_ref().is_some_and(|t| t.mode() == TlSmode::IstioMutual) {
+            cluster.transport_socket = Some(mutual_tls(context, service));
+        }
+    }
+    cluster
+}
+
+fn apply_load_balancer(cluster: &mut Cluster, policy: &TrafficPolicy) {
+    match policy.load_balancer.as_ref().and_then(|l| l.lb_policy.as_ref()) {
+        Some(RuleLb::ConsistentHash(hash)) => {
+            let ring = match &hash.hash_algorithm {
+                Some(HashAlgorithm::RingHash(ring)) if ring.minimum_ring_size != 0 => ring.minimum_ring_size,
+                #[allow(deprecated, reason = "still read by Istio")]
+                _ if hash.minimum_ring_size != 0 => hash.minimum_ring_size,
+                _ => DEFAULT_RING_SIZE,
+            };
+            cluster.set_lb_policy(LbPolicy::RingHash);
+            cluster.lb_config = Some(LbConfig::RingHashLbConfig(RingHashLbConfig {
+                minimum_ring_size: Some(ring),
+                ..RingHashLbConfig::default()
+            }));
+        }
+        Some(RuleLb::Simple(simple)) if *simple == i32::from(SimpleLb::LeastRequest) => {
+            cluster.set_lb_policy(LbPolicy::LeastRequest);
+        }
+        _ => {}
+    }
+}
+
+/// gRPC knows the limit of concurrent requests only (gRFC A32).
+fn apply_limits(cluster: &mut Cluster, policy: &TrafficPolicy) {
+    let limit = policy.connection_pool.as_ref().and_then(|p| p.http.as_ref()).map_or(0, |h| h.http2_max_requests);
+    if let Some(limit) = u32::try_from(limit).ok().filter(|l| *l > 0) {
+        cluster.circuit_breakers = Some(CircuitBreakers {
+            thresholds: vec![Thresholds { max_requests: Some(limit), ..Thresholds::default() }],
+            ..CircuitBreakers::default()
+        });
+    }
+}
+
+fn mutual_tls(context: &PushContext, service: &Service) -> TransportSocket {
+    let mut sans: BTreeSet<String> = service.service_accounts.iter().cloned().collect();
+    if let Some(set) = context.endpoints().get(&service.hostname, &service.namespace) {
+        sans.extend(set.service_accounts.iter().map(ToString::to_string));
+    }
+    let tls = UpstreamTlsContext {
+        common_tls_context: Some(common_context(&sans.into_iter().collect::<Vec<_>>())),
+        ..UpstreamTlsContext::default()
+    };
+    TransportSocket { name: TRANSPORT_SOCKET.to_string(), config_type: Some(ConfigType::TypedConfig(to_any(&tls))) }
+}
