@@ -2,7 +2,10 @@
 //! LDS, RDS for the names in the listeners, SDS for the names that use ADS, the name table).
 
 use self::pending::{NameTable, cluster, endpoint, listener, name_table, route};
-use super::{grpc, secret::{self, Refused, Secrets}};
+use super::{
+    grpc,
+    secret::{self, Refused, Secrets},
+};
 use crate::{
     model::{Identity, NodeType},
     proto::envoy::{
