@@ -116,7 +116,8 @@ fn wins(new: &Service, existing: &Service) -> bool {
     existing.registry != Registry::Kubernetes && new.registry == Registry::Kubernetes
 }
 
-fn push_order(service: &Service) -> (crate::model::Timestamp, &str, &str) {
+/// What services are sorted by: creation time, then name, then namespace (Istio's `SortServicesByCreationTime`).
+pub(super) fn push_order(service: &Service) -> (crate::model::Timestamp, &str, &str) {
     (service.creation_time, &service.name, &service.namespace)
 }
 

@@ -1,25 +1,39 @@
 //! The sidecar scope: which services, routes and rules a proxy sees (Istio's `SidecarScope`).
+//!
+//! Invariants: a scope holds one service per host; what a scope holds depends on the context, the namespace and the chosen
+//! Sidecar only, never on the proxy. Scopes are computed when first asked for and shared by all proxies that have the same.
 
-use std::{collections::HashMap, sync::Arc};
+mod build;
+mod hosts;
+mod index;
+mod listener;
+mod services;
 
-use super::{
-    MergedDestinationRule, ProxyView,
-    context::{PushContext, PushInputs},
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
 };
+
+use super::{MergedDestinationRule, ProxyView, destination_rules};
 use crate::{
     model::{Config, Hostname, Service},
     proto::networking,
 };
+
+pub use index::SidecarIndex;
 
 /// One egress listener of a scope.
 #[derive(Debug, Clone)]
 pub struct EgressListener {
     /// As written; `None` for the catch-all listener of a default scope.
     pub spec: Option<networking::IstioEgressListener>,
-    /// Services that it imports, in push order.
+    /// Services that it imports, in push order: those exported to the namespace by name first. Empty for routers.
     pub services: Vec<Arc<Service>>,
-    /// VirtualServices (bound to `mesh`) that it imports, oldest first.
+    /// VirtualServices (bound to `mesh`) that it imports: private ones, those exported to the namespace by name, public
+    /// ones, each oldest first.
     pub virtual_services: Vec<Arc<Config>>,
+    /// For each imported service that has one, the VirtualService with the most specific host, as `(namespace, name)`.
+    pub most_specific_virtual_services: HashMap<Hostname, (Arc<str>, Arc<str>)>,
 }
 
 /// What a proxy sees.
@@ -39,34 +53,90 @@ pub struct SidecarScope {
     pub services_by_host: HashMap<Hostname, Arc<Service>>,
     /// The DestinationRule of each imported host as this namespace sees it, without rules that have a workload selector.
     pub destination_rules: HashMap<Hostname, Arc<MergedDestinationRule>>,
+    /// All DestinationRules of the hosts that have one with a workload selector; see [`SidecarScope::destination_rule`].
+    pub selected_destination_rules: HashMap<Hostname, Vec<Arc<MergedDestinationRule>>>,
     /// Policy for traffic to unknown destinations, after the mesh's default.
     pub outbound_traffic_policy: networking::OutboundTrafficPolicy,
+    /// Hash of everything above: equal stamps mean equal scopes.
+    pub stamp: u128,
+    /// VirtualServices that decide what is here: `(namespace, name)`.
+    virtual_service_names: HashSet<(Arc<str>, Arc<str>)>,
+    /// DestinationRules that went into those above: `(namespace, name)`.
+    destination_rule_names: HashSet<(Arc<str>, Arc<str>)>,
 }
 
-/// Sidecars, indexed, with computed scopes memoised.
-#[derive(Debug, Default)]
-pub struct SidecarIndex {}
-
-impl SidecarIndex {
-    /// Builds the index.
+impl SidecarScope {
+    /// The DestinationRule for outbound traffic of a workload to an imported host: the one whose workload selector matches,
+    /// else the one without.
     #[must_use]
-    pub fn build(_inputs: &PushInputs) -> Self {
-        Self::default()
+    pub fn destination_rule(&self, view: &ProxyView, host: &str) -> Option<&Arc<MergedDestinationRule>> {
+        match self.selected_destination_rules.get(host) {
+            Some(rules) => destination_rules::select(rules, &self.namespace, &view.labels),
+            None => self.destination_rules.get(host),
+        }
     }
 
-    /// The scope of a view.
+    /// The Sidecar's content.
     #[must_use]
-    pub fn scope_of(&self, context: &PushContext, view: &ProxyView) -> Arc<SidecarScope> {
-        let services = context.services.visible_to(&context.inputs, &view.namespace);
-        Arc::new(SidecarScope {
-            name: "default-sidecar".into(),
-            namespace: view.namespace.clone(),
-            sidecar: None,
-            egress: vec![EgressListener { spec: None, services: services.clone(), virtual_services: Vec::new() }],
-            services_by_host: services.iter().map(|s| (s.hostname.clone(), s.clone())).collect(),
-            services,
-            destination_rules: HashMap::new(),
-            outbound_traffic_policy: networking::OutboundTrafficPolicy::default(),
+    pub fn spec(&self) -> Option<&networking::Sidecar> {
+        self.sidecar.as_ref().and_then(|config| config.sidecar())
+    }
+
+    /// Ingress listeners as written; empty means that inbound listeners follow the workload's services.
+    #[must_use]
+    pub fn ingress(&self) -> &[networking::IstioIngressListener] {
+        self.spec().map_or(&[], |spec| &spec.ingress)
+    }
+
+    /// Connection pool for inbound traffic at a port: the ingress listener's, else the Sidecar's.
+    #[must_use]
+    pub fn inbound_connection_pool(&self, port: u32) -> Option<&networking::ConnectionPoolSettings> {
+        self.ingress()
+            .iter()
+            .filter(|listener| listener.port.as_ref().is_some_and(|p| p.number == port))
+            .find_map(|listener| listener.connection_pool.as_ref())
+            .or_else(|| self.spec().and_then(|spec| spec.inbound_connection_pool.as_ref()))
+    }
+
+    /// The egress listener that a route configuration belongs to: the one with this port, for port 0 the one bound to this
+    /// socket, else the first that has no port (Istio's `GetEgressListenerForRDS`).
+    #[must_use]
+    pub fn egress_for_route(&self, port: u32, bind: &str) -> Option<&EgressListener> {
+        self.egress.iter().find(|listener| {
+            let Some((spec, wanted)) = listener.spec.as_ref().and_then(|s| Some((s, s.port.as_ref()?))) else {
+                return true;
+            };
+            wanted.number == port && (port != 0 || spec.bind == bind)
         })
     }
+
+    /// Services that a host stands for; it may be a wildcard.
+    #[must_use]
+    pub fn services_for_host(&self, host: &str) -> Vec<&Arc<Service>> {
+        if crate::model::host::is_wildcard(host) {
+            return self.services.iter().filter(|s| crate::model::host::matches(host, &s.hostname)).collect();
+        }
+        self.services_by_host.get(host).into_iter().collect()
+    }
+
+    /// Whether the scope holds this service.
+    #[must_use]
+    pub fn has_service(&self, host: &str, namespace: &str) -> bool {
+        self.services_by_host.get(host).is_some_and(|s| *s.namespace == *namespace)
+    }
+
+    /// Whether this VirtualService (a root, not a delegate) takes part in the scope.
+    #[must_use]
+    pub fn has_virtual_service(&self, namespace: &Arc<str>, name: &Arc<str>) -> bool {
+        self.virtual_service_names.contains(&(namespace.clone(), name.clone()))
+    }
+
+    /// Whether this DestinationRule counts for an imported service.
+    #[must_use]
+    pub fn has_destination_rule(&self, namespace: &Arc<str>, name: &Arc<str>) -> bool {
+        self.destination_rule_names.contains(&(namespace.clone(), name.clone()))
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,9 +92,15 @@ impl VirtualServiceIndex {
     /// Gateway API in the view's own namespace come first (Istio's `VirtualServicesForGateway`).
     #[must_use]
     pub fn for_gateway(&self, view: &ProxyView, gateway: &str) -> Vec<Arc<Config>> {
-        let [private, exported, public] = self.lists(&view.namespace, gateway);
+        self.for_namespace(&view.namespace, gateway)
+    }
+
+    /// As [`VirtualServiceIndex::for_gateway`], for proxies of a namespace.
+    #[must_use]
+    pub fn for_namespace(&self, namespace: &str, gateway: &str) -> Vec<Arc<Config>> {
+        let [private, exported, public] = self.lists(namespace, gateway);
         let (own, others): (Vec<_>, Vec<_>) =
-            public.iter().partition(|c| has_gateway_semantics(c) && c.meta.namespace == view.namespace);
+            public.iter().partition(|c| has_gateway_semantics(c) && *c.meta.namespace == *namespace);
         private.iter().chain(exported).chain(own).chain(others).cloned().collect()
     }
 

@@ -1,0 +1,108 @@
+//! Which Sidecar counts for a workload, and the memo of scopes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use super::SidecarScope;
+use crate::{
+    model::{Config, Kind, NodeType, labels},
+    push::{
+        ProxyView,
+        context::{PushContext, PushInputs},
+    },
+};
+
+/// Scopes that are kept; namespaces are named by clients, so there must be an end. When it is reached all are forgotten and
+/// computed again when asked for.
+const MEMO_LIMIT: usize = 4096;
+
+/// A computed scope is decided by the namespace and by this.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum ScopeSource {
+    /// No Sidecar object: everything that the namespace may see.
+    Default,
+    /// A router: no Sidecar object counts.
+    Router,
+    /// A Sidecar, as `(namespace, name)`.
+    Sidecar(Arc<str>, Arc<str>),
+}
+
+/// A place for a scope that is computed by the first who asks; others wait for that one, not for the whole memo.
+type ScopeCell = Arc<OnceLock<Arc<SidecarScope>>>;
+
+type Memo = HashMap<(Arc<str>, ScopeSource), ScopeCell>;
+
+/// Sidecars, indexed, with computed scopes memoised.
+#[derive(Debug, Default)]
+pub struct SidecarIndex {
+    /// Sidecars by namespace, those with a workload selector first, each part oldest first.
+    by_namespace: HashMap<Arc<str>, Vec<Arc<Config>>>,
+    /// The Sidecar of namespaces that have none for a workload: the oldest without selector in the root namespace.
+    root: Option<Arc<Config>>,
+    memo: Mutex<Memo>,
+}
+
+impl SidecarIndex {
+    /// Builds the index.
+    #[must_use]
+    pub fn build(inputs: &PushInputs) -> Self {
+        let all = inputs.configs.list(Kind::Sidecar);
+        let selects = |config: &&Arc<Config>| config.sidecar().is_some_and(|s| s.workload_selector.is_some());
+        let root_namespace = inputs.mesh.config.root_namespace.as_str();
+        let root = all.iter().find(|c| !selects(c) && *c.meta.namespace == *root_namespace).cloned();
+        let mut by_namespace: HashMap<Arc<str>, Vec<Arc<Config>>> = HashMap::new();
+        for config in all.iter().filter(selects).chain(all.iter().filter(|c| !selects(c))) {
+            by_namespace.entry(config.meta.namespace.clone()).or_default().push(config.clone());
+        }
+        Self { by_namespace, root, memo: Mutex::default() }
+    }
+
+    /// The Sidecar that counts for a view: in its own namespace the oldest whose workload selector matches, else the oldest
+    /// without one, else the root namespace's without one. None for routers.
+    #[must_use]
+    pub fn sidecar_of(&self, view: &ProxyView) -> Option<&Arc<Config>> {
+        if view.node_type != NodeType::Sidecar {
+            return None;
+        }
+        let matches = |config: &&Arc<Config>| {
+            let selector = config.sidecar().and_then(|s| s.workload_selector.as_ref());
+            selector.is_none_or(|s| labels::matches(&s.labels, &view.labels))
+        };
+        let own = self.by_namespace.get(&view.namespace).and_then(|list| list.iter().find(matches));
+        own.or(self.root.as_ref())
+    }
+
+    /// The scope of a view.
+    #[must_use]
+    pub fn scope_of(&self, context: &PushContext, view: &ProxyView) -> Arc<SidecarScope> {
+        let sidecar = self.sidecar_of(view);
+        let source = match (sidecar, view.node_type) {
+            (Some(s), _) => ScopeSource::Sidecar(s.meta.namespace.clone(), s.meta.name.clone()),
+            (None, NodeType::Router | NodeType::Waypoint) => ScopeSource::Router,
+            (None, _) => ScopeSource::Default,
+        };
+        let cell = self.cell((view.namespace.clone(), source.clone()));
+        let build = || {
+            Arc::new(match source {
+                ScopeSource::Router => SidecarScope::for_router(context, &view.namespace),
+                _ => SidecarScope::for_sidecar(context, &view.namespace, sidecar),
+            })
+        };
+        cell.get_or_init(build).clone()
+    }
+
+    fn cell(&self, key: (Arc<str>, ScopeSource)) -> ScopeCell {
+        let mut memo = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
+        if memo.len() >= MEMO_LIMIT && !memo.contains_key(&key) {
+            memo.clear();
+        }
+        memo.entry(key).or_default().clone()
+    }
+
+    /// All Sidecars.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Config>> {
+        self.by_namespace.values().flatten()
+    }
+}
