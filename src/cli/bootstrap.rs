@@ -1,8 +1,19 @@
 //! `pilothouse bootstrap`: a file that Envoy or a gRPC program starts with.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{fs, path::PathBuf, process::ExitCode};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::EXIT_USAGE;
+use crate::{
+    generate::grpc::SERVER_LISTENER_PREFIX,
+    model::{Locality, Node},
+};
+
+/// The cluster through which Envoy reaches this server; Istio's bootstrap calls it so.
+const XDS_CLUSTER: &str = "xds-grpc";
 
 /// What kind of client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,6 +48,154 @@ pub struct BootstrapArgs {
 ///
 /// # Errors
 /// Metadata that cannot be read, a node id of a wrong form.
-pub fn run(_args: BootstrapArgs) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("bootstrap is not built yet")
+pub fn run(args: BootstrapArgs) -> anyhow::Result<ExitCode> {
+    let mut metadata = match &args.metadata {
+        Some(path) => {
+            let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))?
+        }
+        None => json!({}),
+    };
+    let Some(object) = metadata.as_object_mut() else { anyhow::bail!("node metadata is not a JSON object") };
+    if args.client == Client::Grpc {
+        object.insert("GENERATOR".to_string(), Value::from("grpc"));
+    }
+    let node = match Node::from_parts(&args.node, metadata.clone(), Locality::default()) {
+        Ok(node) => node,
+        Err(error) => {
+            eprintln!("pilothouse: {error}");
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
+    let Some((host, port)) = split_address(&args.xds_address) else {
+        eprintln!("pilothouse: --xds-address {:?} is not HOST:PORT", args.xds_address);
+        return Ok(ExitCode::from(EXIT_USAGE));
+    };
+    let bootstrap = match args.client {
+        Client::Envoy => envoy(&node, &metadata, host, port, args.delta),
+        Client::Grpc => grpc(&node, &metadata, &args.xds_address),
+    };
+    println!("{}", serde_json::to_string_pretty(&bootstrap)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Host (without brackets) and port of an address to dial.
+fn split_address(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    Some((host, port.parse().ok()?)).filter(|(host, port)| !host.is_empty() && *port != 0)
+}
+
+/// `app.namespace`, Istio's service cluster; without an `app` label the name of the node.
+fn service_cluster(node: &Node) -> String {
+    match node.labels.get("app") {
+        Some(app) => format!("{app}.{}", node.namespace),
+        None => node.id.to_string(),
+    }
+}
+
+fn envoy(node: &Node, metadata: &Value, host: &str, port: u16, delta: bool) -> Value {
+    let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
+    let by_name = host.parse::<std::net::IpAddr>().is_err();
+    json!({
+        "node": {"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata},
+        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 15000}}},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": if delta { "DELTA_GRPC" } else { "GRPC" },
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": XDS_CLUSTER}}],
+            },
+            "cds_config": over_ads,
+            "lds_config": over_ads,
+        },
+        "static_resources": {
+            "clusters": [{
+                "name": XDS_CLUSTER,
+                "type": if by_name { "STRICT_DNS" } else { "STATIC" },
+                "connect_timeout": "1s",
+                "load_assignment": {
+                    "cluster_name": XDS_CLUSTER,
+                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {
+                        "socket_address": {"address": host, "port_value": port},
+                    }}}]}],
+                },
+                "typed_extension_protocol_options": {
+                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                        "explicit_http_config": {"http2_protocol_options": {}},
+                    },
+                },
+                "upstream_connection_options": {"tcp_keepalive": {"keepalive_time": 300}},
+            }],
+        },
+    })
+}
+
+fn grpc(node: &Node, metadata: &Value, address: &str) -> Value {
+    let mut bootstrap = json!({
+        "xds_servers": [{
+            "server_uri": address,
+            "channel_creds": [{"type": "insecure"}],
+            "server_features": ["xds_v3"],
+        }],
+        "node": {"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata},
+        "server_listener_resource_name_template": format!("{SERVER_LISTENER_PREFIX}%s"),
+    });
+    if let (Some(provider), Some(object)) = (certificate_provider(node), bootstrap.as_object_mut()) {
+        object.insert("certificate_providers".to_string(), json!({"default": provider}));
+    }
+    bootstrap
+}
+
+/// The provider `default`, when the metadata names the files of the workload's certificate.
+fn certificate_provider(node: &Node) -> Option<Value> {
+    let m = &node.metadata;
+    if m.tls_client_cert_chain.is_empty() || m.tls_client_key.is_empty() {
+        return None;
+    }
+    let mut config = Map::new();
+    config.insert("certificate_file".to_string(), Value::from(&*m.tls_client_cert_chain));
+    config.insert("private_key_file".to_string(), Value::from(&*m.tls_client_key));
+    if !m.tls_client_root_cert.is_empty() {
+        config.insert("ca_certificate_file".to_string(), Value::from(&*m.tls_client_root_cert));
+    }
+    config.insert("refresh_interval".to_string(), Value::from("900s"));
+    Some(json!({"plugin_name": "file_watcher", "config": config}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(metadata: Value) -> Node {
+        Node::from_parts("sidecar~10.0.0.1~web.shop~shop.svc.cluster.local", metadata, Locality::default()).unwrap()
+    }
+
+    #[test]
+    fn a_server_by_name_is_resolved_and_one_by_address_is_not() {
+        let node = node(json!({"LABELS": {"app": "web"}}));
+        let kind =
+            |host: &str| envoy(&node, &json!({}), host, 15010, true)["static_resources"]["clusters"][0]["type"].clone();
+        assert_eq!(kind("pilothouse.example"), "STRICT_DNS");
+        assert_eq!(kind("::1"), "STATIC");
+        assert_eq!(envoy(&node, &json!({}), "::1", 1, true)["node"]["cluster"], "web.shop");
+    }
+
+    #[test]
+    fn certificates_of_grpc_come_from_the_metadata() {
+        assert!(grpc(&node(json!({})), &json!({}), "h:1").get("certificate_providers").is_none());
+        let metadata = json!({"TLS_CLIENT_CERT_CHAIN": "/c.pem", "TLS_CLIENT_KEY": "/k.pem"});
+        let bootstrap = grpc(&node(metadata.clone()), &metadata, "h:1");
+        assert_eq!(bootstrap["certificate_providers"]["default"]["config"]["private_key_file"], "/k.pem");
+    }
+
+    #[test]
+    fn addresses_need_a_host_and_a_port() {
+        assert_eq!(split_address("[::1]:15010"), Some(("::1", 15010)));
+        for wrong in ["15010", ":15010", "host:", "host:0", "host:99999"] {
+            assert_eq!(split_address(wrong), None, "{wrong}");
+        }
+    }
 }
