@@ -11,4 +11,6 @@ pub mod names;
 pub mod proxy_config;
 pub mod resources;
 pub mod route;
+pub mod sds;
 pub mod secret;
+pub mod traffic_policy;

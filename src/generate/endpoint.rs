@@ -1,1 +1,62 @@
-//! endpoint
+//! Endpoints: what EDS says of a cluster, and the inline endpoints of DNS clusters.
+//!
+//! [`EndpointInputs`] is everything that the endpoints of one cluster are made from and at once their cache key; the code
+//! that builds them gets nothing else. A name that leads to no service or port gives an empty load assignment, since a
+//! client that asked would wait for ever otherwise. Order is fixed: localities by label, endpoints as the registry has them.
+
+mod build;
+mod client;
+mod group;
+mod inputs;
+mod locality;
+mod member;
+mod network;
+
+pub use client::{EndpointClient, proxy_labels};
+pub(crate) use group::Group;
+pub use inputs::{ClusterTarget, EndpointInputs, forces_unhealthy};
+pub use locality::{LocalityLb, Place, TrafficDistribution};
+
+use super::names;
+use crate::{
+    proto::envoy::config::{
+        cluster::v3::{
+            Cluster,
+            cluster::{ClusterDiscoveryType, DiscoveryType},
+        },
+        endpoint::v3::ClusterLoadAssignment,
+    },
+    push::{ProxyView, PushContext},
+};
+
+/// The endpoints of one cluster as a proxy sees them (Istio's `BuildClusterLoadAssignment`). An unknown name gives an empty
+/// load assignment of that name.
+#[must_use]
+pub fn load_assignment(context: &PushContext, view: &ProxyView, cluster_name: &str) -> ClusterLoadAssignment {
+    let empty = || ClusterLoadAssignment { cluster_name: cluster_name.to_string(), ..Default::default() };
+    let Some((_, subset, host, port)) = names::parse_subset_key(cluster_name) else {
+        return empty();
+    };
+    let scope = context.scope(view);
+    let Some(service) = scope.services_by_host.get(host) else {
+        return empty();
+    };
+    let Some(port) = service.port_by_number(port) else {
+        return empty();
+    };
+    let rule = context.destination_rules.lookup(&context.inputs, view, service);
+    let client = EndpointClient::of(view);
+    let target = ClusterTarget { service, port, subset, rule: rule.as_deref() };
+    EndpointInputs::of(context, view, &client, target, cluster_name.to_string()).load_assignment()
+}
+
+/// The names by which the EDS clusters among these ask for endpoints, in order.
+#[must_use]
+pub fn eds_cluster_names(clusters: &[Cluster]) -> Vec<String> {
+    let eds = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
+    let name = |c: &Cluster| {
+        let asked = c.eds_cluster_config.as_ref().map_or("", |e| e.service_name.as_str());
+        if asked.is_empty() { c.name.clone() } else { asked.to_string() }
+    };
+    clusters.iter().filter(|c| c.cluster_discovery_type == eds).map(name).collect()
+}

@@ -45,13 +45,12 @@ pub fn parse_subset_key(name: &str) -> Option<(&str, &str, &str, u32)> {
     Some((direction, subset, host, port))
 }
 
-/// A socket address; port 0 with a path is a pipe (Istio's `BuildAddress`).
+/// A socket address; port 0 makes it a pipe, whose path may be written with `unix://` (Istio's `BuildAddress`).
 #[must_use]
 pub fn address(ip: &str, port: u32) -> core::Address {
-    if port == 0 && (ip.starts_with('/') || ip.starts_with('@')) {
-        return core::Address {
-            address: Some(core::address::Address::Pipe(core::Pipe { path: ip.to_string(), mode: 0 })),
-        };
+    if port == 0 {
+        let path = ip.strip_prefix("unix://").unwrap_or(ip).to_string();
+        return core::Address { address: Some(core::address::Address::Pipe(core::Pipe { path, mode: 0 })) };
     }
     core::Address {
         address: Some(core::address::Address::SocketAddress(core::SocketAddress {

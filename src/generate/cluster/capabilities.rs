@@ -1,0 +1,147 @@
+//! What of a proxy and of the feature flags decides how clusters look.
+
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    model::{Features, NodeType},
+    proto::envoy::config::cluster::v3::cluster::DnsLookupFamily,
+    push::{ProxyView, PushContext},
+};
+
+/// Certificates of a proxy by path, from its metadata `TLS_CLIENT_…`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientCertificates {
+    /// Certificate chain.
+    pub chain: Arc<str>,
+    /// Private key.
+    pub key: Arc<str>,
+    /// Root certificate; empty is the system's.
+    pub root: Arc<str>,
+}
+
+/// What of a proxy and of the flags decides how its clusters look. Proxies with equal capabilities get equal clusters for
+/// equal services and rules.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Capabilities {
+    /// Sidecar, router, …
+    pub node_type: NodeType,
+    /// Istio's own build of Envoy, with an agent that serves its certificates.
+    pub istio_proxy: bool,
+    /// Addresses that DNS is asked for.
+    pub dns_lookup_family: DnsLookupFamily,
+    /// HTTP/1.1 header names keep their case.
+    pub preserve_header_case: bool,
+    /// Certificates that the proxy has as files.
+    pub certificates: Option<ClientCertificates>,
+    /// A local SDS server serves `credentialName` secrets.
+    pub credential_socket: bool,
+    /// A local SDS server serves files.
+    pub file_credential_socket: bool,
+    /// Flags of the process.
+    pub flags: Flags,
+}
+
+/// The feature flags that clusters depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the flags of that name in Features")]
+pub struct Flags {
+    pub metadata_exchange: bool,
+    pub disable_mx_alpn: bool,
+    pub disable_track_remaining: bool,
+    pub telemetry_label: bool,
+    pub locality_weighted_lb: bool,
+    pub eds_for_headless: bool,
+    pub redis_filter: bool,
+    pub prefer_rule_tls_for_external: bool,
+    pub send_unhealthy: bool,
+    pub auto_send_unhealthy: bool,
+    pub dual_stack: bool,
+    pub dns_cares_udp_max_queries: u32,
+    pub dns_jitter: Duration,
+    pub persistent_session_label: String,
+    pub persistent_session_header_label: String,
+}
+
+impl Flags {
+    fn of(features: &Features) -> Self {
+        Self {
+            metadata_exchange: features.enable_metadata_exchange,
+            disable_mx_alpn: features.disable_mx_alpn,
+            disable_track_remaining: features.disable_track_remaining_cb_metrics,
+            telemetry_label: features.enable_telemetry_label,
+            locality_weighted_lb: features.enable_locality_weighted_lb_config,
+            eds_for_headless: features.enable_eds_for_headless_services,
+            redis_filter: features.enable_redis_filter,
+            prefer_rule_tls_for_external: features.prefer_destinationrule_tls_for_external_services,
+            send_unhealthy: features.send_unhealthy_endpoints,
+            auto_send_unhealthy: features.auto_send_unhealthy_endpoints,
+            dual_stack: features.istio_dual_stack,
+            dns_cares_udp_max_queries: features.dns_cares_udp_max_queries,
+            dns_jitter: features.dns_jitter_duration,
+            persistent_session_label: features.persistent_session_label.clone(),
+            persistent_session_header_label: features.persistent_session_header_label.clone(),
+        }
+    }
+}
+
+impl Capabilities {
+    /// The capabilities of the proxy behind a view.
+    #[must_use]
+    pub fn of(context: &PushContext, view: &ProxyView) -> Self {
+        let metadata = &view.metadata;
+        let set = |key: &str| metadata.other.get(key).is_some_and(|v| v == "true");
+        let certificates = (!metadata.tls_client_cert_chain.is_empty()).then(|| ClientCertificates {
+            chain: metadata.tls_client_cert_chain.clone(),
+            key: metadata.tls_client_key.clone(),
+            root: metadata.tls_client_root_cert.clone(),
+        });
+        Self {
+            node_type: view.node_type,
+            istio_proxy: view.is_istio_proxy(),
+            dns_lookup_family: dns_lookup_family(context.features(), view),
+            preserve_header_case: preserve_header_case(context, view),
+            certificates,
+            credential_socket: set("credential"),
+            file_credential_socket: set("file-credential"),
+            flags: Flags::of(context.features()),
+        }
+    }
+
+    /// Hash of the content.
+    #[must_use]
+    pub fn stamp(&self) -> u64 {
+        let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Upstream connections carry Istio's metadata exchange.
+    #[must_use]
+    pub fn metadata_exchange(&self) -> bool {
+        self.istio_proxy && self.flags.metadata_exchange
+    }
+}
+
+/// Which addresses Envoy asks DNS for (Istio's `SelectDNSLookupFamily`).
+#[must_use]
+pub fn dns_lookup_family(features: &Features, view: &ProxyView) -> DnsLookupFamily {
+    match (view.ipv4, view.ipv6) {
+        (false, true) if features.istio_enable_ipv4_outbound_listener_for_ipv6_clusters => DnsLookupFamily::All,
+        (false, true) => DnsLookupFamily::V6Only,
+        (true, true) if features.istio_dual_stack => DnsLookupFamily::All,
+        _ => DnsLookupFamily::V4Only,
+    }
+}
+
+/// `proxyHeaders.preserveHttp1HeaderCase` of the proxy's own settings, else of the mesh's.
+fn preserve_header_case(context: &PushContext, view: &ProxyView) -> bool {
+    let own: Option<crate::proto::mesh::ProxyConfig> = serde_json::from_str(&view.metadata.proxy_config)
+        .ok()
+        .and_then(|value| crate::proto::from_json(&value, false).ok());
+    let effective = own.as_ref().or(context.mesh().config.default_config.as_ref());
+    effective.and_then(|c| c.proxy_headers.as_ref()?.preserve_http1_header_case) == Some(true)
+}

@@ -1,0 +1,156 @@
+//! Where Envoy gets certificates from: Istio's agent (`sds-grpc`), a local SDS server, the stream that it has with us (ADS),
+//! or files (Istio's `security/model/authentication.go`).
+//!
+//! Secrets of a stock Envoy never come from `sds-grpc`, which is a cluster of Istio's bootstrap: Envoy refuses a
+//! configuration that names a cluster that it does not have.
+
+use crate::proto::{
+    envoy::{
+        config::core::v3::{
+            AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService, WatchedDirectory,
+            api_config_source::ApiType,
+            config_source::ConfigSourceSpecifier,
+            data_source::Specifier,
+            grpc_service::{EnvoyGrpc, TargetSpecifier},
+        },
+        extensions::transport_sockets::tls::v3::SdsSecretConfig,
+    },
+    seconds,
+};
+
+/// The workload's own certificate.
+pub const DEFAULT: &str = "default";
+/// The root certificate of the mesh.
+pub const ROOT_CA: &str = "ROOTCA";
+/// Suffix of the secret that holds the CA certificate of a credential.
+pub const CA_SUFFIX: &str = "-cacert";
+/// Cluster of Istio's agent.
+pub const AGENT_CLUSTER: &str = "sds-grpc";
+/// Cluster of a local SDS server that serves files.
+pub const FILES_CLUSTER: &str = "sds-files-grpc";
+/// Cluster of a local SDS server that serves credentials.
+pub const EXTERNAL_CLUSTER: &str = "sds-external";
+const EXTERNAL_PREFIX: &str = "sds://";
+const BUILTIN: &str = "builtin://";
+const INVALID: &str = "invalid://";
+
+/// A secret that Istio's agent serves: [`DEFAULT`], [`ROOT_CA`], or one of [`file_certificate`] and [`file_root`].
+#[must_use]
+pub fn agent(name: &str) -> SdsSecretConfig {
+    let mut secret = grpc(name, AGENT_CLUSTER);
+    if matches!(name, DEFAULT | ROOT_CA)
+        && let Some(source) = &mut secret.sds_config
+    {
+        // Without its own certificate a proxy cannot work at all, so Envoy waits for it without limit.
+        source.initial_fetch_timeout = Some(seconds(0));
+    }
+    secret
+}
+
+/// A secret made from files by the local SDS server for files, where there is one, else by Istio's agent.
+#[must_use]
+pub fn files(name: &str, files_socket: bool) -> SdsSecretConfig {
+    if files_socket { grpc(name, FILES_CLUSTER) } else { agent(name) }
+}
+
+/// A secret over the stream that Envoy has with us.
+#[must_use]
+pub fn ads(name: &str) -> SdsSecretConfig {
+    let source = ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+        ..ConfigSource::default()
+    };
+    SdsSecretConfig { name: name.to_string(), sds_config: Some(source) }
+}
+
+/// The secret that a `credentialName` means. A name `sds://…` goes to the local SDS server for credentials, where there is
+/// one.
+#[must_use]
+pub fn credential(name: &str, credential_socket: bool) -> SdsSecretConfig {
+    if name == BUILTIN {
+        return agent(DEFAULT);
+    }
+    if name.strip_suffix(CA_SUFFIX) == Some(BUILTIN) {
+        return agent(ROOT_CA);
+    }
+    if let Some(external) = name.strip_prefix(EXTERNAL_PREFIX) {
+        return if credential_socket { grpc(name, EXTERNAL_CLUSTER) } else { ads(&credential_resource(external)) };
+    }
+    ads(&credential_resource(name))
+}
+
+/// The name by which a secret is asked for (Istio's `ToResourceName`).
+#[must_use]
+pub fn credential_resource(name: &str) -> String {
+    if name.starts_with(BUILTIN) {
+        return DEFAULT.to_string();
+    }
+    if name.starts_with(INVALID) {
+        return INVALID.to_string();
+    }
+    let typed = ["configmap://", "kubernetes://", "kubernetes-gateway://"].iter().any(|t| name.starts_with(t));
+    if typed { name.to_string() } else { format!("kubernetes://{name}") }
+}
+
+/// Name of the secret for a certificate and key by path.
+#[must_use]
+pub fn file_certificate(chain: &str, key: &str) -> String {
+    format!("file-cert:{chain}~{key}")
+}
+
+/// Name of the secret for a root certificate by path.
+#[must_use]
+pub fn file_root(path: &str) -> String {
+    format!("file-root:{path}")
+}
+
+/// A file that Envoy reads itself.
+#[must_use]
+pub fn file(path: &str) -> DataSource {
+    DataSource { specifier: Some(Specifier::Filename(path.to_string())), ..DataSource::default() }
+}
+
+/// The folder whose renames tell Envoy that a file in it is new.
+#[must_use]
+pub fn folder_of(path: &str) -> Option<WatchedDirectory> {
+    let folder = std::path::Path::new(path).parent().filter(|p| !p.as_os_str().is_empty())?;
+    Some(WatchedDirectory { path: folder.to_string_lossy().into_owned() })
+}
+
+fn grpc(name: &str, cluster: &str) -> SdsSecretConfig {
+    let service = GrpcService {
+        target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
+            cluster_name: cluster.to_string(),
+            ..EnvoyGrpc::default()
+        })),
+        ..GrpcService::default()
+    };
+    let source = ConfigSource {
+        resource_api_version: ApiVersion::V3.into(),
+        config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(ApiConfigSource {
+            api_type: ApiType::Grpc.into(),
+            transport_api_version: ApiVersion::V3.into(),
+            grpc_services: vec![service],
+            set_node_on_first_message_only: true,
+            ..ApiConfigSource::default()
+        })),
+        ..ConfigSource::default()
+    };
+    SdsSecretConfig { name: name.to_string(), sds_config: Some(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_credentials() {
+        assert_eq!(credential_resource("a"), "kubernetes://a");
+        assert_eq!(credential_resource("kubernetes-gateway://ns/a"), "kubernetes-gateway://ns/a");
+        assert_eq!(credential_resource("configmap://ns/a"), "configmap://ns/a");
+        assert_eq!(credential("builtin://-cacert", false).name, ROOT_CA);
+        assert_eq!(credential("sds://a", true).name, "sds://a");
+        assert_eq!(credential("sds://a", false).name, "kubernetes://a");
+    }
+}
