@@ -115,7 +115,7 @@ pub fn file(path: &str) -> DataSource {
 #[must_use]
 pub fn folder_of(path: &str) -> Option<WatchedDirectory> {
     let folder = std::path::Path::new(path).parent().filter(|p| !p.as_os_str().is_empty())?;
-    Some(WatchedDirectory { path: folder.to_string_lossy().into_owned() })
+    Some(WatchedDirectory { path: folder.to_string_lossy().into_owned(), ..WatchedDirectory::default() })
 }
 
 fn grpc(name: &str, cluster: &str) -> SdsSecretConfig {
