@@ -7,7 +7,8 @@
 use crate::proto::{
     envoy::{
         config::core::v3::{
-            AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService, WatchedDirectory,
+            AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService,
+            WatchedDirectory,
             api_config_source::ApiType,
             config_source::ConfigSourceSpecifier,
             data_source::Specifier,

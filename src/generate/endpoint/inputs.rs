@@ -1,9 +1,6 @@
 //! Everything that the endpoints of one cluster are made from.
 
-use std::{
-    hash::Hash,
-    sync::Arc,
-};
+use std::{hash::Hash, sync::Arc};
 
 use super::{
     client::{EndpointClient, proxy_labels},
@@ -159,21 +156,21 @@ pub fn forces_unhealthy(features: &Features, service: &Service) -> bool {
 /// (`kube-system`, the API server, istiod), of which a setting that says no takes out what it covers.
 fn is_cluster_local(mesh: &Mesh, hostname: &str) -> bool {
     let settings = &mesh.config.service_settings;
-    let local = |s: &crate::proto::mesh::mesh_config::ServiceSettings| s.settings.as_ref().is_some_and(|x| x.cluster_local);
+    let local =
+        |s: &crate::proto::mesh::mesh_config::ServiceSettings| s.settings.as_ref().is_some_and(|x| x.cluster_local);
     let written = settings.iter().flat_map(|s| s.hosts.iter().map(move |h| (h.clone(), local(s))));
     let domain = &mesh.domain;
     let discovery = mesh.config.default_config.as_ref().map_or("", |d| d.discovery_address.as_str());
     let discovery = discovery.split(':').next().unwrap_or_default();
-    let discovery = if discovery.ends_with(&**domain) { discovery.to_string() } else { format!("{discovery}.{domain}") };
-    let defaults =
-        [format!("*.kube-system.svc.{domain}"), format!("kubernetes.default.svc.{domain}"), discovery].into_iter().filter(
-            |default| {
-                let overridden = |h: &String| {
-                    h == default || default.strip_prefix('*').is_some_and(|suffix| h.ends_with(suffix))
-                };
-                !settings.iter().filter(|s| !local(s)).any(|s| s.hosts.iter().any(overridden))
-            },
-        );
+    let discovery =
+        if discovery.ends_with(&**domain) { discovery.to_string() } else { format!("{discovery}.{domain}") };
+    let defaults = [format!("*.kube-system.svc.{domain}"), format!("kubernetes.default.svc.{domain}"), discovery]
+        .into_iter()
+        .filter(|default| {
+            let overridden =
+                |h: &String| h == default || default.strip_prefix('*').is_some_and(|suffix| h.ends_with(suffix));
+            !settings.iter().filter(|s| !local(s)).any(|s| s.hosts.iter().any(overridden))
+        });
     let mut fitting: Vec<(String, bool)> =
         written.chain(defaults.map(|d| (d, true))).filter(|(h, _)| host::subset_of(hostname, h)).collect();
     fitting.sort_by(|a, b| host::specificity(&a.0, &b.0));

@@ -196,8 +196,9 @@ fn distribute(groups: &mut [Group], from: &Locality, rules: &[Distribute]) {
     };
     let mut open: Vec<bool> = vec![true; groups.len()];
     for (to, weight) in &rule.to {
-        let chosen: Vec<usize> =
-            (0..groups.len()).filter(|i| open[*i] && groups.get(*i).is_some_and(|g| matches(&g.locality, to))).collect();
+        let chosen: Vec<usize> = (0..groups.len())
+            .filter(|i| open[*i] && groups.get(*i).is_some_and(|g| matches(&g.locality, to)))
+            .collect();
         let total: f64 = chosen.iter().filter_map(|i| groups.get(*i)).map(|g| f64::from(g.weight.unwrap_or(1))).sum();
         for i in chosen {
             open[i] = false;

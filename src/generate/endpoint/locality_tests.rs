@@ -85,11 +85,10 @@ fn labels_split_a_locality_by_the_first_that_differs() {
     let labels = BTreeMap::from([("zone".to_string(), "z".to_string()), ("rack".to_string(), "1".to_string())]);
     let place = Place { locality: Locality::default(), labels: Some(labels) };
     LocalityLb::Locality(&setting).apply(&mut groups, &place, true);
-    assert_eq!(groups.iter().map(|g| (g.priority, g.weight)).collect::<Vec<_>>(), [
-        (0, Some(1)),
-        (1, Some(2)),
-        (2, Some(4))
-    ]);
+    assert_eq!(
+        groups.iter().map(|g| (g.priority, g.weight)).collect::<Vec<_>>(),
+        [(0, Some(1)), (1, Some(2)), (2, Some(4))]
+    );
 }
 
 #[test]
@@ -113,7 +112,8 @@ fn another_network_comes_after_everything_in_the_own_one() {
 
 #[test]
 fn zone_aware_keeps_the_region_together() {
-    let setting: ZoneAwareLoadBalancerSetting = from_json(&json!({"failover": [{"from": "a", "to": "c"}]}), true).unwrap();
+    let setting: ZoneAwareLoadBalancerSetting =
+        from_json(&json!({"failover": [{"from": "a", "to": "c"}]}), true).unwrap();
     let mut groups = ["a/1", "a/2", "b/1", "c/1"].map(|l| group(l, &[1])).to_vec();
     LocalityLb::ZoneAware(&setting).apply(&mut groups, &place("a/1"), false);
     assert_eq!(priorities(&groups).into_iter().map(|(_, p)| p).collect::<Vec<_>>(), [0, 0, 2, 1]);

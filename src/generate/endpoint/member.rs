@@ -31,7 +31,8 @@ pub(super) fn of_endpoint(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> M
     let tls_mode = if mtls_wanted { &*endpoint.tls_mode } else { "" };
     let health = if is_draining(inputs, endpoint) { HealthStatus::Draining } else { endpoint.health };
     let first = endpoint.addresses.first().map_or("", |a| &**a);
-    let additional = if inputs.features.istio_dual_stack { endpoint.addresses.get(1..).unwrap_or_default() } else { &[] };
+    let additional =
+        if inputs.features.istio_dual_stack { endpoint.addresses.get(1..).unwrap_or_default() } else { &[] };
     let additional_addresses =
         additional.iter().map(|ip| AdditionalAddress { address: Some(names::address(ip, endpoint.port)) }).collect();
     let mut metadata = core::Metadata::default();
