@@ -6,11 +6,14 @@
 pub mod access_log;
 pub mod builder;
 pub mod dynamic_dns;
+pub mod gateway;
 pub mod hcm;
 pub mod http_filters;
+pub mod listener_filters;
 pub mod stats;
 pub mod tcp;
 pub mod tls_context;
 pub mod tracing;
 
 pub use builder::Builder;
+pub use gateway::gateway;

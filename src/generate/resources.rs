@@ -78,7 +78,7 @@ pub fn load_assignment(context: &PushContext, view: &ProxyView, cluster_name: &s
 /// LDS of a view.
 #[must_use]
 pub fn listeners(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
-    if view.is_router() { listener::gateway(context, view) } else { listener::sidecar(context, view) }
+    if view.is_router() { super::listener::gateway(context, view) } else { listener::sidecar(context, view) }
 }
 
 /// One route configuration; an unknown name gives an empty one of that name.
@@ -120,9 +120,6 @@ pub mod pending {
     }
     pub mod listener {
         use super::*;
-        pub fn gateway(_: &PushContext, _: &ProxyView) -> Vec<Listener> {
-            vec![]
-        }
         pub fn sidecar(_: &PushContext, _: &ProxyView) -> Vec<Listener> {
             vec![]
         }
