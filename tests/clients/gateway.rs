@@ -1,0 +1,207 @@
+//! Envoy as a gateway.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::{
+    http::{Answer, Echo, get},
+    mesh::{ControlPlane, Envoy},
+    process::{free_port, wait_for},
+};
+
+const NODE: &str = "router~127.0.0.1~edge.istio-system~istio-system.svc.cluster.local";
+
+/// A ServiceEntry `host` whose endpoints are `(port, version, locality)` on this machine.
+fn service(name: &str, host: &str, endpoints: &[(u16, &str, &str)]) -> String {
+    let endpoints: Vec<_> = endpoints
+        .iter()
+        .map(|(port, version, locality)| {
+            json!({"address": "127.0.0.1", "ports": {"http": port}, "labels": {"version": version}, "locality": locality})
+        })
+        .collect();
+    yaml(
+        "networking.istio.io/v1",
+        "ServiceEntry",
+        name,
+        &json!({
+            "hosts": [host], "location": "MESH_INTERNAL", "resolution": "STATIC",
+            "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "endpoints": endpoints,
+        }),
+    )
+}
+
+/// One document; JSON is YAML.
+fn yaml(api_version: &str, kind: &str, name: &str, spec: &serde_json::Value) -> String {
+    let object =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "shop"}, "spec": spec});
+    format!("---\n{object}\n")
+}
+
+fn gateway(port: u16) -> String {
+    yaml(
+        "networking.istio.io/v1",
+        "Gateway",
+        "edge",
+        &json!({
+            "selector": {"app": "edge"},
+            "servers": [{"port": {"number": port, "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}],
+        }),
+    )
+}
+
+fn routes(http: &serde_json::Value) -> String {
+    yaml(
+        "networking.istio.io/v1",
+        "VirtualService",
+        "web",
+        &json!({
+            "hosts": ["web.example"], "gateways": ["edge"], "http": http,
+        }),
+    )
+}
+
+fn subsets() -> String {
+    yaml(
+        "networking.istio.io/v1",
+        "DestinationRule",
+        "web",
+        &json!({
+            "host": "web.example",
+            "subsets": [{"name": "v1", "labels": {"version": "v1"}}, {"name": "v2", "labels": {"version": "v2"}}],
+        }),
+    )
+}
+
+fn to(subset: &str) -> serde_json::Value {
+    json!({"destination": {"host": "web.example", "subset": subset}})
+}
+
+/// A gateway in front of `web.example` with two versions.
+struct Edge {
+    port: u16,
+    v1: Echo,
+    v2: Echo,
+    plane: ControlPlane,
+    envoy: Envoy,
+}
+
+impl Edge {
+    fn start(http: &serde_json::Value, delta: bool) -> Self {
+        let (v1, v2, port) = (Echo::start("v1"), Echo::start("v2"), free_port());
+        let endpoints = [(v1.port, "v1", ""), (v2.port, "v2", "")];
+        let text = service("web", "web.example", &endpoints) + &subsets() + &gateway(port) + &routes(http);
+        let plane = ControlPlane::start(&[("shop.yaml", text)]);
+        let envoy = Envoy::start(&plane, NODE, &json!({"LABELS": {"app": "edge"}}), delta);
+        let edge = Self { port, v1, v2, plane, envoy };
+        wait_for("the gateway answers", || edge.get("/", &[]).ok());
+        edge
+    }
+
+    fn get(&self, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
+        get(self.port, "web.example", path, headers)
+    }
+}
+
+fn routes_by_header_path_and_default(delta: bool) {
+    let edge = Edge::start(
+        &json!([
+            {"match": [{"headers": {"x-user": {"exact": "jason"}}}], "route": [to("v2")]},
+            {"match": [{"uri": {"prefix": "/v2"}}], "rewrite": {"uri": "/new"}, "route": [to("v2")]},
+            {"match": [{"uri": {"exact": "/old"}}], "redirect": {"uri": "/moved", "redirectCode": 302}},
+            {"route": [to("v1")]},
+        ]),
+        delta,
+    );
+    assert_eq!(edge.get("/", &[]).unwrap().seen("name"), "v1");
+    assert_eq!(edge.get("/", &[("x-user", "jason")]).unwrap().seen("name"), "v2");
+    let rewritten = edge.get("/v2/items", &[]).unwrap();
+    assert_eq!((rewritten.seen("name"), rewritten.seen("path")), ("v2".to_string(), "/new/items".to_string()));
+    let moved = edge.get("/old", &[]).unwrap();
+    assert_eq!((moved.status, moved.headers["location"].as_str()), (302, "http://web.example/moved"));
+    edge.envoy.assert_no_nacks();
+}
+
+#[test]
+fn routes_by_header_and_path_in_state_of_the_world() {
+    routes_by_header_path_and_default(false);
+}
+
+#[test]
+fn routes_by_header_and_path_in_delta() {
+    routes_by_header_path_and_default(true);
+}
+
+#[test]
+fn weights_are_kept_over_a_thousand_requests_and_follow_a_change() {
+    let split = |a: u32, b: u32| {
+        let mut routes = json!([{"route": [to("v1"), to("v2")]}]);
+        routes[0]["route"][0]["weight"] = a.into();
+        routes[0]["route"][1]["weight"] = b.into();
+        routes
+    };
+    let edge = Edge::start(&split(80, 20), true);
+    let share = || {
+        let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+        for _ in 0..1000 {
+            *seen.entry(edge.get("/", &[]).unwrap().seen("name")).or_default() += 1;
+        }
+        seen.get("v2").copied().unwrap_or(0)
+    };
+    let v2 = share();
+    assert!((140..=260).contains(&v2), "20 % of 1,000 is about 200, not {v2}");
+
+    let endpoints = [(edge.v1.port, "v1", ""), (edge.v2.port, "v2", "")];
+    let text = service("web", "web.example", &endpoints) + &subsets() + &gateway(edge.port) + &routes(&split(0, 100));
+    edge.plane.write("shop.yaml", &text);
+    wait_for("the new weight arrives", || {
+        (0..20).all(|_| edge.get("/", &[]).is_ok_and(|a| a.seen("name") == "v2")).then_some(())
+    });
+    assert_eq!(share(), 1000);
+    edge.envoy.assert_no_nacks();
+}
+
+#[test]
+fn retries_timeouts_faults_and_mirrors() {
+    let edge = Edge::start(
+        &json!([
+            {"match": [{"uri": {"prefix": "/retry"}}], "retries": {"attempts": 3, "retryOn": "5xx"}, "route": [to("v1")]},
+            {"match": [{"uri": {"prefix": "/slow"}}], "timeout": "300ms", "route": [to("v1")]},
+            {"match": [{"uri": {"prefix": "/fault"}}],
+             "fault": {"abort": {"percentage": {"value": 100}, "httpStatus": 418}}, "route": [to("v1")]},
+            {"match": [{"uri": {"prefix": "/mirror"}}], "route": [to("v1")],
+             "mirror": {"host": "web.example", "subset": "v2"}},
+            {"route": [to("v1")]},
+        ]),
+        false,
+    );
+    edge.v1.fail_first.store(2, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(edge.get("/retry", &[]).unwrap().status, 200);
+    assert_eq!(edge.get("/slow", &[("x-delay-ms", "5000")]).unwrap().status, 504);
+    assert_eq!(edge.get("/fault", &[]).unwrap().status, 418);
+    assert_eq!(edge.get("/mirror/me", &[]).unwrap().seen("name"), "v1");
+    wait_for("the mirror sees the request", || edge.v2.paths().contains(&"/mirror/me".to_string()).then_some(()));
+    edge.envoy.assert_no_nacks();
+}
+
+#[test]
+fn a_crash_of_the_control_plane_costs_no_request() {
+    let mut edge = Edge::start(&json!([{"route": [to("v1")]}]), true);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let port = edge.port;
+    std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut sent = 0u32;
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                assert_eq!(get(port, "web.example", "/", &[]).unwrap().status, 200);
+                sent += 1;
+            }
+            sent
+        });
+        edge.plane.crash_and_restart();
+        wait_for("Envoy is connected again", || (edge.envoy.stat("control_plane.connected_state") == 1).then_some(()));
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(traffic.join().unwrap() > 0);
+    });
+    edge.envoy.assert_no_nacks();
+}

