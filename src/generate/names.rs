@@ -1,6 +1,12 @@
 //! Names and small values that several generators share: cluster names, addresses, config paths.
 
-use crate::proto::envoy::config::core::v3 as core;
+use crate::{
+    model::{Kind, Meta},
+    proto::{envoy::config::core::v3 as core, wkt},
+};
+
+/// Key of Istio's own metadata on routes, clusters and endpoints.
+pub const ISTIO_METADATA: &str = "istio";
 
 /// Traffic direction in a cluster name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,4 +65,32 @@ pub fn address(ip: &str, port: u32) -> core::Address {
             ..Default::default()
         })),
     }
+}
+
+/// `/apis/GROUP/VERSION/namespaces/NAMESPACE/KIND/NAME` with the kind in kebab case: what Istio writes into metadata `config`.
+#[must_use]
+pub fn config_path(meta: &Meta, kind: Kind) -> String {
+    let mut kebab = String::new();
+    for c in kind.as_str().chars() {
+        if c.is_ascii_uppercase() && !kebab.is_empty() {
+            kebab.push('-');
+        }
+        kebab.push(c.to_ascii_lowercase());
+    }
+    let version = kind.versions().first().copied().unwrap_or_default();
+    format!("/apis/{}/{version}/namespaces/{}/{kebab}/{}", kind.group(), meta.namespace, meta.name)
+}
+
+/// Metadata that says which object a resource was made from (Istio's `BuildConfigInfoMetadata`).
+#[must_use]
+pub fn config_metadata(meta: &Meta, kind: Kind) -> core::Metadata {
+    let value = wkt::Value { kind: Some(wkt::value::Kind::StringValue(config_path(meta, kind))) };
+    let istio = wkt::Struct { fields: [("config".to_string(), value)].into() };
+    core::Metadata { filter_metadata: [(ISTIO_METADATA.to_string(), istio)].into(), ..Default::default() }
+}
+
+/// `host:port`, an IPv6 address in brackets (Istio's `DomainName`).
+#[must_use]
+pub fn host_port(host: &str, port: u32) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
