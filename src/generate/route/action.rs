@@ -15,7 +15,8 @@ use crate::proto::{
         r#type::matcher::v3::RegexMatchAndSubstitute,
     },
     networking::{
-        HttpDirectResponse, HttpMirrorPolicy, HttpRedirect, HttpRewrite, HttpRoute, http_body::Specifier,
+        HttpDirectResponse, HttpMirrorPolicy, HttpRedirect, HttpRewrite, HttpRoute,
+        http_body::Specifier,
         http_redirect::{RedirectPort, RedirectPortSelection},
     },
     seconds, wkt,
@@ -125,8 +126,7 @@ pub(super) fn redirect(redirect: &HttpRedirect, listen_port: u32, tls: bool) -> 
     } else {
         PathRewriteSpecifier::PrefixRewrite(redirect.prefix_rewrite.clone())
     };
-    let scheme =
-        (!redirect.scheme.is_empty()).then(|| SchemeRewriteSpecifier::SchemeRedirect(redirect.scheme.clone()));
+    let scheme = (!redirect.scheme.is_empty()).then(|| SchemeRewriteSpecifier::SchemeRedirect(redirect.scheme.clone()));
     Some(RedirectAction {
         host_redirect: redirect.authority.clone(),
         port_redirect: redirect_port(redirect, listen_port, tls),

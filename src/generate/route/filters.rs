@@ -76,7 +76,11 @@ pub struct InferencePool {
 /// A percentage with four digits behind the point.
 #[must_use]
 pub fn percentage(percent: &Percent) -> FractionalPercent {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is what is wanted")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "`as` saturates, which is what is wanted"
+    )]
     let numerator = (percent.value * 10_000.0) as u32;
     FractionalPercent { numerator, denominator: DenominatorType::Million.into() }
 }
@@ -135,10 +139,8 @@ fn abort(abort: &Abort) -> Option<FaultAbort> {
 #[must_use]
 #[allow(deprecated, reason = "Istio still takes `allowOrigin`")]
 pub fn cors(policy: &CorsPolicy) -> EnvoyCors {
-    let exact = |text: &String| StringMatcher {
-        match_pattern: Some(MatchPattern::Exact(text.clone())),
-        ignore_case: false,
-    };
+    let exact =
+        |text: &String| StringMatcher { match_pattern: Some(MatchPattern::Exact(text.clone())), ignore_case: false };
     let origins = if policy.allow_origins.is_empty() {
         policy.allow_origin.iter().map(exact).collect()
     } else {
@@ -161,10 +163,8 @@ pub fn cors(policy: &CorsPolicy) -> EnvoyCors {
 #[must_use]
 pub fn endpoint_picker(pool: &InferencePool) -> ExtProcPerRoute {
     let (header, body) = (HeaderSendMode::Send.into(), BodySendMode::FullDuplexStreamed.into());
-    let cluster = EnvoyGrpc {
-        cluster_name: subset_key(Direction::Outbound, "", &pool.fqdn, pool.port),
-        ..Default::default()
-    };
+    let cluster =
+        EnvoyGrpc { cluster_name: subset_key(Direction::Outbound, "", &pool.fqdn, pool.port), ..Default::default() };
     let overrides = ExtProcOverrides {
         failure_mode_allow: Some(pool.failure_mode_allow),
         grpc_service: Some(GrpcService {

@@ -19,7 +19,8 @@ pub fn of_destination<'a>(rule: &'a DestinationRule, destination: &Destination) 
     let policy = rule.traffic_policy.as_ref();
     let subset = rule.subsets.iter().find(|s| s.name == destination.subset).and_then(|s| s.traffic_policy.as_ref());
     let port = destination.port.as_ref().map(|p| p.number);
-    let of_port = |policy: Option<&'a TrafficPolicy>| of_load_balancer(port_setting(policy, port?)?.load_balancer.as_ref());
+    let of_port =
+        |policy: Option<&'a TrafficPolicy>| of_load_balancer(port_setting(policy, port?)?.load_balancer.as_ref());
     of_port(subset).or_else(|| of_policy(subset)).or_else(|| of_port(policy)).or_else(|| of_policy(policy))
 }
 
@@ -94,7 +95,11 @@ mod tests {
         let rule = DestinationRule {
             traffic_policy: traffic_policy("top", 80, "port"),
             subsets: vec![
-                Subset { name: "v1".into(), traffic_policy: traffic_policy("subset", 81, "subset-port"), ..Default::default() },
+                Subset {
+                    name: "v1".into(),
+                    traffic_policy: traffic_policy("subset", 81, "subset-port"),
+                    ..Default::default()
+                },
                 Subset { name: "v2".into(), ..Default::default() },
             ],
             ..Default::default()

@@ -152,7 +152,9 @@ impl<'a> VirtualServiceRoutes<'a> {
         let o = &self.options;
         let mut key = KeyHasher::new("virtual-service");
         key.number(self.config.stamp).number(o.listen_port.into());
-        for bit in [o.proxyless, o.tls, o.http3_alt_svc, o.append_x_forwarded_host, o.features.disable_shadow_host_suffix] {
+        for bit in
+            [o.proxyless, o.tls, o.http3_alt_svc, o.append_x_forwarded_host, o.features.disable_shadow_host_suffix]
+        {
             key.bit(bit);
         }
         key.message(o.default_retry);

@@ -6,9 +6,7 @@ use crate::proto::{
     envoy::{
         config::route::v3::{
             RetryPolicy,
-            retry_policy::{
-                RetryBackOff, RetryHostPredicate, RetryPriority, retry_host_predicate, retry_priority,
-            },
+            retry_policy::{RetryBackOff, RetryHostPredicate, RetryPriority, retry_host_predicate, retry_priority},
         },
         extensions::retry::{
             host::previous_hosts::v3::PreviousHostsPredicate,
