@@ -7,3 +7,4 @@ pub mod push;
 pub mod registry;
 pub mod settings;
 pub mod simulate;
+pub mod xds;

@@ -1,0 +1,159 @@
+//! Sets of resource names, shared by all streams that ask for the same, and the scope of a subscription.
+//!
+//! A thousand proxies of one view subscribe to the same thousand clusters: the set is held once and known by its hash.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+};
+
+use xxhash_rust::xxh3::Xxh3;
+
+/// An immutable set of names.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NameSet {
+    sorted: Vec<Arc<str>>,
+    hash: u128,
+}
+
+type Table = Mutex<HashMap<u128, Weak<NameSet>>>;
+static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
+static EMPTY: LazyLock<Arc<NameSet>> = LazyLock::new(|| Arc::new(NameSet { sorted: Vec::new(), hash: 0 }));
+
+impl NameSet {
+    /// The set without names.
+    #[must_use]
+    pub fn empty() -> Arc<Self> {
+        EMPTY.clone()
+    }
+
+    /// The set of these names; an equal set that is in use is shared.
+    #[must_use]
+    pub fn of(names: impl IntoIterator<Item = Arc<str>>) -> Arc<Self> {
+        let mut sorted: Vec<Arc<str>> = names.into_iter().collect();
+        if sorted.is_empty() {
+            return Self::empty();
+        }
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut hasher = Xxh3::new();
+        for name in &sorted {
+            hasher.update(&(name.len() as u64).to_le_bytes());
+            hasher.update(name.as_bytes());
+        }
+        let hash = hasher.digest128();
+        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = table.get(&hash).and_then(Weak::upgrade) {
+            return known;
+        }
+        if table.len() == table.capacity() {
+            table.retain(|_, set| set.strong_count() > 0);
+        }
+        let set = Arc::new(Self { sorted, hash });
+        table.insert(hash, Arc::downgrade(&set));
+        set
+    }
+
+    /// The names in byte order.
+    #[must_use]
+    pub fn names(&self) -> &[Arc<str>] {
+        &self.sorted
+    }
+
+    /// Hash of the content; 0 is the empty set.
+    #[must_use]
+    pub const fn hash(&self) -> u128 {
+        self.hash
+    }
+
+    /// Whether there is no name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
+    /// Whether the name is in the set.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.sorted.binary_search_by(|n| (**n).cmp(name)).is_ok()
+    }
+
+    /// The names that are here and not in `other`.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Arc<Self> {
+        Self::of(self.sorted.iter().filter(|n| !other.contains(n)).cloned())
+    }
+
+    /// The names of either set.
+    #[must_use]
+    pub fn plus(self: &Arc<Self>, other: &Arc<Self>) -> Arc<Self> {
+        if other.is_empty() {
+            return self.clone();
+        }
+        if self.is_empty() {
+            return other.clone();
+        }
+        Self::of(self.sorted.iter().chain(&other.sorted).cloned())
+    }
+}
+
+/// What a client asks for of one type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// Everything there is.
+    pub wildcard: bool,
+    /// Names asked for by name (with a wildcard they only matter when they do not exist).
+    pub names: Arc<NameSet>,
+}
+
+impl Scope {
+    /// Everything.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { wildcard: true, names: NameSet::empty() }
+    }
+
+    /// Some names.
+    #[must_use]
+    pub fn of(names: Arc<NameSet>) -> Self {
+        Self { wildcard: false, names }
+    }
+
+    /// Whether the name is asked for.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.wildcard || self.names.contains(name)
+    }
+
+    /// Identity for memo tables.
+    #[must_use]
+    pub fn key(&self) -> (bool, u128) {
+        (self.wildcard, self.names.hash())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(names: &[&str]) -> Arc<NameSet> {
+        NameSet::of(names.iter().map(|n| Arc::from(*n)))
+    }
+
+    #[test]
+    fn equal_sets_are_one() {
+        assert!(Arc::ptr_eq(&set(&["b", "a", "b"]), &set(&["a", "b"])) || set(&["b", "a"]) == set(&["a", "b"]));
+        let held = set(&["x", "y"]);
+        assert!(Arc::ptr_eq(&held, &set(&["y", "x", "x"])));
+        assert_ne!(set(&["ab", "c"]).hash(), set(&["a", "bc"]).hash());
+    }
+
+    #[test]
+    fn arithmetic() {
+        let (ab, bc) = (set(&["a", "b"]), set(&["b", "c"]));
+        assert_eq!(ab.minus(&bc), set(&["a"]));
+        assert_eq!(ab.plus(&bc), set(&["a", "b", "c"]));
+        assert!(ab.contains("a") && !ab.contains("c"));
+        assert!(NameSet::of([]).is_empty());
+    }
+}
