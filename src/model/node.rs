@@ -84,6 +84,7 @@ impl NodeMetadata {
         "ENVOY_SECURE_METRICS_PORT",
         "HTTP_PROXY_PORT",
         "INBOUND_LISTENER_EXACT_BALANCE",
+        "NAMESPACE",
         "OUTBOUND_LISTENER_EXACT_BALANCE",
         "credential",
         "file-credential",
