@@ -1,0 +1,227 @@
+//! The outbound listeners of a sidecar while services are added to them, one entry per address and port, and what happens
+//! when two services want the same one (Istio's `buildSidecarOutboundListener`).
+//!
+//! HTTP services share a listener, since routes tell them apart. HTTP and TCP on one address become a listener that looks at
+//! the first bytes. Of two TCP services with equal matches the first one stays. Mongo and MySQL share with nothing, since
+//! looking at first bytes breaks protocols in which the server speaks first.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{Binding, Target, chains};
+use crate::{
+    generate::{
+        addresses,
+        listener::{
+            builder::Builder,
+            filter_chain::Chain,
+            hcm::{HttpOptions, Routes},
+        },
+        proxy_config::ListenerClass,
+    },
+    model::{Config, Port, Protocol, Registry, Resolution, service::UNSPECIFIED_IP},
+};
+
+/// A listener in the making.
+#[derive(Debug)]
+pub struct Entry {
+    /// The port of the service that came first.
+    pub port: Port,
+    /// Where it listens.
+    pub binding: Binding,
+    /// Its chains.
+    pub chains: Vec<Chain>,
+    /// What it takes; `Unsupported` when it finds out by itself.
+    protocol: Protocol,
+    /// Made for a port that a Sidecar names: services of later egress listeners stay out.
+    locked: bool,
+}
+
+/// All listeners in the making, by primary address and port.
+#[derive(Debug, Default)]
+pub struct Entries {
+    map: BTreeMap<(String, u32), Entry>,
+}
+
+/// How an existing entry takes a newcomer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Conflict {
+    /// There is no entry, or the newcomer takes its place.
+    Replace,
+    /// Chains are merged, and the listener finds out what the traffic is.
+    Sniff,
+    /// Chains are merged.
+    Merge,
+}
+
+impl Entries {
+    /// No further service may be added to the entries that there are.
+    pub fn lock(&mut self) {
+        for entry in self.map.values_mut() {
+            entry.locked = true;
+        }
+    }
+
+    /// The finished entries, ordered by address and port.
+    pub fn into_values(self) -> impl Iterator<Item = Entry> {
+        self.map.into_values()
+    }
+
+    /// Adds one service on one port.
+    pub fn add(&mut self, builder: &Builder, mut target: Target, virtual_services: &[Arc<Config>]) {
+        let declared = target.port.protocol;
+        if target.service.resolution == Resolution::Alias || matches!(declared, Protocol::Udp) {
+            return;
+        }
+        resolve_binding(builder, &mut target);
+        let key = (target.binding.primary().to_string(), target.port.port);
+        let current = self.map.get(&key);
+        if current.is_some_and(|c| c.locked) {
+            return;
+        }
+        let Some((conflict, chains, protocol)) = plan(builder, &target, current, virtual_services) else {
+            return;
+        };
+        if current.is_some_and(|c| !may_share(declared, c.protocol, conflict, &target)) {
+            return;
+        }
+        match (self.map.get_mut(&key), conflict) {
+            (Some(entry), Conflict::Sniff | Conflict::Merge) => {
+                merge(&mut entry.chains, chains);
+                if conflict == Conflict::Sniff {
+                    entry.protocol = Protocol::Unsupported;
+                }
+            }
+            _ => {
+                let Target { port, binding, .. } = target;
+                self.map.insert(key, Entry { port, binding, chains, protocol, locked: false });
+            }
+        }
+    }
+}
+
+/// What to do with a newcomer: how it meets the existing entry, its chains, and the protocol of a new entry; `None` when the
+/// entry serves it already.
+fn plan(
+    builder: &Builder,
+    target: &Target,
+    current: Option<&Entry>,
+    virtual_services: &[Arc<Config>],
+) -> Option<(Conflict, Vec<Chain>, Protocol)> {
+    let protocol = target.port.protocol;
+    if protocol == Protocol::HttpProxy {
+        return Some((Conflict::Replace, vec![http_chain(builder, target)], protocol));
+    }
+    let current = current.map(|c| c.protocol);
+    if protocol.is_http() {
+        let conflict = match current {
+            Some(existing) if existing.is_tcp() => Conflict::Sniff,
+            Some(_) => return None,
+            None => Conflict::Replace,
+        };
+        let chain = http_chain(builder, target);
+        if target.binding.primary() == wildcard(builder) {
+            // Unknown TCP traffic on the same port must not end in the connection manager.
+            return Some((conflict, vec![sniffed(builder, chain)], Protocol::Unsupported));
+        }
+        return Some((conflict, vec![chain], protocol));
+    }
+    let tcp = chains::build(builder, target, virtual_services);
+    if protocol.is_tcp() {
+        let conflict = match current {
+            Some(existing) if existing.is_http() => Conflict::Sniff,
+            Some(_) => Conflict::Merge,
+            None => Conflict::Replace,
+        };
+        return Some((conflict, tcp, protocol));
+    }
+    let conflict = match current {
+        Some(existing) if existing.is_http() => Conflict::Replace,
+        Some(existing) if existing.is_tcp() => Conflict::Sniff,
+        // The HTTP chain is there already.
+        Some(_) => return Some((Conflict::Merge, tcp, protocol)),
+        None => Conflict::Replace,
+    };
+    let mut chains = tcp;
+    chains.push(sniffed(builder, http_chain(builder, target)));
+    Some((conflict, chains, protocol))
+}
+
+/// Protocols in which the server speaks first share a listener only with their own kind.
+fn may_share(incoming: Protocol, existing: Protocol, conflict: Conflict, target: &Target) -> bool {
+    let proxy = conflict == Conflict::Replace && target.port.protocol == Protocol::HttpProxy;
+    let server_first = |p| matches!(p, Protocol::Mongo | Protocol::Mysql);
+    proxy || incoming == existing || !(server_first(incoming) || server_first(existing))
+}
+
+fn merge(existing: &mut Vec<Chain>, incoming: Vec<Chain>) {
+    for chain in incoming {
+        if !existing.iter().any(|e| e.conflicts_with(&chain)) {
+            existing.push(chain);
+        }
+    }
+}
+
+/// Fills in the address where no Sidecar names one: HTTP listens on all, TCP on the service's own; a CIDR is matched by the
+/// chain.
+fn resolve_binding(builder: &Builder, target: &mut Target) {
+    if !target.binding.primary().is_empty() {
+        return;
+    }
+    let wildcards = || builder.wildcards().iter().map(|w| (*w).to_string()).collect::<Vec<_>>();
+    if target.port.protocol.is_http() {
+        target.binding.binds = wildcards();
+        return;
+    }
+    let (service, view, features) = (&target.service, builder.view, builder.features());
+    let mut address = addresses::address(service, view, features);
+    let mut extra: Vec<String> = addresses::all_addresses(service, view, features).into_iter().skip(1).collect();
+    if service.registry == Registry::External && address == UNSPECIFIED_IP {
+        if chains::is_ipv6_only(builder) {
+            address = "::".to_string();
+        } else if view.is_dual_stack() {
+            extra.push("::".to_string());
+        }
+    }
+    if address.is_empty() {
+        return;
+    }
+    let cidr = address.contains('/');
+    let all: Vec<String> = std::iter::once(address).chain(extra).collect();
+    if cidr {
+        target.binding.binds = wildcards();
+        target.cidrs = all;
+    } else {
+        target.binding.binds = all;
+    }
+}
+
+fn wildcard(builder: &Builder) -> &'static str {
+    builder.wildcards().first().copied().unwrap_or_default()
+}
+
+/// The HTTP chain of a listener. Its routes are named by the port, or by service and port where the listener is for one
+/// service whose protocol is not declared, or by the socket's path.
+fn http_chain(builder: &Builder, target: &Target) -> Chain {
+    let port = &target.port;
+    let bind = target.binding.primary();
+    let sniffs = !port.protocol.is_http() && !port.protocol.is_tcp();
+    let name = if port.port == 0 {
+        bind.to_string()
+    } else if sniffs && bind != wildcard(builder) {
+        format!("{}:{}", target.service.hostname, port.port)
+    } else {
+        port.port.to_string()
+    };
+    let mut options = HttpOptions::new(builder, ListenerClass::SidecarOutbound, port.protocol, Routes::Rds(name));
+    options.use_remote_address = builder.features().sidecar_use_remote_address;
+    options.service = Some(target.service.clone());
+    Chain { http: Some(options), ..Default::default() }
+}
+
+fn sniffed(builder: &Builder, chain: Chain) -> Chain {
+    Chain {
+        application_protocols: builder.plaintext_http_alpns(),
+        transport_protocol: "raw_buffer".to_string(),
+        ..chain
+    }
+}
