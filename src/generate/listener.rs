@@ -12,6 +12,7 @@ pub mod filter_chain;
 pub mod gateway;
 pub mod hcm;
 pub mod http_filters;
+pub mod inbound;
 pub mod listener_filters;
 pub mod outbound;
 pub mod stats;
@@ -21,3 +22,36 @@ pub mod tracing;
 
 pub use builder::Builder;
 pub use gateway::gateway;
+
+use crate::{
+    proto::envoy::config::listener::v3::Listener,
+    push::{ProxyView, PushContext},
+};
+
+/// All listeners of a sidecar, in Istio's order: outbound ones, the HTTP proxy's, `virtualOutbound`, `virtualInbound`,
+/// inbound ones with sockets of their own. None when the mesh's `proxyListenPort` is 0.
+#[must_use]
+pub fn sidecar(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
+    let keep_ips = outbound::needs_own_address(&Builder::new(context, view));
+    let mut listeners = sidecar_outbound(context, &view.outbound(keep_ips));
+    listeners.extend(sidecar_inbound(context, view));
+    listeners
+}
+
+/// The outbound part, from the outbound half of a view.
+#[must_use]
+pub fn sidecar_outbound(context: &PushContext, half: &ProxyView) -> Vec<Listener> {
+    if context.mesh().config.proxy_listen_port <= 0 {
+        return Vec::new();
+    }
+    outbound::build(&Builder::new(context, half))
+}
+
+/// The inbound part.
+#[must_use]
+pub fn sidecar_inbound(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
+    if context.mesh().config.proxy_listen_port <= 0 {
+        return Vec::new();
+    }
+    inbound::build(&Builder::new(context, view))
+}
