@@ -1,9 +1,10 @@
 //! Everything that one proxy is sent: the generators called in the order in which a client asks (CDS, EDS for the clusters,
 //! LDS, RDS for the names in the listeners, SDS for the names that use ADS, the name table).
 
-use self::pending::{NameTable, cluster, endpoint, listener, name_table, route};
+use self::pending::{cluster, endpoint, route};
 use super::{
-    grpc,
+    grpc, listener,
+    name_table::{self, NameTable},
     secret::{self, Refused, Secrets},
 };
 use crate::{
@@ -78,7 +79,7 @@ pub fn load_assignment(context: &PushContext, view: &ProxyView, cluster_name: &s
 /// LDS of a view.
 #[must_use]
 pub fn listeners(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
-    if view.is_router() { super::listener::gateway(context, view) } else { listener::sidecar(context, view) }
+    if view.is_router() { listener::gateway(context, view) } else { listener::sidecar(context, view) }
 }
 
 /// One route configuration; an unknown name gives an empty one of that name.
@@ -97,12 +98,9 @@ pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) 
 #[allow(missing_docs)]
 pub mod pending {
     use crate::proto::envoy::config::{
-        cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
-        route::v3::RouteConfiguration,
+        cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, route::v3::RouteConfiguration,
     };
     use crate::push::{MergedGateway, ProxyView, PushContext};
-    #[derive(Debug, Clone, Default, PartialEq)]
-    pub struct NameTable;
     pub mod cluster {
         use super::*;
         pub fn all(_: &PushContext, _: &ProxyView) -> Vec<Cluster> {
@@ -118,12 +116,6 @@ pub mod pending {
             Default::default()
         }
     }
-    pub mod listener {
-        use super::*;
-        pub fn sidecar(_: &PushContext, _: &ProxyView) -> Vec<Listener> {
-            vec![]
-        }
-    }
     pub mod route {
         use super::*;
         pub fn sidecar_outbound(_: &PushContext, _: &ProxyView, _: &str) -> RouteConfiguration {
@@ -131,12 +123,6 @@ pub mod pending {
         }
         pub fn gateway(_: &PushContext, _: &ProxyView, _: &MergedGateway, _: &str) -> RouteConfiguration {
             Default::default()
-        }
-    }
-    pub mod name_table {
-        use super::*;
-        pub fn name_table(_: &PushContext, _: &ProxyView) -> NameTable {
-            NameTable
         }
     }
 }
