@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     generate::{names::inbound_subset_key, proxy_config::ListenerClass},
-    model::{Hostname, Kind, Port, Protocol, Registry, ServiceTarget, node::InterceptionMode},
+    model::{Hostname, Port, Protocol, Registry, ServiceTarget, node::InterceptionMode},
     proto::{
         envoy::config::{
             core::v3::TrafficDirection,
@@ -177,7 +177,7 @@ fn of_ingress(builder: &Builder, ingress: &IstioIngressListener) -> Option<Chain
         bind_to_port,
         // A Sidecar has no host: telemetry shows its name.
         host: Hostname::from(format!("{}.{}", scope.name, scope.namespace)),
-        origin: Some((Kind::Sidecar, scope.namespace.clone(), scope.name.clone())),
+        origin: scope.sidecar.clone(),
         ..Default::default()
     };
     if let Some(mut tls) = tls {

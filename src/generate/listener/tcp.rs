@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     generate::{
-        names::{Direction, subset_key},
+        names::{Direction, host_port, subset_key},
         proxy_config::ListenerClass,
     },
     model::{Config, Port, Protocol, Registry, Resolution, Service, host},
@@ -295,12 +295,8 @@ fn apply_rule(builder: &Builder, proxy: &mut TcpProxy, rule: Option<&Destination
     }
     let tunnel = if subset.is_empty() { policy } else { of_subset }.and_then(|p| p.tunnel.as_ref());
     proxy.tunneling_config = tunnel.map(|t| TunnelingConfig {
-        hostname: join_host_port(&t.target_host, t.target_port),
+        hostname: host_port(&t.target_host, t.target_port),
         use_post: t.protocol == "POST",
         ..Default::default()
     });
-}
-
-fn join_host_port(host: &str, port: u32) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -19,7 +19,7 @@ use crate::{
         },
         names::config_metadata,
     },
-    model::{Hostname, Kind, Port, Protocol},
+    model::{Config, Hostname, Port, Protocol},
     proto::{
         envoy::{
             config::listener::v3::{Filter, FilterChain, FilterChainMatch},
@@ -56,8 +56,8 @@ pub struct ChainConfig {
     pub host: Hostname,
     /// Name and namespace of the Kubernetes Service, for statistics.
     pub kubernetes: Option<(Arc<str>, Arc<str>)>,
-    /// The object that the chain comes from: kind, namespace, name.
-    pub origin: Option<(Kind, Arc<str>, Arc<str>)>,
+    /// The object that the chain comes from.
+    pub origin: Option<Arc<Config>>,
 }
 
 impl ChainConfig {
@@ -155,7 +155,7 @@ fn chain(
         }),
         filters,
         transport_socket: options.terminates.then(|| tls_context::transport_socket(&tls(options.http))),
-        metadata: config.origin.as_ref().map(|(kind, namespace, name)| config_metadata(*kind, namespace, name)),
+        metadata: config.origin.as_ref().map(|c| config_metadata(&c.meta, c.kind())),
         ..Default::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::chains::ChainConfig;
 use crate::{
-    generate::listener::builder::Builder,
+    generate::{listener::builder::Builder, names::host_port},
     proto::{
         envoy::config::route::v3::{
             Decorator, RetryPolicy, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost,
@@ -36,7 +36,10 @@ pub fn inline(builder: &Builder, config: &ChainConfig) -> RouteConfiguration {
             path_specifier: Some(PathSpecifier::Prefix("/".to_string())),
             ..Default::default()
         }),
-        decorator: Some(Decorator { operation: operation(config), ..Default::default() }),
+        decorator: Some(Decorator {
+            operation: format!("{}/*", host_port(&config.host, config.port.port)),
+            ..Default::default()
+        }),
         action: Some(Action::Route(action)),
         ..Default::default()
     };
@@ -51,13 +54,6 @@ pub fn inline(builder: &Builder, config: &ChainConfig) -> RouteConfiguration {
         validate_clusters: Some(false),
         ..Default::default()
     }
-}
-
-/// The name of a span: `host:port/*`.
-fn operation(config: &ChainConfig) -> String {
-    let host = &config.host;
-    let port = config.port.port;
-    if host.contains(':') { format!("[{host}]:{port}/*") } else { format!("{host}:{port}/*") }
 }
 
 fn retry(_builder: &Builder) -> Option<RetryPolicy> {

@@ -148,7 +148,7 @@ fn routed(
     destination_cidrs: Vec<String>,
 ) -> Chain {
     Chain {
-        metadata: Some(config_metadata(config.kind(), &config.meta.namespace, &config.meta.name)),
+        metadata: Some(config_metadata(&config.meta, config.kind())),
         destination_cidrs,
         filters: tcp::outbound_routes(builder, CLASS, routes, &target.port, config, false),
         ..Default::default()
