@@ -8,6 +8,7 @@ pub mod authn;
 pub mod context;
 pub mod destination_rules;
 pub mod gateways;
+pub mod narrowing;
 pub mod network_gateways;
 pub mod services;
 pub mod sidecar_scope;

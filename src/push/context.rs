@@ -7,12 +7,13 @@ use super::{
     authn::AuthnPolicies,
     destination_rules::DestinationRuleIndex,
     gateways::GatewayIndex,
+    narrowing::ReadKeys,
     network_gateways::NetworkGateways,
     services::ServiceIndex,
     sidecar_scope::{SidecarIndex, SidecarScope},
     virtual_services::VirtualServiceIndex,
 };
-use crate::model::{ConfigSnapshot, EndpointIndex, Features, Mesh, Node, RegistrySnapshot};
+use crate::model::{ConfigSnapshot, EndpointIndex, Features, Mesh, RegistrySnapshot};
 
 /// What a context is built from.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +47,8 @@ pub struct PushContext {
     pub authn: Arc<AuthnPolicies>,
     /// Gateways between networks.
     pub network_gateways: Arc<NetworkGateways>,
+    /// What the configuration reads of a proxy.
+    pub read_keys: Arc<ReadKeys>,
 }
 
 impl PushContext {
@@ -59,7 +62,18 @@ impl PushContext {
         let sidecars = Arc::new(SidecarIndex::build(&inputs));
         let authn = Arc::new(AuthnPolicies::build(&inputs));
         let network_gateways = Arc::new(NetworkGateways::build(&inputs));
-        Self { inputs, services, virtual_services, destination_rules, gateways, sidecars, authn, network_gateways }
+        let read_keys = Arc::new(ReadKeys::build(&inputs));
+        Self {
+            inputs,
+            services,
+            virtual_services,
+            destination_rules,
+            gateways,
+            sidecars,
+            authn,
+            network_gateways,
+            read_keys,
+        }
     }
 
     /// Builds the next context; parts whose inputs are the same `Arc`s as before are shared with `self`.
@@ -90,23 +104,5 @@ impl PushContext {
     #[must_use]
     pub fn scope(&self, view: &ProxyView) -> Arc<SidecarScope> {
         self.sidecars.scope_of(self, view)
-    }
-
-    /// The narrowed view of a node: labels from the registry where it knows the IP (they win over the node's), restricted to
-    /// keys that some selector reads; own services by IP.
-    #[must_use]
-    pub fn view_of(&self, node: &Node) -> ProxyView {
-        let mut view = ProxyView::of_node(node);
-        let registry = &self.inputs.registry;
-        if let Some(workload) = registry.workload_of(node) {
-            if !workload.labels.is_empty() {
-                view.labels = workload.labels.clone();
-            }
-            if view.locality.is_empty() {
-                view.locality = workload.locality.clone();
-            }
-        }
-        view.targets = registry.targets_of(node).into();
-        view
     }
 }

@@ -4,7 +4,9 @@
 //! It has two halves. [`ProxyView::outbound`] blanks what only inbound generation needs (own IPs, own services), so that
 //! all workloads of a namespace share the outbound half; generators of outbound resources are given that one.
 
-use std::sync::Arc;
+use std::{hash::Hash, sync::Arc};
+
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::model::{Labels, Locality, Node, NodeMetadata, NodeType, ServiceTarget};
 
@@ -60,6 +62,21 @@ impl ProxyView {
             ips: node.ips.clone(),
             targets: Arc::from([]),
         }
+    }
+
+    /// 128 bits that stand for the view: equal views have equal keys, and different views different ones for all practical
+    /// purposes. The same in every run of the same build; own services count by their stamps.
+    #[must_use]
+    pub fn key(&self) -> u128 {
+        let mut hasher = Xxh3Default::new();
+        (self.node_type, &self.namespace, &self.dns_domain, &self.labels).hash(&mut hasher);
+        (&self.locality, &self.network, &self.cluster_id).hash(&mut hasher);
+        (self.ipv4, self.ipv6, self.ipv6_first, &self.metadata, &self.ips).hash(&mut hasher);
+        self.targets.len().hash(&mut hasher);
+        for target in &*self.targets {
+            (target.service.stamp, &target.port, target.target_port).hash(&mut hasher);
+        }
+        hasher.digest128()
     }
 
     /// Whether this is a gateway.

@@ -1,0 +1,339 @@
+//! From a node to its view: what the registry knows of it is added, and what nothing reads is taken away, so that as many
+//! proxies as possible have equal views.
+//!
+//! Invariant: a label that some selector or setting of the snapshot reads is never taken away. A new reader of labels,
+//! `NODE_NAME` or own IPs must be added to [`ReadKeys`].
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    ProxyView,
+    context::{PushContext, PushInputs},
+};
+use crate::{
+    model::{
+        Config, Kind, Labels, Locality, Node, NodeMetadata, NodeType, Resolution, Service, Spec, node::InterceptionMode,
+    },
+    proto::networking::{DestinationRule, LoadBalancerSettings, TrafficPolicy, VirtualService},
+};
+
+/// Labels that inbound generation reads by name.
+const INBOUND_LABELS: [&str; 1] = ["security.istio.io/tlsMode"];
+
+/// Labels that a router's generation reads by name.
+const ROUTER_LABELS: [&str; 1] = ["gateway.networking.k8s.io/gateway-name"];
+
+/// Labels that become tags of traces.
+const TRACING_LABELS: [&str; 2] = ["service.istio.io/canonical-name", "service.istio.io/canonical-revision"];
+
+/// Labels that tracing providers of Telemetry objects read.
+const TELEMETRY_LABELS: [&str; 3] = ["app", "app.kubernetes.io/name", "app.kubernetes.io/instance"];
+
+const NODE_NAME_LABEL: &str = "kubernetes.io/hostname";
+
+/// What the configuration reads of a proxy.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ReadKeys {
+    /// Label keys that clusters, endpoints and routes of sidecars depend on.
+    routing: BTreeSet<Arc<str>>,
+    /// Label keys that these and outbound listeners of sidecars depend on.
+    outbound: BTreeSet<Arc<str>>,
+    /// Label keys that any resource of sidecars depends on.
+    sidecar: BTreeSet<Arc<str>>,
+    /// Label keys that resources of routers depend on.
+    router: BTreeSet<Arc<str>>,
+    /// Some service or setting asks which Kubernetes node the proxy runs on.
+    node_name: bool,
+}
+
+impl ReadKeys {
+    /// The kinds that this is made from, with services and mesh settings.
+    pub const KINDS: [Kind; 11] = [
+        Kind::VirtualService,
+        Kind::DestinationRule,
+        Kind::Sidecar,
+        Kind::Gateway,
+        Kind::PeerAuthentication,
+        Kind::AuthorizationPolicy,
+        Kind::RequestAuthentication,
+        Kind::Telemetry,
+        Kind::EnvoyFilter,
+        Kind::WasmPlugin,
+        Kind::TrafficExtension,
+    ];
+
+    /// Collects them.
+    #[must_use]
+    pub fn build(inputs: &PushInputs) -> Self {
+        let mut routing = Keys::default();
+        let mut listeners = Keys::default();
+        let mut inbound = Keys::default();
+        let mut router = Keys::default();
+        inbound.add_named(&INBOUND_LABELS);
+        router.add_named(&ROUTER_LABELS);
+        for kind in Self::KINDS {
+            let readers = match kind {
+                Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => &mut inbound,
+                Kind::Telemetry | Kind::WasmPlugin | Kind::TrafficExtension => &mut listeners,
+                Kind::Gateway => &mut router,
+                _ => &mut routing,
+            };
+            inputs.configs.list(kind).iter().for_each(|config| readers.add_config(config));
+        }
+        let mesh = &inputs.mesh.config;
+        let telemetry = !inputs.configs.list(Kind::Telemetry).is_empty();
+        if mesh.enable_tracing || telemetry {
+            listeners.add_named(&TRACING_LABELS);
+        }
+        if telemetry {
+            listeners.add_named(&TELEMETRY_LABELS);
+        }
+        routing.add_failover(mesh.locality_lb_setting.as_ref().map_or(&[], |s| &s.failover_priority));
+        routing.add_failover(mesh.zone_aware_lb_setting.as_ref().map_or(&[], |s| &s.failover_priority));
+        let node_name =
+            routing.0.contains(NODE_NAME_LABEL) || inputs.registry.services.iter().any(|s| asks_for_node(s));
+        let outbound: BTreeSet<_> = routing.0.union(&listeners.0).cloned().collect();
+        let sidecar: BTreeSet<_> = outbound.union(&inbound.0).cloned().collect();
+        let router = router.0.union(&sidecar).cloned().collect();
+        Self { routing: routing.0, outbound, sidecar, router, node_name }
+    }
+}
+
+/// The service prefers or demands endpoints on the client's own Kubernetes node.
+fn asks_for_node(service: &Service) -> bool {
+    service.node_local || service.traffic_distribution.to_ascii_lowercase().contains("node")
+}
+
+#[derive(Default)]
+struct Keys(BTreeSet<Arc<str>>);
+
+impl Keys {
+    fn add(&mut self, key: &str) {
+        if !self.0.contains(key) {
+            self.0.insert(key.into());
+        }
+    }
+
+    fn add_named(&mut self, keys: &[&str]) {
+        keys.iter().for_each(|key| self.add(key));
+    }
+
+    fn add_all(&mut self, labels: Option<&Labels>) {
+        labels.into_iter().flat_map(Labels::keys).for_each(|key| self.add(key));
+    }
+
+    fn add_config(&mut self, config: &Config) {
+        match &config.spec {
+            Spec::VirtualService(spec) => self.add_virtual_service(spec),
+            Spec::DestinationRule(spec) => self.add_destination_rule(spec),
+            Spec::Sidecar(spec) => self.add_all(spec.workload_selector.as_ref().map(|s| &s.labels)),
+            Spec::EnvoyFilter(spec) => self.add_all(spec.workload_selector.as_ref().map(|s| &s.labels)),
+            Spec::Gateway(spec) => self.add_all(Some(&spec.selector)),
+            Spec::PeerAuthentication(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),
+            Spec::AuthorizationPolicy(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),
+            Spec::RequestAuthentication(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),
+            Spec::Telemetry(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),
+            Spec::WasmPlugin(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),
+            Spec::TrafficExtension(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),
+            _ => {}
+        }
+    }
+
+    fn add_virtual_service(&mut self, spec: &VirtualService) {
+        spec.http.iter().flat_map(|r| &r.r#match).for_each(|m| self.add_all(Some(&m.source_labels)));
+        spec.tcp.iter().flat_map(|r| &r.r#match).for_each(|m| self.add_all(Some(&m.source_labels)));
+        spec.tls.iter().flat_map(|r| &r.r#match).for_each(|m| self.add_all(Some(&m.source_labels)));
+    }
+
+    fn add_destination_rule(&mut self, spec: &DestinationRule) {
+        self.add_all(spec.workload_selector.as_ref().map(|s| &s.match_labels));
+        let of_subsets = spec.subsets.iter().filter_map(|subset| subset.traffic_policy.as_ref());
+        for balancer in spec.traffic_policy.iter().chain(of_subsets).flat_map(load_balancers) {
+            let locality = balancer.locality_lb_setting.as_ref().map(|s| &s.failover_priority);
+            let zone = balancer.zone_aware_lb_setting.as_ref().map(|s| &s.failover_priority);
+            locality.into_iter().chain(zone).for_each(|priorities| self.add_failover(priorities));
+        }
+    }
+
+    /// Priorities are label keys, or `key=value`.
+    fn add_failover(&mut self, priorities: &[String]) {
+        for entry in priorities {
+            self.add(entry.split_once('=').map_or(entry.as_str(), |(key, _)| key));
+        }
+    }
+}
+
+fn load_balancers(policy: &TrafficPolicy) -> impl Iterator<Item = &LoadBalancerSettings> {
+    let of_ports = policy.port_level_settings.iter().filter_map(|p| p.load_balancer.as_ref());
+    policy.load_balancer.iter().chain(of_ports)
+}
+
+impl PushContext {
+    /// The narrowed view of a node: labels from the registry where it knows the IP (they win over the node's), restricted to
+    /// keys that some selector reads; own services by IP.
+    #[must_use]
+    pub fn view_of(&self, node: &Node) -> ProxyView {
+        let mut view = ProxyView::of_node(node);
+        let registry = &self.inputs.registry;
+        let workload = registry.workload_of(node);
+        if let Some(workload) = workload {
+            view.labels = static_labels(node);
+            view.labels.extend(workload.labels.clone());
+        }
+        let known = workload.map(|w| &w.locality).filter(|locality| !locality.is_empty()).cloned();
+        if let Some(locality) = known.or_else(|| locality_of(&view.labels)) {
+            view.locality = locality;
+        }
+        view.targets = registry.targets_of(node).into();
+        let keys = &*self.read_keys;
+        let read = if view.is_router() { &keys.router } else { &keys.sidecar };
+        restrict(&mut view.labels, read);
+        view.metadata = Arc::new(self.read_metadata(&node.metadata));
+        if !self.reads_own_ips(&view) {
+            view.ips.clear();
+        }
+        view
+    }
+
+    /// Whether what is generated for a view can hold its own IPs.
+    fn reads_own_ips(&self, view: &ProxyView) -> bool {
+        let has_ingress = || {
+            let sidecar = self.sidecars.sidecar_of(view).and_then(|config| config.sidecar());
+            sidecar.is_some_and(|spec| !spec.ingress.is_empty())
+        };
+        view.node_type != NodeType::Sidecar
+            || !view.metadata.generator.is_empty()
+            || view.metadata.interception_mode == InterceptionMode::None
+            || self.serves_headless(view)
+            || has_ingress()
+    }
+
+    /// Whether the view's first IP is an endpoint of a headless service: such a service's listeners leave it out.
+    fn serves_headless(&self, view: &ProxyView) -> bool {
+        let own = view.ips.first().and_then(|ip| self.inputs.registry.targets.get(ip));
+        own.into_iter().flatten().any(|target| target.service.resolution == Resolution::Passthrough)
+    }
+
+    /// The half of a sidecar's view that its outbound resources depend on: no own services, only the labels that they read,
+    /// and the own IP only where it is an endpoint of a headless service.
+    #[must_use]
+    pub fn outbound_view(&self, view: &ProxyView) -> ProxyView {
+        let mut half = view.outbound(self.serves_headless(view));
+        half.ips.truncate(1);
+        restrict(&mut half.labels, &self.read_keys.outbound);
+        half
+    }
+
+    /// The part of the outbound half that clusters, endpoints and routes depend on: without what only listeners read
+    /// (own IP, labels that become tags of traces). Shared by more workloads than the whole half.
+    #[must_use]
+    pub fn routing_view(&self, view: &ProxyView) -> ProxyView {
+        let mut part = view.outbound(false);
+        restrict(&mut part.labels, &self.read_keys.routing);
+        part
+    }
+
+    /// Metadata without what no generator reads: it names the single workload.
+    fn read_metadata(&self, metadata: &NodeMetadata) -> NodeMetadata {
+        let mut read = metadata.clone();
+        read.service_account = Arc::default();
+        read.workload_name = Arc::default();
+        read.pod_ports = Arc::default();
+        if !self.read_keys.node_name {
+            read.node_name = Arc::default();
+        }
+        read
+    }
+}
+
+fn restrict(labels: &mut Labels, keys: &BTreeSet<Arc<str>>) {
+    labels.retain(|key, _| keys.contains(key.as_str()));
+}
+
+/// Labels that a node carries whatever the registry says.
+fn static_labels(node: &Node) -> Labels {
+    let labels = node.raw_metadata.get("STATIC_LABELS").and_then(serde_json::Value::as_object);
+    let text = |(key, value): (&String, &serde_json::Value)| Some((key.clone(), value.as_str()?.to_string()));
+    labels.into_iter().flatten().filter_map(text).collect()
+}
+
+/// The locality that labels tell: the topology labels, else `istio-locality` with dots or slashes.
+fn locality_of(labels: &Labels) -> Option<Locality> {
+    let keys = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
+    if keys.iter().any(|key| labels.contains_key(*key)) {
+        let part = |key: &str| labels.get(key).map_or("", String::as_str).into();
+        let [region, zone, subzone] = keys.map(part);
+        return Some(Locality { region, zone, subzone });
+    }
+    let text = labels.get("istio-locality").filter(|text| !text.is_empty())?;
+    let text = if text.contains('/') { text.clone() } else { text.replace('.', "/") };
+    Some(Locality::parse(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::{ConfigSnapshot, Origin, decode};
+
+    fn config(kind: &str, spec: Value) -> Arc<Config> {
+        let group = if kind == "PeerAuthentication" { "security" } else { "networking" };
+        let document = json!({
+            "apiVersion": format!("{group}.istio.io/v1"), "kind": kind,
+            "metadata": {"name": "n", "namespace": "x"}, "spec": spec,
+        });
+        Arc::new(decode::from_value(&document, Origin::default()).expect("an object"))
+    }
+
+    fn node(kind: &str, ip: &str, hash: &str) -> Node {
+        let metadata = json!({"LABELS": {
+            "app": "a", "version": "v1", "pod-template-hash": hash, "zone": "z", "istio": "gw",
+            "topology.kubernetes.io/region": "r", "service.istio.io/canonical-name": "a",
+        }, "NODE_NAME": hash});
+        Node::from_parts(&format!("{kind}~{ip}~p.x~x.svc.cluster.local"), metadata, Locality::default())
+            .expect("a node")
+    }
+
+    fn context() -> PushContext {
+        let priority = json!({"loadBalancer": {"localityLbSetting": {"failoverPriority": ["zone=z"]}}});
+        let configs = ConfigSnapshot::of([
+            config(
+                "VirtualService",
+                json!({"hosts": ["h"], "http": [{"match": [{"sourceLabels": {"version": "v1"}}]}]}),
+            ),
+            config("DestinationRule", json!({"host": "h", "trafficPolicy": priority})),
+            config("PeerAuthentication", json!({"selector": {"matchLabels": {"app": "b"}}})),
+            config("Gateway", json!({"selector": {"istio": "gw"}})),
+        ]);
+        PushContext::build(PushInputs { configs, ..PushInputs::default() })
+    }
+
+    fn keys(view: &ProxyView) -> Vec<&str> {
+        view.labels.keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn only_labels_that_something_reads_are_kept() {
+        let context = context();
+        let view = context.view_of(&node("sidecar", "10.0.0.1", "one"));
+        let traced = "service.istio.io/canonical-name";
+        assert_eq!(keys(&view), ["app", traced, "version", "zone"]);
+        assert_eq!(&*view.locality.region, "r");
+        assert_eq!(keys(&context.outbound_view(&view)), [traced, "version", "zone"]);
+        assert_eq!(keys(&context.routing_view(&view)), ["version", "zone"]);
+        let router = context.view_of(&node("router", "10.0.0.1", "one"));
+        assert_eq!(keys(&router), ["app", "istio", traced, "version", "zone"]);
+    }
+
+    #[test]
+    fn replicas_share_a_view_and_its_key() {
+        let context = context();
+        let view = |ip, hash| context.view_of(&node("sidecar", ip, hash));
+        let (one, two) = (view("10.0.0.1", "one"), view("10.0.0.2", "two"));
+        assert_eq!(one, two);
+        assert_eq!(one.key(), two.key());
+        let other = ProxyView { namespace: "y".into(), ..one.clone() };
+        assert_ne!(other.key(), one.key());
+    }
+}
