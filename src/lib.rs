@@ -7,4 +7,5 @@ pub mod push;
 pub mod registry;
 pub mod settings;
 pub mod simulate;
+pub mod sources;
 pub mod xds;

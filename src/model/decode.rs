@@ -1,10 +1,22 @@
 //! From a JSON value to a typed [`Config`].
+//!
+//! Istio kinds go through proto3 JSON, Kubernetes kinds through serde; kinds without a typed form stay JSON. Unknown fields
+//! are passed over, as Istio does, and named in a warning.
 
-use serde::de::DeserializeOwned;
+use std::{
+    collections::BTreeMap,
+    hash::Hasher,
+    io::{self, Write},
+};
+
+use prost::{Message, Name};
+use prost_reflect::{Kind as FieldKind, MessageDescriptor};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Config, Kind, Meta, Origin, Spec, Timestamp};
-use crate::proto::from_json;
+use super::{Config, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass};
+use crate::proto::{from_json, pool};
 
 /// Why a document is not an object that we take.
 #[derive(Debug, thiserror::Error)]
@@ -27,95 +39,266 @@ pub enum DecodeError {
 /// # Errors
 /// [`DecodeError`] with the reason; the caller adds the place.
 pub fn from_value(document: &Value, origin: Origin) -> Result<Config, DecodeError> {
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_string();
-    let (api_version, kind_name) = (text(&document["apiVersion"]), text(&document["kind"]));
-    let Some(kind) = Kind::parse(&api_version, &kind_name) else {
-        return Err(DecodeError::UnknownKind { api_version, kind: kind_name });
+    with_warnings(document, origin).map(|(config, _)| config)
+}
+
+/// Decodes one document and names the fields that were passed over.
+///
+/// # Errors
+/// As [`from_value`].
+pub fn with_warnings(document: &Value, origin: Origin) -> Result<(Config, Vec<String>), DecodeError> {
+    let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind_name) = (text("apiVersion"), text("kind"));
+    let Some(kind) = Kind::parse(api_version, kind_name) else {
+        return Err(DecodeError::UnknownKind { api_version: api_version.into(), kind: kind_name.into() });
     };
-    let meta = meta(&document["metadata"], &api_version);
-    let spec = spec(kind, document)?;
-    let status = document["status"].clone();
-    let mut config = Config { meta, spec, status, origin, stamp: 0 };
-    config.stamp = stamp(document);
-    Ok(config)
+    let meta = meta(document.get("metadata").unwrap_or(&Value::Null), api_version)?;
+    let mut warnings = Vec::new();
+    let spec = spec(kind, document, &mut warnings)?;
+    let status = document.get("status").cloned().unwrap_or(Value::Null);
+    Ok((Config { meta, spec, status, origin, stamp: stamp(document) }, warnings))
+}
+
+/// Feeds what is written to a hash.
+struct HashWriter(Xxh3Default);
+
+impl Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn stamp(document: &Value) -> u64 {
-    let mut bare = document.clone();
-    if let Some(meta) = bare.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta.shift_remove("resourceVersion");
-        meta.shift_remove("managedFields");
+    let mut writer = HashWriter(Xxh3Default::new());
+    for (key, value) in document.as_object().into_iter().flatten() {
+        let _ = writer.write(key.as_bytes());
+        let inner = value.as_object().filter(|_| key == "metadata");
+        let Some(meta) = inner else {
+            let _ = serde_json::to_writer(&mut writer, value);
+            continue;
+        };
+        for (key, value) in meta.iter().filter(|(k, _)| !matches!(k.as_str(), "resourceVersion" | "managedFields")) {
+            let _ = writer.write(key.as_bytes());
+            let _ = serde_json::to_writer(&mut writer, value);
+        }
     }
-    xxhash_rust::xxh3::xxh3_64(&serde_json::to_vec(&bare).unwrap_or_default()).max(1)
+    writer.0.finish().max(1)
 }
 
-fn meta(value: &Value, api_version: &str) -> Meta {
-    let text = |key: &str| value[key].as_str().unwrap_or_default();
-    let map = |key: &str| {
-        value[key]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string())))
-            .collect()
+fn meta(value: &Value, api_version: &str) -> Result<Meta, DecodeError> {
+    let text = |key: &str| match value.get(key) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(s)) => Ok(s.as_str()),
+        Some(other) => Err(DecodeError::Invalid(format!("metadata.{key}: {other} is not a string; quote it"))),
     };
-    let creation = text("creationTimestamp").parse::<k8s_openapi::jiff::Timestamp>().map_or(0, |t| t.as_second());
-    Meta {
-        name: text("name").into(),
-        namespace: text("namespace").into(),
+    let creation = text("creationTimestamp")?.parse::<k8s_openapi::jiff::Timestamp>().map_or(0, |t| t.as_second());
+    Ok(Meta {
+        name: text("name")?.into(),
+        namespace: text("namespace")?.into(),
         api_version: api_version.into(),
-        labels: map("labels"),
-        annotations: map("annotations"),
-        resource_version: text("resourceVersion").to_string(),
+        labels: pairs(value, "labels")?,
+        annotations: pairs(value, "annotations")?,
+        resource_version: text("resourceVersion")?.to_string(),
         creation: Timestamp(creation),
-        generation: value["generation"].as_i64().unwrap_or_default(),
-        uid: text("uid").to_string(),
+        generation: value.get("generation").and_then(Value::as_i64).unwrap_or_default(),
+        uid: text("uid")?.to_string(),
+    })
+}
+
+fn pairs(meta: &Value, key: &str) -> Result<Labels, DecodeError> {
+    match meta.get(key) {
+        None | Some(Value::Null) => Ok(BTreeMap::new()),
+        Some(Value::Object(map)) => map
+            .iter()
+            .map(|(name, value)| match value {
+                Value::String(s) => Ok((name.clone(), s.clone())),
+                Value::Null => Ok((name.clone(), String::new())),
+                other => Err(DecodeError::Invalid(format!("metadata.{key}.{name}: {other} is not a string; quote it"))),
+            })
+            .collect(),
+        Some(other) => Err(DecodeError::Invalid(format!("metadata.{key}: {other} is not a map"))),
     }
 }
 
-fn spec(kind: Kind, document: &Value) -> Result<Spec, DecodeError> {
+macro_rules! by_kind {
+    ($kind:expr, istio: $istio:ident [$($i:ident),+], kubernetes: $kubernetes:ident [$($k:ident),+], raw: $raw:expr) => {
+        match $kind {
+            $(Kind::$i => $istio!($i),)+
+            $(Kind::$k => $kubernetes!($k),)+
+            kind => $raw(kind),
+        }
+    };
+}
+
+fn spec(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<Spec, DecodeError> {
     macro_rules! istio {
-        ($variant:ident) => {{
-            let empty = Value::Object(serde_json::Map::new());
-            let spec = document.get("spec").filter(|s| !s.is_null()).unwrap_or(&empty);
-            from_json(spec, false).map(|s| Spec::$variant(Box::new(s))).map_err(|e| DecodeError::Invalid(e.to_string()))
-        }};
+        ($variant:ident) => {
+            istio(document, warnings).map(|s| Spec::$variant(Box::new(s)))
+        };
     }
     macro_rules! kubernetes {
         ($variant:ident) => {
-            kubernetes(document).map(|s| Spec::$variant(Box::new(s)))
+            kubernetes(document, warnings).map(|s| Spec::$variant(Box::new(s)))
         };
     }
-    match kind {
-        Kind::AuthorizationPolicy => istio!(AuthorizationPolicy),
-        Kind::DestinationRule => istio!(DestinationRule),
-        Kind::EnvoyFilter => istio!(EnvoyFilter),
-        Kind::Gateway => istio!(Gateway),
-        Kind::PeerAuthentication => istio!(PeerAuthentication),
-        Kind::ProxyConfig => istio!(ProxyConfig),
-        Kind::RequestAuthentication => istio!(RequestAuthentication),
-        Kind::ServiceEntry => istio!(ServiceEntry),
-        Kind::Sidecar => istio!(Sidecar),
-        Kind::Telemetry => istio!(Telemetry),
-        Kind::TrafficExtension => istio!(TrafficExtension),
-        Kind::VirtualService => istio!(VirtualService),
-        Kind::WasmPlugin => istio!(WasmPlugin),
-        Kind::WorkloadEntry => istio!(WorkloadEntry),
-        Kind::WorkloadGroup => istio!(WorkloadGroup),
-        Kind::ConfigMap => kubernetes!(ConfigMap),
-        Kind::Endpoints => kubernetes!(Endpoints),
-        Kind::EndpointSlice => kubernetes!(EndpointSlice),
-        Kind::Namespace => kubernetes!(Namespace),
-        Kind::Node => kubernetes!(Node),
-        Kind::Pod => kubernetes!(Pod),
-        Kind::Secret => kubernetes!(Secret),
-        Kind::Service => kubernetes!(Service),
-        Kind::Ingress => kubernetes!(Ingress),
-        Kind::IngressClass => kubernetes!(IngressClass),
-        raw => Ok(Spec::Raw(raw, Box::new(document.clone()))),
+    by_kind!(kind,
+        istio: istio [
+            AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig,
+            RequestAuthentication, ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin,
+            WorkloadEntry, WorkloadGroup
+        ],
+        kubernetes: kubernetes [
+            ConfigMap, Endpoints, EndpointSlice, Namespace, Node, Pod, Secret, Service, Ingress, IngressClass
+        ],
+        raw: |kind: Kind| {
+            if kind.class() == KindClass::Retired {
+                warnings.push(format!("kind {kind} is retired: it is stored and has no effect"));
+            }
+            Ok(Spec::Raw(kind, Box::new(document.clone())))
+        }
+    )
+}
+
+fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<String>) -> Result<M, DecodeError> {
+    let empty = Value::Object(serde_json::Map::new());
+    let spec = document.get("spec").filter(|s| !s.is_null()).unwrap_or(&empty);
+    for key in document.as_object().into_iter().flatten().map(|(k, _)| k) {
+        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "spec" | "status") {
+            warnings.push(format!("unknown field {key}"));
+        }
+    }
+    if let Ok(message) = from_json(spec, true) {
+        return Ok(message);
+    }
+    let message = from_json(spec, false).map_err(|e| DecodeError::Invalid(format!("spec: {e}")))?;
+    if let Some(descriptor) = pool().get_message_by_name(&M::full_name()) {
+        unknown_fields(spec, &descriptor, "spec", warnings);
+    }
+    Ok(message)
+}
+
+/// Names every field of `value` that the message does not have. `google.protobuf` types hold free JSON.
+fn unknown_fields(value: &Value, message: &MessageDescriptor, path: &str, into: &mut Vec<String>) {
+    let Some(object) = value.as_object().filter(|_| message.package_name() != "google.protobuf") else { return };
+    for (key, value) in object {
+        let path = format!("{path}.{key}");
+        let Some(field) = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key)) else {
+            into.push(format!("unknown field {path}"));
+            continue;
+        };
+        match (field.kind(), value) {
+            (FieldKind::Message(entry), Value::Object(map)) if field.is_map() => {
+                if let FieldKind::Message(inner) = entry.map_entry_value_field().kind() {
+                    map.iter().for_each(|(k, v)| unknown_fields(v, &inner, &format!("{path}.{k}"), into));
+                }
+            }
+            (FieldKind::Message(inner), Value::Array(list)) => {
+                list.iter().enumerate().for_each(|(i, v)| unknown_fields(v, &inner, &format!("{path}[{i}]"), into));
+            }
+            (FieldKind::Message(inner), value) => unknown_fields(value, &inner, &path, into),
+            _ => {}
+        }
     }
 }
 
-fn kubernetes<T: DeserializeOwned>(document: &Value) -> Result<T, DecodeError> {
-    serde_path_to_error::deserialize(document).map_err(|e| DecodeError::Invalid(format!("{}: {}", e.path(), e.inner())))
+fn kubernetes<T: DeserializeOwned + Serialize>(document: &Value, warnings: &mut Vec<String>) -> Result<T, DecodeError> {
+    let object: T = serde_path_to_error::deserialize(document)
+        .map_err(|e| DecodeError::Invalid(format!("{}: {}", e.path(), e.inner())))?;
+    if let Ok(known) = serde_json::to_value(&object) {
+        absent_fields(document, &known, "", warnings);
+    }
+    Ok(object)
+}
+
+/// Names every field of `written` that did not survive decoding.
+fn absent_fields(written: &Value, known: &Value, path: &str, into: &mut Vec<String>) {
+    match (written, known) {
+        (Value::Object(written), Value::Object(known)) => {
+            for (key, value) in written.iter().filter(|(_, v)| !v.is_null()) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                match known.get(key) {
+                    Some(inner) => absent_fields(value, inner, &path, into),
+                    None => into.push(format!("unknown field {path}")),
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(known)) => {
+            for (i, (value, inner)) in written.iter().zip(known).enumerate() {
+                absent_fields(value, inner, &format!("{path}[{i}]"), into);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The message that holds `spec` of an Istio kind, and `None` for other kinds.
+#[must_use]
+pub fn spec_descriptor(kind: Kind) -> Option<MessageDescriptor> {
+    let package = match (kind.class(), kind.group()) {
+        (KindClass::Istio, "security.istio.io") => "istio.security.v1beta1",
+        (KindClass::Istio, "telemetry.istio.io") => "istio.telemetry.v1alpha1",
+        (KindClass::Istio, "extensions.istio.io") => "istio.extensions.v1alpha1",
+        (KindClass::Istio, _) if kind == Kind::ProxyConfig => "istio.networking.v1beta1",
+        (KindClass::Istio, _) => "istio.networking.v1alpha3",
+        _ => return None,
+    };
+    pool().get_message_by_name(&format!("{package}.{}", kind.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service_entry(spec: Value) -> Value {
+        json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": "a"}, "spec": spec})
+    }
+
+    #[test]
+    fn every_istio_kind_has_a_descriptor() {
+        for kind in Kind::ALL.iter().filter(|k| k.class() == KindClass::Istio) {
+            assert!(spec_descriptor(*kind).is_some(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_passed_over_and_named() {
+        let document = service_entry(json!({"hosts": ["a.b"], "prots": [], "endpoints": [{"adress": "1.1.1.1"}]}));
+        let (config, warnings) = with_warnings(&document, Origin::default()).unwrap();
+        assert_eq!(config.service_entry().unwrap().hosts, ["a.b"]);
+        assert_eq!(warnings, ["unknown field spec.prots", "unknown field spec.endpoints[0].adress"]);
+    }
+
+    #[test]
+    fn unknown_fields_of_kubernetes_objects_are_named_too() {
+        let document = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"},
+            "spec": {"selektor": {}, "ports": [{"port": 80, "nam": "x"}]}});
+        let (_, warnings) = with_warnings(&document, Origin::default()).unwrap();
+        assert_eq!(warnings, ["unknown field spec.selektor", "unknown field spec.ports[0].nam"]);
+    }
+
+    #[test]
+    fn the_stamp_ignores_the_resource_version_only() {
+        let stamped = |version: &str, host: &str| {
+            let mut document = service_entry(json!({"hosts": [host]}));
+            document["metadata"]["resourceVersion"] = version.into();
+            from_value(&document, Origin::default()).unwrap().stamp
+        };
+        assert_eq!(stamped("1", "a"), stamped("2", "a"));
+        assert_ne!(stamped("1", "a"), stamped("1", "b"));
+    }
+
+    #[test]
+    fn labels_that_are_not_strings_are_refused() {
+        let mut document = service_entry(json!({}));
+        document["metadata"]["labels"] = json!({"version": 1.10});
+        let error = from_value(&document, Origin::default()).unwrap_err().to_string();
+        assert_eq!(error, "metadata.labels.version: 1.1 is not a string; quote it");
+    }
 }

@@ -1,0 +1,14 @@
+//! From the outside world to [`SourceBatch`]es: one supervised actor per source, conversion pure and apart from watching.
+//!
+//! Invariants: a source that fails deletes nothing; one bad object never stops the others; one batch is in flight per
+//! source and its reply is the back-pressure. A source never decides which of two sources wins: that is the store's.
+
+pub mod board;
+pub mod event;
+pub mod file;
+pub mod port;
+pub mod yaml;
+
+pub use board::{SourceBoard, SourceReport, SourceState};
+pub use event::{Change, Findings, Ignored, Refused, SourceBatch, SourceId, Warned};
+pub use port::{Applied, ConfigSink, Interrupted, Source, SourcePort};

@@ -1,0 +1,110 @@
+//! What a source says of itself, for readiness and for `/debug/sourcez`.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant, SystemTime},
+};
+
+use super::{Findings, SourceId};
+
+/// How a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceState {
+    /// Has not delivered yet.
+    #[default]
+    Starting,
+    /// Content is current.
+    Synced,
+    /// The last good content is in force; the error says why.
+    Stale,
+    /// A mass deletion waits for its confirmation.
+    Holding,
+}
+
+/// A source as it last described itself.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct SourceReport {
+    /// Its name.
+    pub source: SourceId,
+    /// How it is.
+    pub state: SourceState,
+    /// Objects in force.
+    pub objects: usize,
+    /// Since when it is in this state (Unix seconds).
+    pub since: u64,
+    /// When it last looked (Unix seconds).
+    pub last_look: u64,
+    /// How often it was restarted.
+    pub restarts: u32,
+    /// The last error; empty when there is none.
+    pub last_error: String,
+    /// Keys whose deletion is held back.
+    pub held_deletions: Vec<String>,
+    /// Objects that are kept although their document is gone or refused.
+    pub kept: Vec<String>,
+    /// What it found in its documents.
+    pub findings: Findings,
+}
+
+/// A shared, always readable report. Writers never hold it across an await.
+#[derive(Debug)]
+pub struct SourceBoard {
+    inner: Mutex<(SourceReport, Instant)>,
+}
+
+impl SourceBoard {
+    /// A board of a source that has not begun.
+    #[must_use]
+    pub fn new(source: SourceId) -> Self {
+        let report = SourceReport {
+            source,
+            state: SourceState::Starting,
+            objects: 0,
+            since: unix_seconds(),
+            last_look: 0,
+            restarts: 0,
+            last_error: String::new(),
+            held_deletions: Vec::new(),
+            kept: Vec::new(),
+            findings: Findings::default(),
+        };
+        Self { inner: Mutex::new((report, Instant::now())) }
+    }
+
+    /// The report as it stands.
+    #[must_use]
+    pub fn read(&self) -> SourceReport {
+        self.lock().0.clone()
+    }
+
+    /// Changes the report and counts as a sign of life.
+    pub fn write(&self, change: impl FnOnce(&mut SourceReport)) {
+        let mut inner = self.lock();
+        let state = inner.0.state;
+        change(&mut inner.0);
+        if inner.0.state != state {
+            inner.0.since = unix_seconds();
+        }
+        inner.1 = Instant::now();
+    }
+
+    /// A sign of life.
+    pub fn beat(&self) {
+        self.write(|r| r.last_look = unix_seconds());
+    }
+
+    /// How long ago the last sign of life was.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.lock().1.elapsed()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, (SourceReport, Instant)> {
+        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

@@ -1,0 +1,122 @@
+//! What a source tells: batches of changes, and what it found wrong.
+
+use std::sync::Arc;
+
+use crate::model::{Config, ConfigKey};
+
+/// Name of a source: `file:DIR`, `kube:CLUSTER`, `xds:ADDRESS`.
+pub type SourceId = Arc<str>;
+
+/// A change of one source's content.
+#[derive(Debug, Clone)]
+pub struct SourceBatch {
+    /// Which source.
+    pub source: SourceId,
+    /// What changed.
+    pub change: Change,
+}
+
+/// The two forms of a change.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// All objects of the source; what is not among them is gone.
+    Full(Vec<Arc<Config>>),
+    /// Objects that are new or different, and keys that are gone.
+    Delta {
+        /// New or different objects.
+        upserts: Vec<Arc<Config>>,
+        /// Keys of objects that are gone.
+        deletes: Vec<ConfigKey>,
+    },
+}
+
+impl Change {
+    /// Whether it says nothing. A full snapshot always says something.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Delta { upserts, deletes } if upserts.is_empty() && deletes.is_empty())
+    }
+}
+
+/// A document that is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Refused {
+    /// File.
+    pub file: String,
+    /// Line, from 1; 0 when the whole file is meant.
+    pub line: u32,
+    /// Column, from 1; 0 when unknown.
+    pub column: u32,
+    /// Kind as written; empty when it cannot be read.
+    pub kind: String,
+    /// Namespace as written.
+    pub namespace: String,
+    /// Name as written; empty when it cannot be read.
+    pub name: String,
+    /// Why, for a person.
+    pub reason: String,
+}
+
+/// A document that is taken although something looks wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Warned {
+    /// File.
+    pub file: String,
+    /// Line of the document.
+    pub line: u32,
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// What.
+    pub warning: String,
+}
+
+/// A document of a kind that is not ours.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Ignored {
+    /// File.
+    pub file: String,
+    /// Line of the document.
+    pub line: u32,
+    /// `apiVersion` as written.
+    pub api_version: String,
+    /// `kind` as written.
+    pub kind: String,
+    /// Name as written.
+    pub name: String,
+}
+
+/// Everything a source has to say about its documents.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Findings {
+    /// Not taken.
+    pub refused: Vec<Refused>,
+    /// Taken with a warning.
+    pub warned: Vec<Warned>,
+    /// Passed over.
+    pub ignored: Vec<Ignored>,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if self.column > 0 {
+            write!(f, ":{}", self.column)?;
+        }
+        write!(f, ": ")?;
+        if !self.kind.is_empty() {
+            write!(f, "{} ", self.kind)?;
+        }
+        if !self.name.is_empty() {
+            let slash = if self.namespace.is_empty() { "" } else { "/" };
+            write!(f, "{}{slash}{} ", self.namespace, self.name)?;
+        }
+        write!(f, "refused: {}", self.reason)
+    }
+}

@@ -1,0 +1,14 @@
+//! The file source: folders of YAML and JSON, watched.
+//!
+//! `parse` (text → documents), `scan` (folder → files), `tree` (documents → objects in force) and `hold` (mass deletions)
+//! are pure or nearly so; `watch` and `source` only move bytes and time. An unchanged file costs a hash, an unchanged
+//! document nothing.
+
+pub mod hold;
+pub mod load;
+pub mod parse;
+pub mod place;
+pub mod scan;
+pub mod tree;
+
+pub use load::{Loaded, load};

@@ -1,0 +1,386 @@
+//! Text of one file to documents, each taken, refused or passed over by itself.
+//!
+//! Pure. Lines inside an outcome count from the document's own first line, so that an unchanged document that moved in its
+//! file is used again as it is.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::place::misfit;
+use crate::{
+    model::{
+        Config, ConfigKey, Kind, Origin,
+        decode::{DecodeError, with_warnings},
+        validation::validate,
+    },
+    sources::yaml::{self, Chunk},
+};
+
+/// Documents below this number are read on the caller's thread.
+const PARALLEL_FROM: usize = 64;
+/// How many documents a thread takes at once.
+const STRIDE: usize = 16;
+
+/// What became of one object.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// Taken.
+    Taken {
+        /// The object.
+        config: Arc<Config>,
+        /// What looks wrong with it.
+        warnings: Arc<[String]>,
+    },
+    /// Not taken.
+    Refused(Arc<Refusal>),
+    /// Of a kind that is not ours.
+    Ignored {
+        /// `apiVersion` as written.
+        api_version: Arc<str>,
+        /// `kind` as written.
+        kind: Arc<str>,
+        /// Name as written.
+        name: Arc<str>,
+    },
+}
+
+/// Why an object is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Line after the document's first, from 0.
+    pub line: u32,
+    /// Column, from 1; 0 when unknown.
+    pub column: u32,
+    /// Identity, as far as it can be read.
+    pub who: Identity,
+    /// Why, for a person.
+    pub reason: String,
+}
+
+/// Kind, namespace and name as written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// `apiVersion`.
+    pub api_version: String,
+    /// `kind`.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Read from a sound document; otherwise guessed from lines of a broken one.
+    pub sound: bool,
+}
+
+impl Identity {
+    /// The key, if the document is sound and of a kind that is ours.
+    #[must_use]
+    pub fn key(&self) -> Option<ConfigKey> {
+        let kind = Kind::parse(&self.api_version, &self.kind).filter(|_| self.sound)?;
+        Some(ConfigKey { kind, namespace: self.namespace.as_str().into(), name: self.name.as_str().into() })
+    }
+}
+
+/// One document of a file.
+#[derive(Debug, Clone)]
+pub struct Document {
+    /// Line of the file on which it begins, from 1.
+    pub line: u32,
+    /// Hash of its text.
+    pub hash: u64,
+    /// Its objects; more than one for a `List`.
+    pub outcomes: Arc<[Outcome]>,
+}
+
+/// A file to be read.
+#[derive(Debug)]
+pub struct FileText<'a> {
+    /// Where it is.
+    pub path: Arc<PathBuf>,
+    /// What is in it.
+    pub text: &'a str,
+    /// What it held before.
+    pub before: &'a [Document],
+}
+
+/// Reads files, in parallel when there is much to read. Documents with a text that they had before are not read again.
+/// `base` is the origin of all of them, without file and line.
+#[must_use]
+pub fn parse_files(base: &Origin, files: &[FileText<'_>]) -> Vec<Vec<Document>> {
+    let mut jobs: Vec<(usize, usize, Chunk<'_>)> = Vec::new();
+    let mut results: Vec<Vec<Document>> = files
+        .iter()
+        .enumerate()
+        .map(|(file, text)| {
+            let known: HashMap<u64, &Document> = text.before.iter().map(|d| (d.hash, d)).collect();
+            let mut documents = Vec::new();
+            for chunk in yaml::documents(text.text) {
+                let hash = xxh3_64(chunk.text.as_bytes());
+                let outcomes = known.get(&hash).map(|d| d.outcomes.clone());
+                if outcomes.is_none() {
+                    jobs.push((file, documents.len(), chunk));
+                }
+                documents.push(Document { line: chunk.line, hash, outcomes: outcomes.unwrap_or_default() });
+            }
+            documents
+        })
+        .collect();
+    let read = |&(file, _, chunk): &(usize, usize, Chunk<'_>)| parse_document(base, &files[file].path, chunk);
+    for (job, outcomes) in in_parallel(&jobs, read) {
+        let (file, document, _) = jobs[job];
+        results[file][document].outcomes = outcomes;
+    }
+    results
+}
+
+/// Reads one file on this thread.
+#[must_use]
+pub fn parse_text(base: &Origin, path: &Arc<PathBuf>, text: &str) -> Vec<Document> {
+    parse_files(base, &[FileText { path: path.clone(), text, before: &[] }]).pop().unwrap_or_default()
+}
+
+fn in_parallel<T: Sync, R: Send>(jobs: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<(usize, R)> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    if jobs.len() < PARALLEL_FROM || threads == 1 {
+        return jobs.iter().map(work).enumerate().collect();
+    }
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(jobs.len()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut mine = Vec::new();
+                loop {
+                    let start = next.fetch_add(STRIDE, Ordering::Relaxed);
+                    let Some(slice) = jobs.get(start..jobs.len().min(start + STRIDE)).filter(|s| !s.is_empty()) else {
+                        break;
+                    };
+                    mine.extend(slice.iter().enumerate().map(|(i, job)| (start + i, work(job))));
+                }
+                done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut mine);
+            });
+        }
+    });
+    done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Reads one document. A fault of ours while doing so refuses the document and nothing else.
+fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[Outcome]> {
+    let read = catch_unwind(AssertUnwindSafe(|| outcomes(base, path, chunk)));
+    read.unwrap_or_else(|_| {
+        let reason = "reading it failed inside pilothouse; please report this document".to_string();
+        vec![Outcome::Refused(Arc::new(Refusal { line: 0, column: 0, who: guess(chunk.text), reason }))]
+    })
+    .into()
+}
+
+fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<Outcome> {
+    let values = match yaml::values(chunk.text) {
+        Ok(values) => values,
+        Err(error) => {
+            let (line, column) = (error.line.saturating_sub(1), error.column);
+            return vec![Outcome::Refused(Arc::new(Refusal {
+                line,
+                column,
+                who: guess(chunk.text),
+                reason: error.reason,
+            }))];
+        }
+    };
+    let origin = |line: u32| Origin { file: Some(path.clone()), line: chunk.line + line, ..base.clone() };
+    let mut all = Vec::new();
+    for value in &values {
+        let Some(items) = list_items(value) else {
+            all.extend(object(value, chunk.text, 0, origin(0)));
+            continue;
+        };
+        let lines = yaml::item_lines(chunk.text);
+        for (i, item) in items.iter().enumerate() {
+            let line = lines.get(i).map_or(0, |l| l.saturating_sub(1));
+            all.extend(object(item, "", line, origin(line)));
+        }
+    }
+    all
+}
+
+/// The entries of `kind: List` or of a typed list such as `ServiceEntryList`.
+fn list_items(value: &Value) -> Option<&Vec<Value>> {
+    let kind = value.get("kind")?.as_str()?;
+    kind.ends_with("List").then(|| value.get("items")?.as_array()).flatten()
+}
+
+/// Reads one object. `text` is its document, or empty for an entry of a list; `line` is where it begins in the document.
+fn object(value: &Value, text: &str, line: u32, origin: Origin) -> Option<Outcome> {
+    let refuse = |line, column, reason: String| {
+        Some(Outcome::Refused(Arc::new(Refusal { line, column, who: identity(value), reason })))
+    };
+    if value.is_null() {
+        return None;
+    }
+    if !value.is_object() {
+        return refuse(line, 0, "it is not an object with apiVersion, kind and metadata".to_string());
+    }
+    let who = identity(value);
+    if who.kind.is_empty() || who.api_version.is_empty() {
+        let missing = if who.kind.is_empty() { "kind" } else { "apiVersion" };
+        return refuse(line, 0, format!("{missing} is missing"));
+    }
+    match with_warnings(value, origin) {
+        Ok((config, _)) if config.meta.name.is_empty() => refuse(line, 0, "metadata.name is missing".to_string()),
+        Ok((config, mut warnings)) => {
+            let verdict = validate(&config);
+            if !verdict.is_valid() {
+                return refuse(line, 0, verdict.errors.join("; "));
+            }
+            warnings.extend(verdict.warnings);
+            Some(Outcome::Taken { config: Arc::new(config), warnings: warnings.into() })
+        }
+        Err(DecodeError::UnknownKind { api_version, kind }) => {
+            Some(Outcome::Ignored { api_version: api_version.into(), kind: kind.into(), name: who.name.into() })
+        }
+        Err(DecodeError::Invalid(reason)) => {
+            match Kind::parse(&who.api_version, &who.kind).filter(|_| !text.is_empty()) {
+                None => refuse(line, 0, reason),
+                Some(kind) => match misfit(text, kind) {
+                    Some((error, path)) if !path.is_empty() && !reason.contains(&path) => {
+                        refuse(error.line.saturating_sub(1), error.column, format!("{path}: {}", bare(&reason)))
+                    }
+                    Some((error, _)) => refuse(error.line.saturating_sub(1), error.column, reason),
+                    None => refuse(line, 0, reason),
+                },
+            }
+        }
+    }
+}
+
+/// The reason without the place that a reader of values could only guess.
+fn bare(reason: &str) -> &str {
+    reason.strip_prefix("spec: ").unwrap_or(reason)
+}
+
+fn identity(value: &Value) -> Identity {
+    let text = |v: Option<&Value>| v.and_then(Value::as_str).unwrap_or_default().to_string();
+    let meta = |key: &str| text(value.get("metadata").and_then(|m| m.get(key)));
+    Identity {
+        api_version: text(value.get("apiVersion")),
+        kind: text(value.get("kind")),
+        namespace: meta("namespace"),
+        name: meta("name"),
+        sound: true,
+    }
+}
+
+/// What a broken document most likely is, from its lines: for the message only.
+fn guess(text: &str) -> Identity {
+    let mut who = Identity::default();
+    let mut in_metadata = false;
+    for line in text.lines().take(200) {
+        let indented = line.starts_with(char::is_whitespace);
+        let Some((key, value)) = line.trim().split_once(':') else { continue };
+        let value = value.trim().trim_matches(['"', '\'', ',']).to_string();
+        match key.trim_matches('"') {
+            "metadata" if !indented => in_metadata = true,
+            "kind" if !indented => who.kind = value,
+            "apiVersion" if !indented => who.api_version = value,
+            "name" if indented && in_metadata && who.name.is_empty() => who.name = value,
+            "namespace" if indented && in_metadata && who.namespace.is_empty() => who.namespace = value,
+            _ if !indented => in_metadata = false,
+            _ => {}
+        }
+    }
+    who
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Vec<Document> {
+        parse_text(&Origin::default(), &Arc::new("x.yaml".into()), text)
+    }
+
+    fn refusals(text: &str) -> Vec<(u32, u32, String)> {
+        let all = parsed(text).into_iter();
+        all.flat_map(|d| {
+            d.outcomes
+                .iter()
+                .filter_map(|o| match o {
+                    Outcome::Refused(r) => Some((d.line + r.line, r.column, r.reason.clone())),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    const GOOD: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata:\n  name: a\n  namespace: ns\nspec:\n  hosts: [a.b]\n";
+
+    #[test]
+    fn one_bad_document_leaves_the_others_alone() {
+        let text = format!("{GOOD}---\nkind: [\n---\n{}", GOOD.replace("name: a", "name: b"));
+        let documents = parsed(&text);
+        let taken = documents.iter().flat_map(|d| d.outcomes.iter()).filter(|o| matches!(o, Outcome::Taken { .. }));
+        assert_eq!(taken.count(), 2);
+        assert_eq!(refusals(&text).len(), 1);
+        assert_eq!(refusals(&text)[0].0, 9);
+    }
+
+    #[test]
+    fn a_wrong_type_is_refused_with_its_place() {
+        let text = format!("# c\n---\n{}", GOOD.replace("hosts: [a.b]", "ports:\n  - number: 80\n    name: [x]\n"));
+        let found = refusals(&text);
+        assert_eq!((found.len(), found[0].0), (1, 11), "{found:?}");
+        assert!(found[0].2.contains("name"), "{found:?}");
+        assert!(found[0].1 > 0);
+    }
+
+    #[test]
+    fn lists_are_taken_apart() {
+        let item = |name: &str| format!("- apiVersion: v1\n  kind: Namespace\n  metadata:\n    name: {name}\n");
+        let text = format!("apiVersion: v1\nkind: List\nitems:\n{}{}- kind: Namespace\n", item("a"), item("b"));
+        let documents = parsed(&text);
+        assert_eq!(documents[0].outcomes.len(), 3);
+        assert_eq!(refusals(&text), [(12, 0, "apiVersion is missing".to_string())]);
+    }
+
+    #[test]
+    fn the_same_text_is_not_read_again() {
+        let path = Arc::new(PathBuf::from("x.yaml"));
+        let before = parsed(GOOD);
+        let text = format!("---\n{}---\n{GOOD}", GOOD.replace("name: a", "name: b"));
+        let file = FileText { path, text: &text, before: &before };
+        let after = parse_files(&Origin::default(), &[file]).remove(0);
+        assert!(Arc::ptr_eq(&after[1].outcomes, &before[0].outcomes));
+        assert_eq!(after[1].line, 10);
+    }
+
+    #[test]
+    fn many_documents_keep_their_order() {
+        let text: String =
+            (0..500).map(|i| format!("---\n{}", GOOD.replace("name: a", &format!("name: a{i}")))).collect();
+        for (i, document) in parsed(&text).iter().enumerate() {
+            let Outcome::Taken { config, .. } = &document.outcomes[0] else { panic!("{:?}", document.outcomes) };
+            assert_eq!(*config.meta.name, *format!("a{i}"));
+            assert_eq!(config.origin.line as usize, 2 + i * 8);
+        }
+    }
+
+    #[test]
+    fn a_broken_document_is_named_by_its_lines() {
+        let text = GOOD.replace("hosts: [a.b]", "hosts: [a.b");
+        let documents = parsed(&text);
+        let Outcome::Refused(refusal) = &documents[0].outcomes[0] else { panic!("taken") };
+        assert_eq!((refusal.who.kind.as_str(), refusal.who.name.as_str()), ("ServiceEntry", "a"));
+        assert_eq!(refusal.who.key(), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! The documents of one folder, and the objects that are in force because of them.
+//!
+//! Pure. The first document of a key wins, by path and then by place in the file. An object whose document is refused, or
+//! whose file cannot be read, stays as it last was; an object whose document is gone goes, unless the deletion is held.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use super::{
+    hold::MassDeletionGuard,
+    load::whole_file,
+    parse::{Document, Outcome},
+};
+use crate::{
+    model::{Config, ConfigKey},
+    sources::{Change, Findings, Ignored, Refused, Warned},
+};
+
+/// Objects in force, by key. Survives a restart of the source.
+pub type InForce = HashMap<ConfigKey, Arc<Config>>;
+
+impl Document {
+    /// The objects of this document that are taken.
+    pub fn taken(&self) -> impl Iterator<Item = &Arc<Config>> {
+        self.outcomes.iter().filter_map(|o| match o {
+            Outcome::Taken { config, .. } => Some(config),
+            _ => None,
+        })
+    }
+
+    /// Whether it could not be read well enough to know which objects it means.
+    fn is_broken(&self) -> bool {
+        self.outcomes.iter().any(|o| matches!(o, Outcome::Refused(r) if r.who.key().is_none()))
+    }
+}
+
+#[derive(Debug, Default)]
+struct FileState {
+    documents: Vec<Document>,
+    /// The file as a whole cannot be read: line and reason.
+    failure: Option<(u32, String)>,
+    broken: bool,
+}
+
+/// Where a key is written: file and document.
+type Place = (Arc<PathBuf>, usize, usize);
+
+/// The documents of one folder and the objects in force.
+#[derive(Debug)]
+pub struct Tree {
+    files: BTreeMap<Arc<PathBuf>, FileState>,
+    written: HashMap<ConfigKey, BTreeMap<Place, Arc<Config>>>,
+    refused: HashMap<ConfigKey, BTreeSet<Arc<PathBuf>>>,
+    in_force: InForce,
+    touched: HashSet<ConfigKey>,
+    /// Keys in force without a document that says so.
+    unwritten: BTreeSet<ConfigKey>,
+    guard: MassDeletionGuard,
+    holding: Vec<ConfigKey>,
+    complete: bool,
+}
+
+impl Tree {
+    /// A tree without files; `in_force` is what an earlier run had published.
+    #[must_use]
+    pub fn new(guard: MassDeletionGuard, in_force: InForce) -> Self {
+        let unwritten = in_force.keys().cloned().collect();
+        Self {
+            files: BTreeMap::new(),
+            written: HashMap::new(),
+            refused: HashMap::new(),
+            in_force,
+            touched: HashSet::new(),
+            unwritten,
+            guard,
+            holding: Vec::new(),
+            complete: true,
+        }
+    }
+
+    /// What a file held when it was last read.
+    #[must_use]
+    pub fn documents(&self, path: &Arc<PathBuf>) -> &[Document] {
+        self.files.get(path).map_or(&[], |f| &f.documents)
+    }
+
+    /// The files that are known.
+    pub fn paths(&self) -> impl Iterator<Item = &Arc<PathBuf>> {
+        self.files.keys()
+    }
+
+    /// A file was read.
+    pub fn replace(&mut self, path: &Arc<PathBuf>, documents: Vec<Document>) {
+        self.forget(path);
+        for (d, document) in documents.iter().enumerate() {
+            for (o, outcome) in document.outcomes.iter().enumerate() {
+                match outcome {
+                    Outcome::Taken { config, .. } => {
+                        let key = config.key();
+                        self.touched.insert(key.clone());
+                        self.written.entry(key).or_default().insert((path.clone(), d, o), config.clone());
+                    }
+                    Outcome::Refused(refusal) => {
+                        if let Some(key) = refusal.who.key() {
+                            self.touched.insert(key.clone());
+                            self.refused.entry(key).or_default().insert(path.clone());
+                        }
+                    }
+                    Outcome::Ignored { .. } => {}
+                }
+            }
+        }
+        let broken = documents.iter().any(Document::is_broken);
+        self.files.insert(path.clone(), FileState { documents, failure: None, broken });
+    }
+
+    /// A file is there and cannot be read: its objects stay.
+    pub fn fail(&mut self, path: &Arc<PathBuf>, line: u32, reason: String) {
+        self.files.entry(path.clone()).or_default().failure = Some((line, reason));
+    }
+
+    /// A file is gone.
+    pub fn remove(&mut self, path: &Arc<PathBuf>) {
+        self.forget(path);
+        self.files.remove(path);
+    }
+
+    /// Whether what is missing is known to be gone. False while the folder, or a part of it, cannot be listed.
+    pub fn set_complete(&mut self, complete: bool) {
+        self.complete = complete;
+    }
+
+    fn forget(&mut self, path: &Arc<PathBuf>) {
+        let Some(file) = self.files.get(path) else { return };
+        for (d, document) in file.documents.iter().enumerate() {
+            for (o, outcome) in document.outcomes.iter().enumerate() {
+                let key = match outcome {
+                    Outcome::Taken { config, .. } => config.key(),
+                    Outcome::Refused(refusal) => match refusal.who.key() {
+                        Some(key) => key,
+                        None => continue,
+                    },
+                    Outcome::Ignored { .. } => continue,
+                };
+                if let Some(places) = self.written.get_mut(&key) {
+                    places.remove(&(path.clone(), d, o));
+                    if places.is_empty() {
+                        self.written.remove(&key);
+                    }
+                }
+                if let Some(files) = self.refused.get_mut(&key) {
+                    files.remove(path);
+                    if files.is_empty() {
+                        self.refused.remove(&key);
+                    }
+                }
+                self.touched.insert(key);
+            }
+        }
+    }
+
+    /// Brings the objects in force up to date and says what changed.
+    pub fn commit(&mut self, now: Instant) -> Change {
+        let mut upserts = Vec::new();
+        for key in std::mem::take(&mut self.touched) {
+            let Some(config) = self.wanted(&key).cloned() else {
+                if self.in_force.contains_key(&key) {
+                    self.unwritten.insert(key);
+                }
+                continue;
+            };
+            self.unwritten.remove(&key);
+            if self.in_force.get(&key).is_none_or(|old| old.stamp != config.stamp) {
+                upserts.push(config.clone());
+                self.in_force.insert(key, config);
+            }
+        }
+        // An earlier run's objects may have been written again by a file that did not touch them since.
+        let written = &self.written;
+        self.unwritten.retain(|key| !written.contains_key(key));
+        let deletes: Vec<ConfigKey> = self.unwritten.iter().filter(|k| !self.is_kept(k)).cloned().collect();
+        let allowed = self.guard.allow(deletes.len(), self.in_force.len(), self.files.is_empty(), now);
+        upserts.sort_by(|a, b| a.origin.file.cmp(&b.origin.file).then(a.origin.line.cmp(&b.origin.line)));
+        if !allowed {
+            self.holding = deletes;
+            return Change::Delta { upserts, deletes: Vec::new() };
+        }
+        self.holding.clear();
+        for key in &deletes {
+            self.in_force.remove(key);
+            self.unwritten.remove(key);
+        }
+        Change::Delta { upserts, deletes }
+    }
+
+    /// The object that the documents want for this key. A refused document that belongs to the object in force keeps it.
+    fn wanted(&self, key: &ConfigKey) -> Option<&Arc<Config>> {
+        let (_, first) = self.written.get(key)?.first_key_value()?;
+        let Some(now) = self.in_force.get(key) else { return Some(first) };
+        let file = now.origin.file.as_ref();
+        let refused_here = self.refused.get(key).zip(file).is_some_and(|(files, f)| files.contains(f));
+        let written_here = self.written.get(key).is_some_and(|p| p.keys().any(|(f, _, _)| Some(f) == file));
+        Some(if refused_here && !written_here { now } else { first })
+    }
+
+    /// Whether an object without a document stays because of what is not known.
+    fn is_kept(&self, key: &ConfigKey) -> bool {
+        if !self.complete || self.refused.contains_key(key) {
+            return true;
+        }
+        let file = self.in_force.get(key).and_then(|c| c.origin.file.clone());
+        file.and_then(|f| self.files.get(&f)).is_some_and(|f| f.broken || f.failure.is_some())
+    }
+
+    /// Lets a held deletion through at the next commit.
+    pub fn confirm(&mut self) {
+        self.guard.confirm();
+    }
+
+    /// When a held deletion goes through by itself.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        self.guard.until()
+    }
+
+    /// Keys whose deletion is held.
+    #[must_use]
+    pub fn held(&self) -> &[ConfigKey] {
+        &self.holding
+    }
+
+    /// Keys that are in force although no sound document says so.
+    #[must_use]
+    pub fn kept(&self) -> Vec<ConfigKey> {
+        self.unwritten.iter().filter(|k| self.is_kept(k)).cloned().collect()
+    }
+
+    /// The objects in force.
+    #[must_use]
+    pub fn in_force(&self) -> &InForce {
+        &self.in_force
+    }
+
+    /// What is wrong with the documents.
+    #[must_use]
+    pub fn findings(&self) -> Findings {
+        let mut findings = Findings::default();
+        for (path, file) in &self.files {
+            if let Some((line, reason)) = &file.failure {
+                findings.refused.push(whole_file(path, *line, reason.clone()));
+            } else {
+                findings_of(path, &file.documents, &mut findings);
+            }
+        }
+        for places in self.written.values().filter(|p| p.len() > 1) {
+            let mut places = places.values();
+            let Some(first) = places.next() else { continue };
+            for shadowed in places {
+                findings.warned.push(Warned { warning: shadowed_by(first), ..warned(shadowed) });
+            }
+        }
+        findings.warned.sort();
+        findings
+    }
+}
+
+fn shadowed_by(first: &Config) -> String {
+    let file = first.origin.file.as_ref().map(|f| f.display().to_string()).unwrap_or_default();
+    format!("has no effect: the same object is at {file}:{}", first.origin.line)
+}
+
+fn warned(config: &Config) -> Warned {
+    Warned {
+        file: config.origin.file.as_ref().map(|f| f.display().to_string()).unwrap_or_default(),
+        line: config.origin.line,
+        kind: config.kind().to_string(),
+        namespace: config.meta.namespace.to_string(),
+        name: config.meta.name.to_string(),
+        warning: String::new(),
+    }
+}
+
+/// Adds what is wrong with the documents of one file.
+pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
+    let file = path.display().to_string();
+    for document in documents {
+        for outcome in document.outcomes.iter() {
+            match outcome {
+                Outcome::Taken { config, warnings } => {
+                    for warning in warnings.iter() {
+                        let line = document.line;
+                        into.warned.push(Warned { line, warning: warning.clone(), ..warned(config) });
+                    }
+                }
+                Outcome::Refused(r) => into.refused.push(Refused {
+                    file: file.clone(),
+                    line: document.line + r.line,
+                    column: r.column,
+                    kind: r.who.kind.clone(),
+                    namespace: r.who.namespace.clone(),
+                    name: r.who.name.clone(),
+                    reason: r.reason.clone(),
+                }),
+                Outcome::Ignored { api_version, kind, name } => into.ignored.push(Ignored {
+                    file: file.clone(),
+                    line: document.line,
+                    api_version: api_version.to_string(),
+                    kind: kind.to_string(),
+                    name: name.to_string(),
+                }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

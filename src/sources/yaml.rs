@@ -1,0 +1,286 @@
+//! Text to JSON values: YAML with limits, JSON with unique keys, streams cut into documents.
+//!
+//! The only place that knows the YAML library. Scalars are read as Kubernetes reads them (YAML 1.1 booleans, old octals).
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use serde_saphyr::{Options, Spanned};
+
+/// Deepest nesting that is read.
+const MAX_DEPTH: usize = 64;
+/// Most nodes of one document that aliases may add.
+const MAX_ALIAS_NODES: usize = 20_000;
+
+/// Why a text is not a document, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct SyntaxError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// A piece of a stream between document marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk<'a> {
+    /// Text without the mark.
+    pub text: &'a str,
+    /// Line of the stream on which the text begins, from 1.
+    pub line: u32,
+}
+
+/// Cuts a stream at lines that begin with `---` (or are `...`), as Kubernetes does, so that one broken document does not
+/// hide the others. Pieces without content are left out.
+#[must_use]
+pub fn documents(text: &str) -> Vec<Chunk<'_>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (mut chunks, mut start, mut start_line, mut line, mut at) = (Vec::new(), 0, 1, 1, 0);
+    let mut content = false;
+    for piece in text.split_inclusive('\n') {
+        let end = at + piece.len();
+        let mark = piece.starts_with("---") && piece[3..].chars().next().is_none_or(char::is_whitespace);
+        if mark || piece.trim_end() == "..." {
+            if content {
+                chunks.push(Chunk { text: &text[start..at], line: start_line });
+            }
+            // What follows the mark on its line belongs to the document.
+            let rest = if mark { piece[3..].trim() } else { "" };
+            content = !rest.is_empty() && !rest.starts_with('#');
+            (start, start_line) = if content { (at + 3, line) } else { (end, line + 1) };
+        } else if !content {
+            let trimmed = piece.trim_start();
+            if trimmed.trim_end().is_empty() || trimmed.starts_with('#') || trimmed.starts_with('%') {
+                (start, start_line) = (end, line + 1);
+            } else {
+                content = true;
+            }
+        }
+        at = end;
+        line += 1;
+    }
+    if content {
+        chunks.push(Chunk { text: &text[start..], line: start_line });
+    }
+    chunks
+}
+
+/// Reads the values of a piece: one for YAML, any number for concatenated JSON.
+///
+/// # Errors
+/// [`SyntaxError`] with the place inside the piece.
+pub fn values(text: &str) -> Result<Vec<Value>, SyntaxError> {
+    if text.trim_start().starts_with('{') {
+        if let Some(values) = json(text) {
+            return Ok(values);
+        }
+    }
+    serde_saphyr::from_str_with_options::<Value>(text, options()).map(|v| vec![v]).map_err(|e| syntax_error(&e))
+}
+
+/// Lines of the entries of a top-level `items` list, from 1 inside the piece; empty when there are none.
+#[must_use]
+pub fn item_lines(text: &str) -> Vec<u32> {
+    #[derive(serde::Deserialize)]
+    struct List {
+        #[serde(default)]
+        items: Vec<Spanned<serde::de::IgnoredAny>>,
+    }
+    serde_saphyr::from_str_with_options::<List>(text, options())
+        .map(|list| list.items.iter().map(|i| u32::try_from(i.referenced.line()).unwrap_or(0)).collect())
+        .unwrap_or_default()
+}
+
+/// Runs a typed reading over the piece for the sake of its error: where it happens, and the path of the field.
+#[must_use]
+pub fn locate<S>(text: &str, seed: S) -> Option<(SyntaxError, String)>
+where
+    S: for<'de> DeserializeSeed<'de>,
+{
+    let mut path = String::new();
+    let result = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |deserializer| {
+        let mut track = serde_path_to_error::Track::new();
+        let result = seed.deserialize(serde_path_to_error::Deserializer::new(deserializer, &mut track)).map(drop);
+        if result.is_err() {
+            path = track.path().to_string();
+        }
+        result
+    });
+    result.err().map(|e| (syntax_error(&e), path))
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        with_snippet: false,
+        emit_comments: false,
+        legacy_octal_numbers: true,
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_ALIAS_NODES,
+            max_replay_stack_depth: 16,
+        },
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
+            max_nodes: 2_000_000,
+            max_events: 6_000_000,
+            max_aliases: MAX_ALIAS_NODES,
+            max_anchors: MAX_ALIAS_NODES,
+            max_recorded_anchor_events: 200_000,
+            max_recorded_anchor_bytes: 8 << 20,
+            max_documents: 2,
+        },
+    }
+}
+
+fn syntax_error(error: &serde_saphyr::Error) -> SyntaxError {
+    let at = error.location();
+    let number = |n: Option<u64>| n.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    let text = error.without_snippet().to_string();
+    let reason = text.split(" at line ").next().unwrap_or_default();
+    let reason = match reason {
+        r if r.starts_with("duplicate mapping key: ") => r.split(", set ").next().unwrap_or(r).to_string(),
+        r if r.contains("Depth") || r.contains("recursion limit") => {
+            format!("nested too deeply (more than {MAX_DEPTH} levels)")
+        }
+        r if r.contains("budget breached") || r.contains("alias replay") => {
+            format!("aliases or nodes expand beyond the limits ({r})")
+        }
+        r => r.to_string(),
+    };
+    SyntaxError { line: number(at.map(|l| l.line())), column: number(at.map(|l| l.column())), reason }
+}
+
+/// Concatenated JSON values; `None` when the text is not JSON (it may be a YAML flow mapping then, or broken in a way that
+/// the YAML reader explains).
+fn json(text: &str) -> Option<Vec<Value>> {
+    let mut stream = serde_json::Deserializer::from_str(text);
+    let mut values = Vec::new();
+    while stream.end().is_err() {
+        values.push(UniqueKeys.deserialize(&mut stream).ok()?);
+    }
+    Some(values)
+}
+
+/// Reads any JSON value and fails on a key that comes twice.
+struct UniqueKeys;
+
+impl<'de> DeserializeSeed<'de> for UniqueKeys {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueKeys {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(value) = access.next_element_seed(Self)? {
+            list.push(value);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let value = access.next_value_seed(Self)?;
+            if map.contains_key(&key) {
+                return Err(serde::de::Error::custom(format_args!("duplicate key {key}")));
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pieces(text: &str) -> Vec<(u32, &str)> {
+        documents(text).iter().map(|c| (c.line, c.text)).collect()
+    }
+
+    #[test]
+    fn a_stream_is_cut_at_document_marks() {
+        assert_eq!(
+            pieces("# c\n---\na: 1\n---\n# only a comment\n--- # x\nb: 2\n...\n"),
+            [(3, "a: 1\n"), (7, "b: 2\n")]
+        );
+        assert_eq!(pieces("--- {a: 1}\n---b: 2\n"), [(1, " {a: 1}\n---b: 2\n")]);
+        assert_eq!(pieces("\u{feff}a: |\n  ---\n  b\n"), [(1, "a: |\n  ---\n  b\n")]);
+        assert_eq!(pieces("a: 1\r\n---\r\nb: 2"), [(1, "a: 1\r\n"), (3, "b: 2")]);
+        assert!(pieces("\n# nothing\n---\n").is_empty());
+    }
+
+    #[test]
+    fn scalars_are_read_as_kubernetes_reads_them() {
+        let value = &values("a: on\nb: 'yes'\nc: 010\nd: 1e3\ne: 2024-01-01\nf: ~\n").unwrap()[0];
+        assert_eq!(value, &json!({"a": true, "b": "yes", "c": 8, "d": 1000.0, "e": "2024-01-01", "f": null}));
+    }
+
+    #[test]
+    fn json_may_be_concatenated_and_keys_are_unique() {
+        assert_eq!(values("{\"a\": 1}\n{\"b\": 2}").unwrap(), [json!({"a": 1}), json!({"b": 2})]);
+        assert!(values("{\"a\": 1, \"a\": 2}").unwrap_err().reason.contains("duplicate"));
+        assert_eq!(values("{a: 1}").unwrap(), [json!({"a": 1})]);
+    }
+
+    #[test]
+    fn errors_say_where_and_what() {
+        let error = values("a: 1\na: 2\n").unwrap_err();
+        assert_eq!((error.line, error.column, error.reason.as_str()), (2, 1, "duplicate mapping key: a"));
+        let error = values("a:\n  b: 1\n c: 2\n").unwrap_err();
+        assert_eq!((error.line, error.column), (3, 2));
+    }
+
+    #[test]
+    fn deep_nesting_and_alias_bombs_are_refused() {
+        let deep: String = (0..10_000).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
+        for text in [deep, "[".repeat(10_000), format!("{{\"a\":{}", "[".repeat(10_000))] {
+            assert!(values(&text).unwrap_err().reason.contains("deep"), "{}", values(&text).unwrap_err().reason);
+        }
+        let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_string();
+        for i in 1..12 {
+            bomb.push_str(&format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 10].join(",")));
+        }
+        assert!(values(&bomb).unwrap_err().reason.contains("expand"));
+    }
+}
