@@ -1,1 +1,88 @@
-//! cluster
+//! Clusters: what CDS says to a proxy.
+//!
+//! [`ClusterInputs`] is everything that one outbound cluster is made from and at once its cache key; its builder gets nothing
+//! else, so that what is cached for one proxy cannot hold anything of another. [`OutboundPlan`] names the clusters of a view
+//! and lends what their inputs borrow. Order is Istio's: services as they are pushed, for each port all endpoints and then
+//! the subsets, the clusters that belong to no service, then the inbound ones. Names are unique: the first one stays.
+
+mod build;
+mod capabilities;
+mod connection_pool;
+mod draft;
+mod dynamic;
+mod inbound;
+mod inputs;
+mod load_balancer;
+mod metadata;
+mod outbound;
+mod outlier;
+mod special;
+mod stat_name;
+mod tls;
+mod tls_context;
+
+use std::collections::{BTreeSet, HashSet};
+
+pub use capabilities::{Capabilities, ClientCertificates, Flags, dns_lookup_family};
+pub use inputs::{ClusterInputs, ClusterMode};
+pub use outbound::OutboundPlan;
+pub use special::{ALLOW_ANY_DNS_CACHE, ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
+pub use stat_name::fill_in as stat_name;
+
+pub use super::endpoint::eds_cluster_names;
+use crate::{
+    model::NodeType,
+    proto::{envoy::config::cluster::v3::Cluster, mesh::mesh_config::outbound_traffic_policy::Mode},
+    push::{ProxyView, PushContext},
+};
+
+/// All clusters of a proxy (Istio's `BuildClusters`).
+#[must_use]
+pub fn all(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
+    let mut clusters = if view.is_router() {
+        outbound(context, view)
+    } else {
+        let mut clusters = outbound(context, &view.outbound(false));
+        clusters.extend(inbound(context, view));
+        clusters
+    };
+    if view.metadata.other("credential") == "true" {
+        clusters.push(special::external_sds(&context.mesh().config));
+    }
+    let mut seen = HashSet::new();
+    clusters.retain(|c| seen.insert(c.name.clone()));
+    clusters
+}
+
+/// The clusters for what a proxy sends, and those for unknown destinations. For a sidecar the outbound half of the view is
+/// enough; a router's Gateways are found by its own services.
+#[must_use]
+pub fn outbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
+    let mesh = &context.mesh().config;
+    let capabilities = Capabilities::of(context, view);
+    let gateways = if view.is_router() { context.gateways.merged(context, view) } else { None };
+    let none = BTreeSet::new();
+    let names = gateways.as_ref().map_or(&none, |g| &g.gateway_names);
+    let mut clusters: Vec<Cluster> =
+        OutboundPlan::of(context, view, names).inputs().filter_map(|inputs| inputs.build()).collect();
+    clusters.push(special::black_hole(mesh));
+    if view.node_type == NodeType::Sidecar {
+        clusters.push(special::passthrough(mesh, &capabilities));
+        if context.scope(view).outbound_traffic_policy.mode == Mode::AllowAnyDynamicDns as i32 {
+            clusters.push(special::allow_any_dynamic_dns(context, view, &capabilities));
+        }
+    }
+    if gateways.is_some_and(|g| g.contains_auto_passthrough) {
+        clusters.extend(OutboundPlan::sni_dnat(context, view).inputs().filter_map(|inputs| inputs.build()));
+    }
+    clusters
+}
+
+/// The clusters for what arrives at a sidecar's workload. Needs the whole view.
+#[must_use]
+pub fn inbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
+    let capabilities = Capabilities::of(context, view);
+    let mut clusters = inbound::clusters(context, view, &capabilities);
+    clusters.push(special::inbound_passthrough(&context.mesh().config, &capabilities, view));
+    clusters
+}

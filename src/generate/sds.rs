@@ -4,7 +4,7 @@
 //! Secrets of a stock Envoy never come from `sds-grpc`, which is a cluster of Istio's bootstrap: Envoy refuses a
 //! configuration that names a cluster that it does not have.
 
-use crate::proto::{
+use crate::{model::credential::{BUILTIN, CA_SUFFIX, resource_name}, proto::{
     envoy::{
         config::core::v3::{
             AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService,
@@ -17,14 +17,12 @@ use crate::proto::{
         extensions::transport_sockets::tls::v3::SdsSecretConfig,
     },
     seconds,
-};
+}};
 
 /// The workload's own certificate.
 pub const DEFAULT: &str = "default";
 /// The root certificate of the mesh.
 pub const ROOT_CA: &str = "ROOTCA";
-/// Suffix of the secret that holds the CA certificate of a credential.
-pub const CA_SUFFIX: &str = "-cacert";
 /// Cluster of Istio's agent.
 pub const AGENT_CLUSTER: &str = "sds-grpc";
 /// Cluster of a local SDS server that serves files.
@@ -32,8 +30,6 @@ pub const FILES_CLUSTER: &str = "sds-files-grpc";
 /// Cluster of a local SDS server that serves credentials.
 pub const EXTERNAL_CLUSTER: &str = "sds-external";
 const EXTERNAL_PREFIX: &str = "sds://";
-const BUILTIN: &str = "builtin://";
-const INVALID: &str = "invalid://";
 
 /// A secret that Istio's agent serves: [`DEFAULT`], [`ROOT_CA`], or one of [`file_certificate`] and [`file_root`].
 #[must_use]
@@ -76,22 +72,9 @@ pub fn credential(name: &str, credential_socket: bool) -> SdsSecretConfig {
         return agent(ROOT_CA);
     }
     if let Some(external) = name.strip_prefix(EXTERNAL_PREFIX) {
-        return if credential_socket { grpc(name, EXTERNAL_CLUSTER) } else { ads(&credential_resource(external)) };
+        return if credential_socket { grpc(name, EXTERNAL_CLUSTER) } else { ads(&resource_name(external)) };
     }
-    ads(&credential_resource(name))
-}
-
-/// The name by which a secret is asked for (Istio's `ToResourceName`).
-#[must_use]
-pub fn credential_resource(name: &str) -> String {
-    if name.starts_with(BUILTIN) {
-        return DEFAULT.to_string();
-    }
-    if name.starts_with(INVALID) {
-        return INVALID.to_string();
-    }
-    let typed = ["configmap://", "kubernetes://", "kubernetes-gateway://"].iter().any(|t| name.starts_with(t));
-    if typed { name.to_string() } else { format!("kubernetes://{name}") }
+    ads(&resource_name(name))
 }
 
 /// Name of the secret for a certificate and key by path.
@@ -147,9 +130,6 @@ mod tests {
 
     #[test]
     fn names_of_credentials() {
-        assert_eq!(credential_resource("a"), "kubernetes://a");
-        assert_eq!(credential_resource("kubernetes-gateway://ns/a"), "kubernetes-gateway://ns/a");
-        assert_eq!(credential_resource("configmap://ns/a"), "configmap://ns/a");
         assert_eq!(credential("builtin://-cacert", false).name, ROOT_CA);
         assert_eq!(credential("sds://a", true).name, "sds://a");
         assert_eq!(credential("sds://a", false).name, "kubernetes://a");

@@ -100,7 +100,9 @@ impl<'a> ClusterInputs<'a> {
 
     /// A service whose host is resolved per request.
     pub(super) fn is_dynamic(&self) -> bool {
-        self.service.resolution == Resolution::DynamicDns && host::is_wildcard(&self.service.hostname)
+        self.mode == ClusterMode::Outbound
+            && self.service.resolution == Resolution::DynamicDns
+            && host::is_wildcard(&self.service.hostname)
     }
 
     /// How Envoy finds the endpoints, before the load balancer has a say (Istio's `convertResolution`). A subset begins
