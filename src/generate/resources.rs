@@ -1,9 +1,9 @@
 //! Everything that one proxy is sent: the generators called in the order in which a client asks (CDS, EDS for the clusters,
 //! LDS, RDS for the names in the listeners, SDS for the names that use ADS, the name table).
 
-use self::pending::{cluster, endpoint, route};
+use self::pending::route;
 use super::{
-    grpc, listener,
+    cluster, endpoint, grpc, listener,
     name_table::{self, NameTable},
     secret::{self, Refused, Secrets},
 };
@@ -97,25 +97,8 @@ pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) 
 /// Generators that have not landed yet give nothing.
 #[allow(missing_docs)]
 pub mod pending {
-    use crate::proto::envoy::config::{
-        cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, route::v3::RouteConfiguration,
-    };
+    use crate::proto::envoy::config::route::v3::RouteConfiguration;
     use crate::push::{MergedGateway, ProxyView, PushContext};
-    pub mod cluster {
-        use super::*;
-        pub fn all(_: &PushContext, _: &ProxyView) -> Vec<Cluster> {
-            vec![]
-        }
-        pub fn eds_cluster_names(_: &[Cluster]) -> Vec<String> {
-            vec![]
-        }
-    }
-    pub mod endpoint {
-        use super::*;
-        pub fn load_assignment(_: &PushContext, _: &ProxyView, _: &str) -> ClusterLoadAssignment {
-            Default::default()
-        }
-    }
     pub mod route {
         use super::*;
         pub fn sidecar_outbound(_: &PushContext, _: &ProxyView, _: &str) -> RouteConfiguration {
