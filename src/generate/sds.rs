@@ -4,20 +4,23 @@
 //! Secrets of a stock Envoy never come from `sds-grpc`, which is a cluster of Istio's bootstrap: Envoy refuses a
 //! configuration that names a cluster that it does not have.
 
-use crate::{model::credential::{BUILTIN, CA_SUFFIX, resource_name}, proto::{
-    envoy::{
-        config::core::v3::{
-            AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService,
-            WatchedDirectory,
-            api_config_source::ApiType,
-            config_source::ConfigSourceSpecifier,
-            data_source::Specifier,
-            grpc_service::{EnvoyGrpc, TargetSpecifier},
+use crate::{
+    model::credential::{BUILTIN, CA_SUFFIX, resource_name},
+    proto::{
+        envoy::{
+            config::core::v3::{
+                AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService,
+                WatchedDirectory,
+                api_config_source::ApiType,
+                config_source::ConfigSourceSpecifier,
+                data_source::Specifier,
+                grpc_service::{EnvoyGrpc, TargetSpecifier},
+            },
+            extensions::transport_sockets::tls::v3::SdsSecretConfig,
         },
-        extensions::transport_sockets::tls::v3::SdsSecretConfig,
+        seconds,
     },
-    seconds,
-}};
+};
 
 /// The workload's own certificate.
 pub const DEFAULT: &str = "default";

@@ -23,8 +23,8 @@ use crate::{
                     },
                 },
                 core::v3::{
-                    AggregatedConfigSource, ApiVersion, ConfigSource, HealthStatus, HealthStatusSet, TypedExtensionConfig,
-                    config_source::ConfigSourceSpecifier,
+                    AggregatedConfigSource, ApiVersion, ConfigSource, HealthStatus, HealthStatusSet,
+                    TypedExtensionConfig, config_source::ConfigSourceSpecifier,
                 },
                 endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints},
             },

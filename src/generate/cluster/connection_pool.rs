@@ -18,7 +18,9 @@ use crate::{
         mesh::{MeshConfig, mesh_config},
         networking::{
             ConnectionPoolSettings,
-            connection_pool_settings::{HttpSettings, TcpSettings, http_settings::H2UpgradePolicy, tcp_settings::TcpKeepalive},
+            connection_pool_settings::{
+                HttpSettings, TcpSettings, http_settings::H2UpgradePolicy, tcp_settings::TcpKeepalive,
+            },
             traffic_policy::RetryBudget,
         },
     },
@@ -39,7 +41,8 @@ pub(super) fn apply(
     keepalive(&mut draft.cluster, mesh.tcp_keepalive.as_ref());
     keepalive(&mut draft.cluster, tcp.and_then(|t| t.tcp_keepalive.as_ref()));
     let thresholds = thresholds(capabilities, tcp, http, retry_budget);
-    draft.cluster.circuit_breakers = Some(CircuitBreakers { thresholds: vec![thresholds], ..CircuitBreakers::default() });
+    draft.cluster.circuit_breakers =
+        Some(CircuitBreakers { thresholds: vec![thresholds], ..CircuitBreakers::default() });
     http_options(draft, tcp, http);
     if http.is_some_and(|h| h.use_client_protocol) {
         draft.set_use_downstream_protocol();
@@ -125,7 +128,12 @@ fn keepalive(cluster: &mut Cluster, settings: Option<&TcpKeepalive>) {
 }
 
 /// HTTP/2 to the upstream where the rule says so, or the mesh does and the port is declared as HTTP.
-pub(super) fn upgrade_to_http2(draft: &mut Draft, port: &Port, mesh: &MeshConfig, settings: Option<&ConnectionPoolSettings>) {
+pub(super) fn upgrade_to_http2(
+    draft: &mut Draft,
+    port: &Port,
+    mesh: &MeshConfig,
+    settings: Option<&ConnectionPoolSettings>,
+) {
     let http = settings.and_then(|s| s.http.as_ref());
     let upgrade = match http {
         Some(http) if http.use_client_protocol => false,

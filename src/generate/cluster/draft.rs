@@ -12,7 +12,8 @@ use crate::proto::{
         extensions::upstreams::http::v3::{
             HttpProtocolOptions,
             http_protocol_options::{
-                ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig, explicit_http_config::ProtocolConfig,
+                ExplicitHttpConfig, UpstreamProtocolOptions, UseDownstreamHttpConfig,
+                explicit_http_config::ProtocolConfig,
             },
         },
     },
@@ -138,11 +139,7 @@ pub(super) fn metadata_exchange_filter() -> Filter {
             .into(),
         }),
     };
-    Filter {
-        name: "istio.metadata_exchange".to_string(),
-        typed_config: Some(to_any(&config)),
-        config_discovery: None,
-    }
+    Filter { name: "istio.metadata_exchange".to_string(), typed_config: Some(to_any(&config)), config_discovery: None }
 }
 
 /// A source address without a port.

@@ -63,4 +63,3 @@ pub(super) fn supports(inputs: &ClusterInputs<'_>) -> bool {
     use crate::model::Protocol::{Grpc, Http, Http2, Tls};
     matches!(inputs.port.protocol, Http | Tls | Grpc | Http2)
 }
-

@@ -124,8 +124,7 @@ impl<'a> ClusterInputs<'a> {
     }
 
     fn passthrough_type(&self) -> DiscoveryType {
-        let headless_eds =
-            self.service.registry == Registry::Kubernetes && self.capabilities.flags.eds_for_headless;
+        let headless_eds = self.service.registry == Registry::Kubernetes && self.capabilities.flags.eds_for_headless;
         // A gateway has no original destination.
         if self.capabilities.node_type == NodeType::Router || headless_eds {
             DiscoveryType::Eds

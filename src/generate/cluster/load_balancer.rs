@@ -124,10 +124,9 @@ fn slow_start(settings: Option<&LoadBalancerSettings>) -> Option<SlowStartConfig
     if let Some(warmup) = &settings.warmup {
         return Some(warmup_config(warmup));
     }
-    settings.warmup_duration_secs.map(|window| SlowStartConfig {
-        slow_start_window: Some(window),
-        ..SlowStartConfig::default()
-    })
+    settings
+        .warmup_duration_secs
+        .map(|window| SlowStartConfig { slow_start_window: Some(window), ..SlowStartConfig::default() })
 }
 
 fn warmup_config(warmup: &WarmupConfiguration) -> SlowStartConfig {
@@ -144,11 +143,15 @@ fn warmup_config(warmup: &WarmupConfiguration) -> SlowStartConfig {
 
 /// Consistent hashing: Maglev, or a ring of at least 1,024 entries.
 fn apply_hash(cluster: &mut Cluster, settings: Option<&LoadBalancerSettings>) {
-    let Some(load_balancer_settings::LbPolicy::ConsistentHash(hash)) = settings.and_then(|s| s.lb_policy.as_ref()) else {
+    let Some(load_balancer_settings::LbPolicy::ConsistentHash(hash)) = settings.and_then(|s| s.lb_policy.as_ref())
+    else {
         return;
     };
     let ring = |size: u64| {
-        Some(LbConfig::RingHashLbConfig(RingHashLbConfig { minimum_ring_size: Some(size), ..RingHashLbConfig::default() }))
+        Some(LbConfig::RingHashLbConfig(RingHashLbConfig {
+            minimum_ring_size: Some(size),
+            ..RingHashLbConfig::default()
+        }))
     };
     match &hash.hash_algorithm {
         Some(HashAlgorithm::Maglev(maglev)) => {

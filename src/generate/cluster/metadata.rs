@@ -34,8 +34,7 @@ pub(super) fn add_inbound_services(cluster: &mut Cluster, targets: &[ServiceTarg
 
 /// The DestinationRule that a cluster follows.
 pub(super) fn add_rule(cluster: &mut Cluster, rule: &MergedDestinationRule) {
-    let path =
-        format!("/apis/networking.istio.io/v1/namespaces/{}/destination-rule/{}", rule.namespace, rule.name);
+    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/destination-rule/{}", rule.namespace, rule.name);
     add_text(cluster, "config", &path);
 }
 

@@ -39,9 +39,8 @@ impl<'a> OutboundPlan<'a> {
     pub fn of(context: &'a PushContext, view: &'a ProxyView, gateways: &BTreeSet<Arc<str>>) -> Self {
         let wanted = (context.features().filter_gateway_cluster_config && view.is_router())
             .then(|| ReferencedServices::of(context, gateways));
-        let is_wanted = |s: &Service| {
-            s.resolution != Resolution::Alias && wanted.as_ref().is_none_or(|wanted| wanted.contains(s))
-        };
+        let is_wanted =
+            |s: &Service| s.resolution != Resolution::Alias && wanted.as_ref().is_none_or(|wanted| wanted.contains(s));
         Self::with(context, view, ClusterMode::Outbound, is_wanted)
     }
 
@@ -94,7 +93,12 @@ impl<'a> OutboundPlan<'a> {
         })
     }
 
-    fn cluster<'b>(&'b self, planned: &'b PlannedService, port: &'b Port, subset: Option<&'b Subset>) -> ClusterInputs<'b> {
+    fn cluster<'b>(
+        &'b self,
+        planned: &'b PlannedService,
+        port: &'b Port,
+        subset: Option<&'b Subset>,
+    ) -> ClusterInputs<'b> {
         let service = &*planned.service;
         let policy = match subset {
             Some(subset) => subset.traffic_policy.as_ref(),

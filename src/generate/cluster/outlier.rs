@@ -85,7 +85,8 @@ fn error_codes(draft: &mut Draft, codes: &[u32]) {
 }
 
 fn status_is(code: u32) -> MatchPredicate {
-    let exact = StringMatcher { match_pattern: Some(MatchPattern::Exact(code.to_string())), ..StringMatcher::default() };
+    let exact =
+        StringMatcher { match_pattern: Some(MatchPattern::Exact(code.to_string())), ..StringMatcher::default() };
     let header = HeaderMatcher {
         name: ":status".to_string(),
         header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(exact)),

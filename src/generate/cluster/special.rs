@@ -2,8 +2,11 @@
 
 use super::{
     capabilities::Capabilities,
-    connection_pool, dynamic,
-    draft::{Draft, explicit, metadata_exchange_filter, preserve_case_options, source_address, use_downstream_protocol},
+    connection_pool,
+    draft::{
+        Draft, explicit, metadata_exchange_filter, preserve_case_options, source_address, use_downstream_protocol,
+    },
+    dynamic,
     tls_context::ContextBuilder,
 };
 use crate::{
@@ -99,11 +102,8 @@ pub(super) fn bind_config(source: &str, extra: Option<&str>) -> BindConfig {
 /// Resolves the host of each request; with TLS where the mesh's policy says so.
 pub(super) fn allow_any_dynamic_dns(context: &PushContext, view: &ProxyView, capabilities: &Capabilities) -> Cluster {
     let mesh = &context.mesh().config;
-    let tls = mesh
-        .outbound_traffic_policy
-        .as_ref()
-        .and_then(|p| p.tls.as_ref())
-        .filter(|tls| tls.mode() != TlSmode::Disable);
+    let tls =
+        mesh.outbound_traffic_policy.as_ref().and_then(|p| p.tls.as_ref()).filter(|tls| tls.mode() != TlSmode::Disable);
     let mut draft = dynamic::draft(ALLOW_ANY_DYNAMIC_DNS, dns_cache(context, view, capabilities), tls.is_none());
     connection_pool::apply(&mut draft, mesh, capabilities, None, None);
     if let Some(tls) = tls {

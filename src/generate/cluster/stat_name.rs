@@ -35,9 +35,13 @@ mod tests {
             ..Service::default()
         };
         let port = Port { name: "http".into(), port: 80, ..Port::default() };
-        let pattern = "%SERVICE%/%SERVICE_NAME%/%SERVICE_FQDN%/%SUBSET_NAME%/%TARGET_PORT%/%SERVICE_PORT%/%SERVICE_PORT_NAME%";
+        let pattern =
+            "%SERVICE%/%SERVICE_NAME%/%SERVICE_FQDN%/%SUBSET_NAME%/%TARGET_PORT%/%SERVICE_PORT%/%SERVICE_PORT_NAME%";
         assert_eq!(fill_in(pattern, &service, "v1", &port, 8080), "a.b/a/a.b.svc.cluster.local/v1/8080/80/http");
         service.registry = Registry::External;
-        assert_eq!(fill_in("%SERVICE%/%SERVICE_NAME%", &service, "", &port, 0), "a.b.svc.cluster.local/a.b.svc.cluster.local");
+        assert_eq!(
+            fill_in("%SERVICE%/%SERVICE_NAME%", &service, "", &port, 0),
+            "a.b.svc.cluster.local/a.b.svc.cluster.local"
+        );
     }
 }

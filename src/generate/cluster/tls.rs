@@ -123,8 +123,8 @@ pub(super) fn apply(draft: &mut Draft, inputs: &ClusterInputs<'_>, tls: Option<&
         return;
     };
     let socket = ContextBuilder::of(inputs).socket(draft, &tls.settings);
-    let by_original_destination = draft.cluster.cluster_discovery_type
-        == Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
+    let by_original_destination =
+        draft.cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into()));
     if tls.automatic && tls.settings.mode() == TlSmode::IstioMutual && !by_original_destination {
         draft.cluster.transport_socket_matches = vec![
             TransportSocketMatch {
