@@ -1,0 +1,19 @@
+//! How actors live: supervision with back-off and a restart budget, queue statistics, readiness, and the end of the process.
+//!
+//! An actor is a thin shell around a plain core. A panic in the core is caught ([`Vitals::guard`]), the actor stops, its
+//! supervisor restarts it under the same address with a fresh core, it waits a back-off and asks upstream for everything
+//! again. More restarts than the budget allows end the process. A panic that nobody guards ends the process too.
+
+mod backoff;
+mod guard;
+mod queue;
+mod readiness;
+mod shutdown;
+mod vitals;
+
+pub use backoff::Backoff;
+pub use guard::{Panicked, catch, install_panic_hook};
+pub use queue::{Mailbox, Queue, QueueReport};
+pub use readiness::{Readiness, ReadyGuard};
+pub use shutdown::{Shutdown, listen_for_signals};
+pub use vitals::{RestartBudget, Vitals, Wards};

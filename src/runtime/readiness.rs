@@ -1,0 +1,62 @@
+//! Readiness: the process is ready when every guard has been dropped.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Who is still to come.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness {
+    waiting: Arc<Mutex<Vec<String>>>,
+}
+
+/// Held by a room until it has synced; dropping it says so.
+#[derive(Debug)]
+pub struct ReadyGuard {
+    name: String,
+    waiting: Arc<Mutex<Vec<String>>>,
+}
+
+impl Readiness {
+    /// A guard: the process is not ready while it lives.
+    #[must_use]
+    pub fn guard(&self, name: &str) -> ReadyGuard {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_string());
+        ReadyGuard { name: name.to_string(), waiting: self.waiting.clone() }
+    }
+
+    /// Nobody is waited for.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Names of those waited for.
+    #[must_use]
+    pub fn waiting_for(&self) -> Vec<String> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for ReadyGuard {
+    fn drop(&mut self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = waiting.iter().position(|n| *n == self.name) {
+            waiting.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_when_the_last_guard_is_dropped() {
+        let readiness = Readiness::default();
+        let (store, registry) = (readiness.guard("store"), readiness.guard("registry"));
+        drop(store);
+        assert_eq!(readiness.waiting_for(), ["registry"]);
+        assert!(!readiness.is_ready());
+        drop(registry);
+        assert!(readiness.is_ready());
+    }
+}

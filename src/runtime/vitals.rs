@@ -1,0 +1,249 @@
+//! The life of one supervised actor, and the budget that all of them share.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use actix::{Actor, ActorContext, AsyncContext, Context};
+
+use super::{Backoff, Panicked, Queue, QueueReport, Shutdown, catch};
+
+/// How many restarts are allowed within a minute, over all actors.
+#[derive(Debug, Clone)]
+pub struct RestartBudget {
+    per_minute: usize,
+    recent: Arc<Mutex<VecDeque<Instant>>>,
+    shutdown: Shutdown,
+}
+
+impl RestartBudget {
+    /// A budget; exceeding it ends the process through `shutdown`.
+    #[must_use]
+    pub fn new(per_minute: u32, shutdown: Shutdown) -> Self {
+        Self { per_minute: per_minute as usize, recent: Arc::default(), shutdown }
+    }
+
+    /// Takes one restart from the budget.
+    pub fn spend(&self, who: &str) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        recent.push_back(now);
+        while recent.front().is_some_and(|t| now.duration_since(*t) > Duration::from_secs(60)) {
+            recent.pop_front();
+        }
+        if recent.len() > self.per_minute {
+            self.shutdown.fail(format!("{} restarts within a minute, the last one of {who}", recent.len()));
+        }
+    }
+}
+
+/// All supervised actors of the process.
+#[derive(Debug, Clone)]
+pub struct Wards {
+    queues: Arc<Mutex<Vec<Arc<Queue>>>>,
+    budget: RestartBudget,
+    first_pause: Duration,
+    longest_pause: Duration,
+}
+
+impl Wards {
+    /// Nobody yet.
+    #[must_use]
+    pub fn new(budget: RestartBudget, first_pause: Duration, longest_pause: Duration) -> Self {
+        Self { queues: Arc::default(), budget, first_pause, longest_pause }
+    }
+
+    /// The vitals of a new actor.
+    #[must_use]
+    pub fn admit(&self, name: &str) -> Vitals {
+        let queue = Queue::new(name);
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue.clone());
+        Vitals {
+            queue,
+            budget: self.budget.clone(),
+            backoff: Backoff::new(self.first_pause, self.longest_pause),
+            down: false,
+        }
+    }
+
+    /// The queues of all actors, in the order in which they were admitted.
+    #[must_use]
+    pub fn reports(&self) -> Vec<QueueReport> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|q| q.report()).collect()
+    }
+}
+
+/// The life of one supervised actor. The actor keeps it over restarts and calls it at four points: when it takes up a
+/// message ([`Vitals::guard`]), in `restarting`, in `started`, and when it has all its state again ([`Vitals::recovered`]).
+#[derive(Debug)]
+pub struct Vitals {
+    queue: Arc<Queue>,
+    budget: RestartBudget,
+    backoff: Backoff,
+    down: bool,
+}
+
+impl Vitals {
+    /// The queue, for the actor's mailbox.
+    #[must_use]
+    pub fn queue(&self) -> Arc<Queue> {
+        self.queue.clone()
+    }
+
+    /// Runs one message's work in the core. While the actor is down (restarted, its back-off not over) nothing is run.
+    /// `None` means that the message was not handled.
+    pub fn guard<A, R>(&mut self, context: &mut Context<A>, work: impl FnOnce() -> R) -> Option<R>
+    where
+        A: Actor<Context = Context<A>>,
+    {
+        self.queue.take_up();
+        if self.down {
+            return None;
+        }
+        match catch(work) {
+            Ok(result) => Some(result),
+            Err(panicked) => {
+                self.fault(context, &panicked);
+                None
+            }
+        }
+    }
+
+    /// The core cannot be trusted any more: the supervisor restarts the actor.
+    pub fn fault<A>(&mut self, context: &mut Context<A>, panicked: &Panicked)
+    where
+        A: Actor<Context = Context<A>>,
+    {
+        self.queue.failed(&panicked.to_string());
+        tracing::error!(actor = self.queue.name(), error = %panicked, "actor restarts");
+        self.down = true;
+        context.stop();
+    }
+
+    /// To be called in `Supervised::restarting`, after the core was replaced.
+    pub fn restarting(&mut self) {
+        self.down = true;
+        self.queue.restarted();
+        self.budget.spend(self.queue.name());
+    }
+
+    /// To be called in `Actor::started`: after a restart, `resume` runs when the back-off is over; it asks upstream for
+    /// everything. After a first start nothing happens.
+    pub fn started<A>(&mut self, context: &mut Context<A>, resume: impl FnOnce(&mut A, &mut Context<A>) + 'static)
+    where
+        A: Actor<Context = Context<A>>,
+    {
+        if self.down {
+            let pause = self.backoff.next_pause();
+            context.run_later(pause, resume);
+        }
+    }
+
+    /// The back-off is over: messages are handled again. Call it first in `resume`.
+    pub fn up(&mut self) {
+        self.down = false;
+    }
+
+    /// All state is there again: the next fault starts with a short pause.
+    pub fn recovered(&mut self) {
+        self.backoff.reset();
+    }
+
+    /// Restarted, and not yet handling messages.
+    #[must_use]
+    pub const fn is_down(&self) -> bool {
+        self.down
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix::{Handler, Message, Supervised, Supervisor};
+
+    use super::*;
+    use crate::runtime::Mailbox;
+
+    #[derive(Message)]
+    #[rtype(result = "Option<u32>")]
+    struct Add(Option<u32>);
+
+    struct Counter {
+        vitals: Vitals,
+        core: u32,
+        resumed: Arc<Mutex<u32>>,
+    }
+
+    impl Actor for Counter {
+        type Context = Context<Self>;
+        fn started(&mut self, context: &mut Self::Context) {
+            self.vitals.started(context, |actor, _| {
+                actor.vitals.up();
+                *actor.resumed.lock().unwrap() += 1;
+            });
+        }
+    }
+
+    impl Supervised for Counter {
+        fn restarting(&mut self, _: &mut Self::Context) {
+            self.core = 0;
+            self.vitals.restarting();
+        }
+    }
+
+    impl Handler<Add> for Counter {
+        type Result = Option<u32>;
+        fn handle(&mut self, message: Add, context: &mut Self::Context) -> Self::Result {
+            let core = &mut self.core;
+            self.vitals.guard(context, || {
+                *core += message.0.unwrap();
+                *core
+            })
+        }
+    }
+
+    fn wards(per_minute: u32) -> (Wards, Shutdown) {
+        let shutdown = Shutdown::default();
+        let budget = RestartBudget::new(per_minute, shutdown.clone());
+        (Wards::new(budget, Duration::from_millis(1), Duration::from_millis(5)), shutdown)
+    }
+
+    fn counter(wards: &Wards) -> (Mailbox<Counter>, Arc<Mutex<u32>>) {
+        let (vitals, resumed) = (wards.admit("counter"), Arc::new(Mutex::new(0)));
+        let (queue, shared) = (vitals.queue(), resumed.clone());
+        let address = Supervisor::start(move |_| Counter { vitals, core: 0, resumed: shared });
+        (Mailbox::new(address, queue), resumed)
+    }
+
+    #[actix::test]
+    async fn a_panic_restarts_the_actor_under_its_address_with_a_fresh_core() {
+        let (wards, shutdown) = wards(10);
+        let (mailbox, resumed) = counter(&wards);
+        assert_eq!(mailbox.send(Add(Some(5))).await.unwrap(), Some(5));
+        assert_eq!(mailbox.send(Add(None)).await.unwrap(), None);
+        let fresh = loop {
+            if let Ok(Some(sum)) = mailbox.send(Add(Some(1))).await {
+                break sum;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert_eq!(fresh, 1);
+        assert_eq!(*resumed.lock().unwrap(), 1);
+        let report = wards.reports().remove(0);
+        assert_eq!((report.restarts, report.waiting), (1, 0));
+        assert!(report.last_error.contains("panicked"));
+        assert!(!shutdown.has_begun());
+    }
+
+    #[actix::test]
+    async fn too_many_restarts_end_the_process() {
+        let (wards, shutdown) = wards(2);
+        let (mailbox, _) = counter(&wards);
+        while !shutdown.has_begun() {
+            let _ = mailbox.send(Add(None)).await;
+            tokio::task::yield_now().await;
+        }
+        assert!(shutdown.fault().is_some_and(|f| f.contains("counter")));
+    }
+}

@@ -1,0 +1,29 @@
+//! Structured logs on standard error.
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// A line for people.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Installs the log. `level` is a level (`info`) or a list of `target=level`. A second call changes nothing.
+///
+/// # Errors
+/// A text, when `level` is neither.
+pub fn init_log(level: &str, format: LogFormat) -> Result<(), String> {
+    let filter = EnvFilter::try_new(level).map_err(|e| format!("log level {level:?}: {e}"))?;
+    let registry = tracing_subscriber::registry().with(filter);
+    let _ = match format {
+        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr).with_target(true)).try_init(),
+        LogFormat::Json => {
+            registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init()
+        }
+    };
+    Ok(())
+}

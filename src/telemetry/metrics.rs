@@ -1,0 +1,145 @@
+//! The metrics recorder and its Prometheus text.
+
+use std::{fs, sync::OnceLock, time::Instant};
+
+use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Why the recorder cannot be installed.
+#[derive(Debug, thiserror::Error)]
+#[error("metrics recorder: {0}")]
+pub struct SetupError(#[from] BuildError);
+
+/// Buckets of times to send and to push, in seconds (Istio's).
+const PUSH_SECONDS: &[f64] = &[0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
+/// Buckets of times in queues and of convergence, in seconds (Istio's).
+const QUEUE_SECONDS: &[f64] = &[0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
+/// Buckets of the time to build a push context, in seconds (Istio's).
+const CONTEXT_SECONDS: &[f64] = &[0.01, 0.1, 0.5, 1.0, 3.0, 5.0];
+/// Buckets of config sizes, in bytes (Istio's).
+const CONFIG_BYTES: &[f64] = &[1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0];
+
+static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+
+/// The recorder of this process.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    handle: PrometheusHandle,
+    started: Instant,
+}
+
+impl Metrics {
+    /// Installs the recorder; later calls share the first one.
+    ///
+    /// # Errors
+    /// [`SetupError`] when another recorder is in place.
+    pub fn install() -> Result<Self, SetupError> {
+        let handle = match HANDLE.get() {
+            Some(handle) => handle.clone(),
+            None => {
+                let handle = builder()?.install_recorder()?;
+                HANDLE.get_or_init(|| handle).clone()
+            }
+        };
+        describe();
+        gauge!("istio_build", "component" => "pilot", "tag" => env!("CARGO_PKG_VERSION")).set(1.0);
+        gauge!("pilot_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        Ok(Self { handle, started: Instant::now() })
+    }
+
+    /// All metrics in Prometheus' text form.
+    #[must_use]
+    pub fn render(&self) -> String {
+        gauge!("istiod_uptime_seconds").set(self.started.elapsed().as_secs_f64());
+        if let Some(process) = Process::read() {
+            gauge!("process_cpu_seconds_total").set(process.cpu_seconds);
+            gauge!("process_resident_memory_bytes").set(process.resident_bytes);
+            gauge!("process_threads").set(process.threads);
+            gauge!("process_open_fds").set(process.open_files);
+        }
+        self.handle.run_upkeep();
+        self.handle.render()
+    }
+}
+
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    let mut builder = PrometheusBuilder::new();
+    for (names, buckets) in [
+        (&["pilot_xds_send_time", "pilot_xds_push_time"][..], PUSH_SECONDS),
+        (&["pilot_proxy_queue_time", "pilot_proxy_convergence_time", "pilot_debounce_time"][..], QUEUE_SECONDS),
+        (&["pilot_pushcontext_init_seconds"][..], CONTEXT_SECONDS),
+        (&["pilot_xds_config_size_bytes"][..], CONFIG_BYTES),
+    ] {
+        for name in names {
+            builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_string()), buckets)?;
+        }
+    }
+    Ok(builder)
+}
+
+fn describe() {
+    describe_gauge!("pilot_xds", "Connected xDS clients.");
+    describe_counter!("pilot_xds_pushes", "Responses sent, by type.");
+    describe_counter!("pilot_total_xds_rejects", "Responses that a client refused, by type.");
+    describe_counter!("pilot_xds_expired_nonce", "Requests with a nonce that is not the last one sent, by type.");
+    describe_counter!("pilot_total_xds_internal_errors", "Faults inside the xDS server.");
+    describe_counter!("pilot_push_triggers", "Pushes, by what caused them.");
+    describe_counter!("pilot_inbound_updates", "Updates received, by kind: config, eds, svc, svcdelete.");
+    describe_counter!("pilot_k8s_cfg_events", "Changes of configuration objects, by kind and event.");
+    describe_counter!("pilot_k8s_reg_events", "Changes of registry objects, by kind and event.");
+    describe_counter!("pilot_total_rejected_configs", "Objects that were refused, by kind and name.");
+    describe_gauge!("pilot_services", "Services in the registry.");
+    describe_gauge!("pilot_virt_services", "VirtualServices in force.");
+    describe_histogram!("pilot_xds_push_time", "Seconds to generate and hand over one type.");
+    describe_histogram!("pilot_xds_send_time", "Seconds to send one response.");
+    describe_histogram!("pilot_proxy_queue_time", "Seconds that a push waited for a connection.");
+    describe_histogram!("pilot_proxy_convergence_time", "Seconds from a change to its delivery.");
+    describe_histogram!("pilot_debounce_time", "Seconds from the first change to the start of its push.");
+    describe_histogram!("pilot_pushcontext_init_seconds", "Seconds to build a push context.");
+    describe_histogram!("pilot_xds_config_size_bytes", "Bytes of one response.");
+    describe_counter!("galley_validation_passed", "Objects that validation took, by kind.");
+    describe_counter!("galley_validation_failed", "Objects that validation refused, by kind.");
+}
+
+/// What the kernel says of this process.
+struct Process {
+    cpu_seconds: f64,
+    resident_bytes: f64,
+    threads: f64,
+    open_files: f64,
+}
+
+impl Process {
+    fn read() -> Option<Self> {
+        /// Ticks per second of `/proc/self/stat` on Linux.
+        const TICKS: f64 = 100.0;
+        let stat = fs::read_to_string("/proc/self/stat").ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |i: usize| fields.get(i)?.parse::<f64>().ok();
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let kilobytes: f64 =
+            status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?.trim().trim_end_matches(" kB").parse().ok()?;
+        let open_files = fs::read_dir("/proc/self/fd").ok()?.count();
+        Some(Self {
+            cpu_seconds: (number(11)? + number(12)?) / TICKS,
+            resident_bytes: kilobytes * 1024.0,
+            threads: number(17)?,
+            open_files: open_files as f64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_printed_as_istio_spells_them() {
+        let metrics = Metrics::install().unwrap();
+        metrics::counter!("pilot_xds_pushes", "type" => "cds").increment(3);
+        let text = metrics.render();
+        assert!(text.contains("pilot_xds_pushes{type=\"cds\"} 3"), "{text}");
+        assert!(text.contains("istio_build{component=\"pilot\""), "{text}");
+        assert!(text.contains("process_resident_memory_bytes "), "{text}");
+    }
+}
