@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 
 use super::{
     names::parse_subset_key,
+    route,
     resources::{self, Resources},
 };
 use crate::{
@@ -62,7 +63,7 @@ fn cluster_names(routes: &[RouteConfiguration]) -> Vec<String> {
 #[must_use]
 pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) -> Option<RouteConfiguration> {
     let (_, _, hostname, port) = parse_subset_key(name).filter(|(_, _, h, p)| !h.is_empty() && *p != 0)?;
-    let mut virtual_hosts = resources::route_configuration(context, view, name).virtual_hosts;
+    let mut virtual_hosts = route::proxyless_virtual_hosts(context, view, name, port);
     virtual_hosts.retain(|v| serves(v, &hostname.to_ascii_lowercase(), port));
     Some(RouteConfiguration { name: name.to_string(), virtual_hosts, ..RouteConfiguration::default() })
 }

@@ -1,10 +1,10 @@
 //! Everything that one proxy is sent: the generators called in the order in which a client asks (CDS, EDS for the clusters,
 //! LDS, RDS for the names in the listeners, SDS for the names that use ADS, the name table).
 
-use self::pending::route;
 use super::{
     cluster, endpoint, grpc, listener,
     name_table::{self, NameTable},
+    route,
     secret::{self, Refused, Secrets},
 };
 use crate::{
@@ -90,22 +90,6 @@ pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) 
     }
     match context.gateways.merged(context, view) {
         Some(merged) => route::gateway(context, view, &merged, name),
-        None => RouteConfiguration { name: name.to_string(), ..Default::default() },
-    }
-}
-
-/// Generators that have not landed yet give nothing.
-#[allow(missing_docs)]
-pub mod pending {
-    use crate::proto::envoy::config::route::v3::RouteConfiguration;
-    use crate::push::{MergedGateway, ProxyView, PushContext};
-    pub mod route {
-        use super::*;
-        pub fn sidecar_outbound(_: &PushContext, _: &ProxyView, _: &str) -> RouteConfiguration {
-            Default::default()
-        }
-        pub fn gateway(_: &PushContext, _: &ProxyView, _: &MergedGateway, _: &str) -> RouteConfiguration {
-            Default::default()
-        }
+        None => route::empty(name),
     }
 }

@@ -5,24 +5,36 @@
 //! A route may lead to a cluster that does not exist: Envoy answers 503 for it, and the rest of the table works.
 
 mod action;
+mod catch_all;
 mod cluster_name;
 mod defaults;
 mod domains;
+mod encoded;
 mod filters;
+mod gateway;
 pub mod hash;
 mod headers;
 mod http;
+mod inbound;
 mod key;
 mod matching;
 mod retry;
 mod session;
+mod sidecar;
+mod table;
+mod virtual_host;
 
 #[cfg(test)]
 mod conformance;
 
 pub use cluster_name::of as destination_cluster;
-pub use defaults::{inbound_route, outbound_route, trace_operation};
-pub use domains::virtual_host_domains;
+pub use defaults::{outbound_route, trace_operation};
+pub use encoded::{encoded, sidecar_outbound_encoded};
 pub use filters::InferencePool;
+pub use gateway::gateway;
 pub use http::{Lookup, RouteOptions, VirtualServiceRoutes};
+pub use inbound::inbound;
 pub use session::{STATEFUL_SESSION, Session};
+pub use sidecar::{outbound as sidecar_outbound, proxyless_virtual_hosts};
+pub use table::{VirtualHostMemo, empty};
+pub use virtual_host::VirtualHostInputs;

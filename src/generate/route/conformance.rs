@@ -81,14 +81,13 @@ fn run(value: &Value) -> (Vec<Route>, Vec<Route>) {
     }
     let mesh = Mesh::from_values(&value["mesh"], &Value::Null, "cluster.local", "Kubernetes").unwrap();
     let config = decode::from_value(&value["virtualService"], Origin::default()).unwrap();
-    let gateway: Vec<&str> = value["gatewayNames"].as_array().unwrap().iter().map(|g| g.as_str().unwrap()).collect();
+    let gateways: Vec<&str> = value["gatewayNames"].as_array().unwrap().iter().map(|g| g.as_str().unwrap()).collect();
     let labels: Labels = serde_json::from_value(value["proxy"]["labels"].clone()).unwrap_or_default();
     let proxy_headers = mesh.config.default_config.as_ref().and_then(|c| c.proxy_headers.as_ref());
     let options = RouteOptions {
         labels: &labels,
         namespace: value["proxy"]["metadata"]["NAMESPACE"].as_str().unwrap_or_default(),
         proxyless: false,
-        gateway: &gateway,
         listen_port: value["listenPort"].as_u64().unwrap() as u32,
         tls: value["isTLS"] == true,
         http3_alt_svc: value["http3AltSvc"] == true,
@@ -98,7 +97,7 @@ fn run(value: &Value) -> (Vec<Route>, Vec<Route>) {
         default_retry: mesh.config.default_http_retry_policy.as_ref(),
         features: &features,
     };
-    let routes = VirtualServiceRoutes::resolve(&config, options, &case).map(|r| r.build()).unwrap_or_default();
+    let routes = VirtualServiceRoutes::resolve(&config, options, &gateways, &case).map(|r| r.build()).unwrap_or_default();
     let expected =
         value["routes"].as_array().into_iter().flatten().map(|r| from_json(r, true).unwrap()).collect::<Vec<Route>>();
     (routes, expected)

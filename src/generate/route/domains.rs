@@ -18,10 +18,11 @@ pub struct Domains {
     pub derived: Vec<String>,
 }
 
-/// All domains of a service. `port`: also with that port, for listeners on which the port of the host is looked at.
+/// All domains of a service of this host name. `port`: also with that port, for listeners on which the port of the host is looked at.
 /// `whole`: the service counts with all its ports and addresses, not just one port of it.
 #[must_use]
 pub fn virtual_host_domains(
+    host: &str,
     service: &Service,
     port: Option<u32>,
     whole: bool,
@@ -29,8 +30,8 @@ pub fn virtual_host_domains(
     features: &Features,
 ) -> Domains {
     let mut domains = Domains::default();
-    let aliases = service.aliases.iter().map(|(host, _)| host);
-    for host in std::iter::once(&service.hostname).chain(aliases) {
+    let aliases = service.aliases.iter().map(|(alias, _)| &**alias);
+    for host in std::iter::once(host).chain(aliases) {
         push(&mut domains.all, host, port);
         let derived = alternatives(host, port, &view.dns_domain, features);
         domains.all.extend_from_slice(&derived);

@@ -35,6 +35,7 @@ use crate::{
         },
         to_any,
     },
+    push::virtual_services::{has_gateway_semantics, has_ingress_semantics},
 };
 
 /// What the rules refer to outside of their VirtualService.
@@ -58,8 +59,6 @@ pub struct RouteOptions<'a> {
     pub namespace: &'a str,
     /// A proxyless gRPC client.
     pub proxyless: bool,
-    /// `mesh`, or the `namespace/name` of the gateway.
-    pub gateway: &'a [&'a str],
     /// Port that the routes are for.
     pub listen_port: u32,
     /// The listener terminates TLS.
@@ -80,38 +79,11 @@ pub struct VirtualServiceRoutes<'a> {
     config: &'a Config,
     rule: &'a VirtualService,
     options: RouteOptions<'a>,
-    semantics: Semantics,
+    /// A prefix ends at a path segment: the VirtualService was made from Ingress or Gateway API.
+    path_separated: bool,
     /// Rule and condition (`None`: without one) of every route, in order.
     selected: Vec<(usize, Option<usize>)>,
     resolved: BTreeMap<usize, ResolvedRule>,
-}
-
-/// Where the VirtualService was translated from, which changes what it means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Semantics {
-    Istio,
-    Ingress,
-    Gateway,
-}
-
-impl Semantics {
-    fn of(config: &Config) -> Self {
-        match config.meta.annotations.get("internal.istio.io/route-semantics").map(String::as_str) {
-            Some("ingress") => Self::Ingress,
-            Some("gateway") => Self::Gateway,
-            _ => Self::Istio,
-        }
-    }
-
-    fn path_separated(self) -> bool {
-        self != Self::Istio
-    }
-}
-
-/// Whether the VirtualService was translated from Gateway API (Istio's `UseGatewaySemantics`).
-#[must_use]
-pub fn has_gateway_semantics(config: &Config) -> bool {
-    Semantics::of(config) == Semantics::Gateway
 }
 
 #[derive(Debug, Default)]
@@ -130,12 +102,18 @@ struct ResolvedDestination {
 }
 
 impl<'a> VirtualServiceRoutes<'a> {
-    /// Selects the rules that apply and looks up what they refer to; `None` when none applies.
+    /// Selects the rules that apply at one of the `gateways` (`mesh`, or `namespace/name`) and looks up what they refer to;
+    /// `None` when none applies.
     #[must_use]
-    pub fn resolve(config: &'a Config, options: RouteOptions<'a>, lookup: &dyn Lookup) -> Option<Self> {
+    pub fn resolve(
+        config: &'a Config,
+        options: RouteOptions<'a>,
+        gateways: &[&str],
+        lookup: &dyn Lookup,
+    ) -> Option<Self> {
         let rule = config.virtual_service()?;
-        let semantics = Semantics::of(config);
-        let selected = select(rule, &options, semantics);
+        let path_separated = has_gateway_semantics(config) || has_ingress_semantics(config);
+        let selected = select(rule, &options, gateways, path_separated);
         if selected.is_empty() {
             return None;
         }
@@ -143,7 +121,7 @@ impl<'a> VirtualServiceRoutes<'a> {
             .iter()
             .filter_map(|(http, _)| Some((*http, resolve_rule(*http, rule.http.get(*http)?, &options, lookup))))
             .collect();
-        Some(Self { config, rule, options, semantics, selected, resolved })
+        Some(Self { config, rule, options, path_separated, selected, resolved })
     }
 
     /// Names the output of [`Self::build`].
@@ -183,7 +161,7 @@ impl<'a> VirtualServiceRoutes<'a> {
     fn route(&self, rule: &HttpRoute, condition: Option<&HttpMatchRequest>, resolved: &ResolvedRule) -> Route {
         let mut route = Route {
             name: route_name(rule, condition),
-            r#match: Some(matching::translate(condition, self.semantics.path_separated())),
+            r#match: Some(matching::translate(condition, self.path_separated)),
             metadata: Some(config_metadata(&self.config.meta, self.config.kind())),
             stat_prefix: condition.map(|c| c.stat_prefix.clone()).unwrap_or_default(),
             ..Default::default()
@@ -215,7 +193,7 @@ impl<'a> VirtualServiceRoutes<'a> {
 
     fn forward(&self, route: &mut Route, rule: &HttpRoute, authority: &str, resolved: &ResolvedRule) -> RouteAction {
         let options = &self.options;
-        let gateway_semantics = self.semantics == Semantics::Gateway;
+        let gateway_semantics = has_gateway_semantics(self.config);
         let mut action = RouteAction::default();
         action::set_timeout(&mut action, rule.timeout, options.proxyless);
         if gateway_semantics {
@@ -271,16 +249,21 @@ impl ResolvedRule {
 }
 
 /// The routes that apply: by port, gateway, source labels and namespace; nothing behind one that takes every request.
-fn select(rule: &VirtualService, options: &RouteOptions, semantics: Semantics) -> Vec<(usize, Option<usize>)> {
+fn select(
+    rule: &VirtualService,
+    options: &RouteOptions,
+    gateways: &[&str],
+    path_separated: bool,
+) -> Vec<(usize, Option<usize>)> {
     let mut selected = Vec::new();
     for (index, http) in rule.http.iter().enumerate() {
         if http.r#match.is_empty() {
             selected.push((index, None));
             break;
         }
-        for (position, condition) in http.r#match.iter().enumerate().filter(|(_, c)| applies(c, options)) {
+        for (position, condition) in http.r#match.iter().enumerate().filter(|(_, c)| applies(c, options, gateways)) {
             selected.push((index, Some(position)));
-            if matching::is_catch_all_condition(condition, semantics.path_separated()) {
+            if matching::is_catch_all_condition(condition, path_separated) {
                 return selected;
             }
         }
@@ -288,12 +271,12 @@ fn select(rule: &VirtualService, options: &RouteOptions, semantics: Semantics) -
     selected
 }
 
-fn applies(condition: &HttpMatchRequest, options: &RouteOptions) -> bool {
+fn applies(condition: &HttpMatchRequest, options: &RouteOptions, gateways: &[&str]) -> bool {
     if condition.port != 0 && condition.port != options.listen_port {
         return false;
     }
     if !condition.gateways.is_empty() {
-        return condition.gateways.iter().any(|g| options.gateway.contains(&g.as_str()));
+        return condition.gateways.iter().any(|g| gateways.contains(&g.as_str()));
     }
     labels::matches(&condition.source_labels, options.labels)
         && (condition.source_namespace.is_empty() || condition.source_namespace == options.namespace)

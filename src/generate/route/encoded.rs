@@ -1,0 +1,56 @@
+//! Route configurations as bytes, put together from virtual hosts that are encoded once.
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::{
+    gateway::{self, Configs},
+    sidecar::{self, ByPort},
+    table::{self, RouteTable, VirtualHostMemo},
+};
+use crate::push::{ProxyView, PushContext};
+
+/// One outbound route configuration of a sidecar; decodes to what [`super::sidecar_outbound`] gives.
+#[must_use]
+pub fn sidecar_outbound_encoded(
+    context: &PushContext,
+    view: &ProxyView,
+    name: &str,
+    memo: &VirtualHostMemo,
+) -> Bytes {
+    let scope = context.scope(view);
+    let table = sidecar::table(context, view, &scope, name, &mut ByPort::new());
+    bytes(table.as_ref(), name, memo)
+}
+
+/// All route configurations that a proxy asks for, in the order of the names. What several of them have in common is
+/// gathered once. For a sidecar `view` is the outbound half.
+#[must_use]
+pub fn encoded<S: AsRef<str>>(
+    context: &PushContext,
+    view: &ProxyView,
+    names: &[S],
+    memo: &VirtualHostMemo,
+) -> Vec<Bytes> {
+    let scope = context.scope(view);
+    let names = names.iter().map(AsRef::as_ref);
+    if !view.is_router() {
+        let mut by_port = ByPort::new();
+        return names
+            .map(|name| bytes(sidecar::table(context, view, &scope, name, &mut by_port).as_ref(), name, memo))
+            .collect();
+    }
+    let Some(merged) = context.gateways.merged(context, view) else {
+        return names.map(|name| bytes(None, name, memo)).collect();
+    };
+    names
+        .map(|name| {
+            let configs = Configs::of(context, view, &merged, name);
+            bytes(gateway::table(context, view, &scope, &merged, &configs, name).as_ref(), name, memo)
+        })
+        .collect()
+}
+
+fn bytes(table: Option<&RouteTable>, name: &str, memo: &VirtualHostMemo) -> Bytes {
+    table.map_or_else(|| table::empty(name).encode_to_vec().into(), |table| table.encode(memo))
+}

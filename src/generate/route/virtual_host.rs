@@ -1,0 +1,131 @@
+//! One virtual host: everything that it is built from, the key of that, and the message.
+
+use std::sync::Arc;
+
+use super::{
+    defaults::{outbound_route, trace_operation},
+    http::VirtualServiceRoutes,
+    key::KeyHasher,
+    matching,
+    session::{STATEFUL_SESSION, Session},
+};
+use crate::{
+    generate::names::{Direction, subset_key},
+    proto::{
+        envoy::config::route::v3::{Route, VirtualHost, virtual_host::TlsRequirementType},
+        networking::{HttpRetry, load_balancer_settings::ConsistentHashLb},
+    },
+};
+
+/// What a virtual host is built from. Its builder reads nothing else.
+#[derive(Debug, Clone)]
+pub struct VirtualHostInputs<'a> {
+    /// `host:port`.
+    pub name: String,
+    /// Hosts that lead here; unique inside a route configuration.
+    pub domains: Vec<String>,
+    /// Routes, one source after the other.
+    pub routes: Vec<Arc<RouteSource<'a>>>,
+    /// Routes that take every request go behind all others, since they come from several VirtualServices.
+    pub catch_all_last: bool,
+    /// Plaintext requests are redirected to HTTPS.
+    pub require_tls: bool,
+    /// `x-envoy-attempt-count` is added to requests.
+    pub include_attempt_count: bool,
+    /// Sessions of the service stay with their endpoint.
+    pub session: Option<Session>,
+}
+
+/// Routes that are made together, and the key of what they are made from.
+#[derive(Debug)]
+pub struct RouteSource<'a> {
+    key: u128,
+    kind: SourceKind<'a>,
+}
+
+#[derive(Debug)]
+enum SourceKind<'a> {
+    VirtualService(VirtualServiceRoutes<'a>),
+    Service(ServiceRoute<'a>),
+}
+
+/// The one route of a service port that no VirtualService touches.
+#[derive(Debug, Clone)]
+pub struct ServiceRoute<'a> {
+    /// Host of the service.
+    pub host: Arc<str>,
+    /// Port of the service.
+    pub port: u32,
+    /// The mesh's retry policy.
+    pub default_retry: Option<&'a HttpRetry>,
+    /// Consistent hash of the service's DestinationRule.
+    pub hash: Option<ConsistentHashLb>,
+}
+
+impl<'a> RouteSource<'a> {
+    /// The rules of a VirtualService.
+    #[must_use]
+    pub fn virtual_service(routes: VirtualServiceRoutes<'a>) -> Self {
+        Self { key: routes.key(), kind: SourceKind::VirtualService(routes) }
+    }
+
+    /// A service port.
+    #[must_use]
+    pub fn service(route: ServiceRoute<'a>) -> Self {
+        let mut key = KeyHasher::new("service");
+        key.text(&route.host).number(route.port.into()).message(route.default_retry).message(route.hash.as_ref());
+        Self { key: key.finish(), kind: SourceKind::Service(route) }
+    }
+
+    fn build(&self) -> Vec<Route> {
+        match &self.kind {
+            SourceKind::VirtualService(routes) => routes.build(),
+            SourceKind::Service(route) => vec![route.build()],
+        }
+    }
+}
+
+impl ServiceRoute<'_> {
+    fn build(&self) -> Route {
+        let cluster = subset_key(Direction::Outbound, "", &self.host, self.port);
+        outbound_route(cluster, trace_operation(&self.host, self.port), self.default_retry, self.hash.as_ref())
+    }
+}
+
+impl VirtualHostInputs<'_> {
+    /// Names what [`VirtualHostInputs::build`] gives: equal keys, equal virtual hosts.
+    #[must_use]
+    pub fn key(&self) -> u128 {
+        let mut key = KeyHasher::new("virtual-host");
+        key.text(&self.name).number(self.domains.len() as u64);
+        for domain in &self.domains {
+            key.text(domain);
+        }
+        key.number(self.routes.len() as u64);
+        for source in &self.routes {
+            key.key(source.key);
+        }
+        key.bit(self.catch_all_last).bit(self.require_tls).bit(self.include_attempt_count).value(&self.session);
+        key.finish()
+    }
+
+    /// The virtual host.
+    #[must_use]
+    pub fn build(&self) -> VirtualHost {
+        let mut routes: Vec<Route> = self.routes.iter().flat_map(|source| source.build()).collect();
+        if self.catch_all_last {
+            routes.sort_by_key(|route| route.r#match.as_ref().is_some_and(matching::is_catch_all));
+        }
+        let tls = if self.require_tls { TlsRequirementType::All } else { TlsRequirementType::None };
+        let session = self.session.iter().map(|s| (STATEFUL_SESSION.to_string(), s.per_route()));
+        VirtualHost {
+            name: self.name.clone(),
+            domains: self.domains.clone(),
+            routes,
+            require_tls: tls.into(),
+            include_request_attempt_count: self.include_attempt_count,
+            typed_per_filter_config: session.collect(),
+            ..Default::default()
+        }
+    }
+}
