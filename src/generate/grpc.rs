@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 
 use super::{
     names::parse_subset_key,
-    route,
     resources::{self, Resources},
+    route,
 };
 use crate::{
     model::host,

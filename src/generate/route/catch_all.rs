@@ -37,12 +37,8 @@ pub fn virtual_host(view: &ProxyView, scope: &SidecarScope, headers: &ProxyHeade
         let refuse = DirectResponseAction { status: BAD_GATEWAY, ..Default::default() };
         (BLACK_HOLE, Action::DirectResponse(refuse))
     };
-    let route = Route {
-        name: name.to_string(),
-        r#match: Some(matching::any()),
-        action: Some(action),
-        ..Default::default()
-    };
+    let route =
+        Route { name: name.to_string(), r#match: Some(matching::any()), action: Some(action), ..Default::default() };
     VirtualHost {
         name: name.to_string(),
         domains: vec!["*".to_string()],

@@ -97,7 +97,8 @@ fn run(value: &Value) -> (Vec<Route>, Vec<Route>) {
         default_retry: mesh.config.default_http_retry_policy.as_ref(),
         features: &features,
     };
-    let routes = VirtualServiceRoutes::resolve(&config, options, &gateways, &case).map(|r| r.build()).unwrap_or_default();
+    let routes =
+        VirtualServiceRoutes::resolve(&config, options, &gateways, &case).map(|r| r.build()).unwrap_or_default();
     let expected =
         value["routes"].as_array().into_iter().flatten().map(|r| from_json(r, true).unwrap()).collect::<Vec<Route>>();
     (routes, expected)

@@ -12,12 +12,7 @@ use crate::push::{ProxyView, PushContext};
 
 /// One outbound route configuration of a sidecar; decodes to what [`super::sidecar_outbound`] gives.
 #[must_use]
-pub fn sidecar_outbound_encoded(
-    context: &PushContext,
-    view: &ProxyView,
-    name: &str,
-    memo: &VirtualHostMemo,
-) -> Bytes {
+pub fn sidecar_outbound_encoded(context: &PushContext, view: &ProxyView, name: &str, memo: &VirtualHostMemo) -> Bytes {
     let scope = context.scope(view);
     let table = sidecar::table(context, view, &scope, name, &mut ByPort::new());
     bytes(table.as_ref(), name, memo)

@@ -199,9 +199,10 @@ impl<'a> Outbound<'a> {
 
     fn http_ports(&self, service: &'a Service) -> impl Iterator<Item = &'a Port> + use<'a> {
         let wanted = self.port;
-        service.ports.iter().filter(move |p| {
-            (wanted == 0 || p.port == wanted) && (p.protocol.is_http() || p.protocol.is_unsupported())
-        })
+        service
+            .ports
+            .iter()
+            .filter(move |p| (wanted == 0 || p.port == wanted) && (p.protocol.is_http() || p.protocol.is_unsupported()))
     }
 
     fn plain_group(&self, host: &Hostname, service: &'a Service, port: u32) -> Group<'a> {
@@ -231,7 +232,9 @@ impl<'a> Outbound<'a> {
             default_retry: self.context.mesh().config.default_http_retry_policy.as_ref(),
             features: self.context.features(),
         };
-        let Some(routes) = VirtualServiceRoutes::resolve(config, options, &[MESH_GATEWAY], self) else { return Vec::new() };
+        let Some(routes) = VirtualServiceRoutes::resolve(config, options, &[MESH_GATEWAY], self) else {
+            return Vec::new();
+        };
         let routes = Arc::new(RouteSource::virtual_service(routes));
         let (hosts, services) = self.split_hosts(config, rule);
         if has_gateway_semantics(config) && !self.may_route(config, &services) {
