@@ -30,4 +30,4 @@ pub use mesh::Mesh;
 pub use node::{Node, NodeMetadata, NodeType};
 pub use push_request::{PushKey, PushRequest, Reason};
 pub use service::{Port, Protocol, Registry, Resolution, Service, ServiceTarget, Visibility};
-pub use snapshot::{ConfigSnapshot, RegistrySnapshot, Workload};
+pub use snapshot::{ConfigSnapshot, RegistrySnapshot, Workload, WorkloadDirectory};

@@ -1,45 +1,26 @@
 //! The service registry: ServiceEntries, WorkloadEntries, Kubernetes Services and pods become services, endpoints and
 //! workloads. A pure state machine; the actor around it only passes messages.
+//!
+//! It follows Istio's registries at HEAD: the serviceentry controller, one kube controller per cluster, and the aggregate
+//! over them. Invariants: the state after any order of events is the state of a cold build from the final objects (but for
+//! service accounts, which outlive the last endpoint of a service); parts of a snapshot that a change cannot affect are the
+//! same `Arc` as before. It never does I/O and never looks at a clock except to stamp push requests.
 
+mod aggregate;
+mod auto_allocation;
+mod decisions;
+mod env;
+mod external;
+mod intern;
+mod kube;
 mod memory;
+mod selectors;
+mod service_entry;
+mod shards;
+mod store;
 mod updates;
+mod workload_entry;
 
 pub use memory::{service_order, snapshot_of};
+pub use store::ServiceEntryStore;
 pub use updates::{EndpointPush, XdsUpdate};
-
-use std::sync::Arc;
-
-use crate::model::{ConfigEvent, ConfigSnapshot, Features, Mesh, RegistrySnapshot};
-
-/// The registry's state.
-#[derive(Debug, Default)]
-pub struct ServiceEntryStore {}
-
-impl ServiceEntryStore {
-    /// An empty registry.
-    #[must_use]
-    pub fn new(_mesh: Arc<Mesh>, _features: Arc<Features>) -> Self {
-        Self::default()
-    }
-
-    /// A registry that holds what these configs say; equal to applying them as events in any order.
-    #[must_use]
-    pub fn of(mesh: Arc<Mesh>, features: Arc<Features>, configs: &ConfigSnapshot) -> Self {
-        let mut store = Self::new(mesh, features);
-        for config in configs.by_kind.values().flat_map(|l| l.iter()) {
-            store.apply(&ConfigEvent { old: None, current: config.clone(), kind: crate::model::EventKind::Add });
-        }
-        store
-    }
-
-    /// Takes one change in and says what it means for xDS.
-    pub fn apply(&mut self, _event: &ConfigEvent) -> Vec<XdsUpdate> {
-        Vec::new()
-    }
-
-    /// What the registry knows now. Parts that did not change since the last call are the same `Arc`.
-    #[must_use]
-    pub fn snapshot(&mut self) -> RegistrySnapshot {
-        RegistrySnapshot::default()
-    }
-}

@@ -239,8 +239,10 @@ pub struct Service {
     pub node_local: bool,
     /// Not-ready endpoints are published too.
     pub publish_not_ready_addresses: bool,
-    /// `trafficDistribution` (or its annotation): "" , `PreferClose`/`PreferSameZone`, `PreferSameNode`, `PreferSameNetwork`…
+    /// `trafficDistribution` (or its annotation): empty, `PreferSameZone` (also for `PreferClose`) or `PreferSameNode`.
     pub traffic_distribution: String,
+    /// DNS addresses are raced: the first TCP connection wins (`istio.io/connect-strategy: RACE_FIRST_TCP_CONNECT`).
+    pub race_first_connection: bool,
     /// Hash of everything above: equal stamps mean equal services.
     pub stamp: u64,
 }

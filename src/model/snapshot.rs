@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Config, EndpointIndex, Kind, Labels, Locality, Node, Registry, Service, ServiceTarget};
+use super::{Config, EndpointIndex, Kind, Labels, Locality, Node, Service, ServiceTarget};
 
 /// All effective configs by kind, oldest first (then name, then namespace).
 #[derive(Debug, Clone, Default)]
@@ -54,6 +54,15 @@ pub struct Workload {
     pub service_account: Arc<str>,
 }
 
+/// Answers about the workload behind a proxy that need more of the proxy than its addresses.
+pub trait WorkloadDirectory: std::fmt::Debug + Send + Sync {
+    /// The services that the proxy's workload serves, Kubernetes Services first.
+    fn targets_of(&self, node: &Node) -> Vec<ServiceTarget>;
+
+    /// The proxy's workload.
+    fn workload_of(&self, node: &Node) -> Option<Workload>;
+}
+
 /// What the registry knows.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrySnapshot {
@@ -61,31 +70,29 @@ pub struct RegistrySnapshot {
     pub services: Arc<Vec<Arc<Service>>>,
     /// Endpoints by service.
     pub endpoints: Arc<EndpointIndex>,
-    /// Services that the workload with this IP serves (Istio's `GetProxyServiceTargets`), by IP, in service order.
-    pub targets: Arc<HashMap<Arc<str>, Vec<ServiceTarget>>>,
-    /// Workloads by IP.
+    /// Services that the workload with this IP serves, where no directory says more.
+    pub targets: Arc<HashMap<Arc<str>, Arc<[ServiceTarget]>>>,
+    /// Workloads by IP, where no directory says more.
     pub workloads: Arc<HashMap<Arc<str>, Workload>>,
+    /// Workloads of the registries.
+    pub directory: Option<Arc<dyn WorkloadDirectory>>,
 }
 
 impl RegistrySnapshot {
-    /// The services that the proxy itself serves (Istio's `GetProxyServiceTargets`): by its addresses; a ServiceEntry counts
-    /// only in the proxy's own namespace.
+    /// The services that the proxy itself serves (Istio's `GetProxyServiceTargets`), oldest service first, then by host.
     #[must_use]
     pub fn targets_of(&self, node: &Node) -> Vec<ServiceTarget> {
-        let targets = node.ips.iter().filter_map(|ip| self.targets.get(ip)).flatten();
+        let mut targets = self.directory.as_ref().map(|d| d.targets_of(node)).unwrap_or_default();
+        targets.extend(node.ips.iter().filter_map(|ip| self.targets.get(ip)).flat_map(|t| t.iter().cloned()));
+        let order = |s: &Service| (s.creation_time, s.hostname.clone());
+        targets.sort_by(|a, b| order(&a.service).cmp(&order(&b.service)));
         targets
-            .filter(|t| {
-                t.service.registry != Registry::External
-                    || node.namespace.is_empty()
-                    || t.service.namespace == node.namespace
-            })
-            .cloned()
-            .collect()
     }
 
     /// What the registry knows of the proxy's workload.
     #[must_use]
-    pub fn workload_of(&self, node: &Node) -> Option<&Workload> {
-        node.ips.iter().find_map(|ip| self.workloads.get(ip))
+    pub fn workload_of(&self, node: &Node) -> Option<Workload> {
+        let known = self.directory.as_ref().and_then(|d| d.workload_of(node));
+        known.or_else(|| node.ips.iter().find_map(|ip| self.workloads.get(ip)).cloned())
     }
 }

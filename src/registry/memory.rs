@@ -36,8 +36,8 @@ pub fn snapshot_of(services: Vec<Arc<Service>>, endpoints: Vec<(Hostname, Arc<st
     RegistrySnapshot {
         services: Arc::new(services),
         endpoints: Arc::new(index),
-        targets: Arc::new(targets),
-        workloads: Arc::default(),
+        targets: Arc::new(targets.into_iter().map(|(ip, list)| (ip, list.into())).collect()),
+        ..RegistrySnapshot::default()
     }
 }
 

@@ -1,0 +1,113 @@
+//! Virtual addresses for ServiceEntry services that have none, by hash: the same key gets the same address in every process
+//! (Istio's `autoAllocateIPs`). In force where `PILOT_ENABLE_IP_AUTOALLOCATE` is off; else addresses come from the status.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::model::{Hostname, Registry, Resolution, Service, host, service::UNSPECIFIED_IP};
+
+const SLOTS: u32 = 256 * 254;
+const PRIME: u32 = 65011;
+
+/// Third and fourth octet in 240.240.0.0/16.
+type Octets = (u32, u32);
+
+/// Gives an address to each eligible service: no address, no wildcard host, not passthrough. When two keys want one slot the
+/// first in key order gets it, so that the order of the list does not matter.
+pub fn allocate(services: &mut [Arc<Service>]) {
+    let mut keys: Vec<_> = services.iter().filter(|s| eligible(s)).map(|s| s.key()).collect();
+    keys.sort_by(|(h, n), (i, m)| (n, h).cmp(&(m, i)));
+    keys.dedup();
+    let by_key = addresses(keys);
+    for service in services.iter_mut().filter(|s| eligible(s)) {
+        let Some((third, fourth)) = by_key.get(&service.key()) else { continue };
+        let mut changed = Service::clone(service);
+        changed.auto_allocated_v4 = Some(format!("240.240.{third}.{fourth}"));
+        changed.auto_allocated_v6 = Some(match third {
+            0 => format!("2001:2::f0f0:{fourth:x}"),
+            _ => format!("2001:2::f0f0:{third:x}{fourth:x}"),
+        });
+        *service = Arc::new(changed.stamped());
+    }
+}
+
+fn eligible(service: &Service) -> bool {
+    service.registry == Registry::External
+        && service.default_address == UNSPECIFIED_IP
+        && !host::is_wildcard(&service.hostname)
+        && service.resolution != Resolution::Passthrough
+}
+
+fn addresses(keys: Vec<(Hostname, Arc<str>)>) -> HashMap<(Hostname, Arc<str>), Octets> {
+    let mut slots: Vec<Option<(Hostname, Arc<str>)>> = vec![None; SLOTS as usize];
+    for key in keys.into_iter().take(SLOTS as usize - 1) {
+        if let Some(slot) = free_slot(&slots, &format!("{}/{}", key.1, key.0)) {
+            slots[slot] = Some(key);
+        }
+    }
+    let mut out = HashMap::new();
+    let mut x = 0;
+    for slot in slots {
+        x += 1;
+        let Some(key) = slot else { continue };
+        // An occupied slot skips addresses that end in 0 and moves all that follow by one.
+        if x % 255 == 0 {
+            x += 1;
+        }
+        out.insert(key, (x / 255, x % 255));
+    }
+    out
+}
+
+fn free_slot(slots: &[Option<(Hostname, Arc<str>)>], key: &str) -> Option<usize> {
+    let hash = fnv1a(key.as_bytes());
+    let first = (hash % SLOTS) as usize;
+    if slots[first].is_none() {
+        return Some(first);
+    }
+    let step = PRIME - hash % PRIME;
+    (1..SLOTS)
+        .map(|i| (hash.wrapping_add(i.wrapping_mul(step)) % (SLOTS - 1)) as usize)
+        .find(|slot| slots[*slot].is_none())
+}
+
+fn fnv1a(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, b| (hash ^ u32::from(*b)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(host: &str, address: &str) -> Arc<Service> {
+        Arc::new(Service {
+            hostname: host.into(),
+            namespace: "ns".into(),
+            default_address: address.into(),
+            registry: Registry::External,
+            ..Service::default()
+        })
+    }
+
+    #[test]
+    fn order_does_not_matter_and_addresses_are_distinct() {
+        let mut a: Vec<_> = (0..3000).map(|n| service(&format!("h{n}.example"), UNSPECIFIED_IP)).collect();
+        let mut b = a.clone();
+        b.reverse();
+        allocate(&mut a);
+        allocate(&mut b);
+        b.reverse();
+        assert_eq!(a, b);
+        let mut seen: Vec<_> = a.iter().filter_map(|s| s.auto_allocated_v4.clone()).collect();
+        assert!(seen.iter().all(|ip| !ip.ends_with(".0") && !ip.ends_with(".255")));
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 3000);
+    }
+
+    #[test]
+    fn services_with_an_address_or_a_wildcard_get_none() {
+        let mut list = vec![service("a.example", "10.0.0.1"), service("*.example", UNSPECIFIED_IP)];
+        allocate(&mut list);
+        assert!(list.iter().all(|s| s.auto_allocated_v4.is_none()));
+    }
+}

@@ -1,0 +1,174 @@
+//! What every conversion of the registry may read besides the object itself: mesh settings, feature flags, networks.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use ipnet::IpNet;
+
+use crate::{
+    model::{Features, Labels, Locality, Mesh},
+    proto::mesh::network::network_endpoints::Ne,
+};
+
+/// Names of labels and annotations that the registry reads or writes.
+pub mod names {
+    /// Overrides whether peers speak mutual TLS with a workload.
+    pub const TLS_MODE: &str = "security.istio.io/tlsMode";
+    /// Network of a workload, of a gateway Service, or of a cluster (on the root namespace).
+    pub const NETWORK: &str = "topology.istio.io/network";
+    /// Cluster of a workload.
+    pub const CLUSTER: &str = "topology.istio.io/cluster";
+    /// Sub-zone of a node or workload.
+    pub const SUBZONE: &str = "topology.istio.io/subzone";
+    /// Zone of a node or workload.
+    pub const ZONE: &str = "topology.kubernetes.io/zone";
+    /// Region of a node or workload.
+    pub const REGION: &str = "topology.kubernetes.io/region";
+    /// Node that a workload runs on.
+    pub const HOSTNAME: &str = "kubernetes.io/hostname";
+    /// Whole locality of a workload, `.` or `/` between the parts.
+    pub const LOCALITY: &str = "topology.istio.io/locality";
+    /// The same under its old name.
+    pub const OLD_LOCALITY: &str = "istio-locality";
+    /// Workload name that wins over the derived one.
+    pub const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
+    /// `PreferClose`, `PreferSameZone` or `PreferSameNode`, on a Service, ServiceEntry or Namespace.
+    pub const TRAFFIC_DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
+}
+
+/// Settings in force.
+#[derive(Debug, Clone, Default)]
+pub struct Env {
+    /// Mesh settings.
+    pub mesh: Arc<Mesh>,
+    /// Feature flags.
+    pub features: Arc<Features>,
+    /// `fromCidr` of mesh networks, by network name.
+    cidrs: Vec<(IpNet, Arc<str>)>,
+    /// `fromRegistry` of mesh networks, by cluster.
+    registries: BTreeMap<String, Arc<str>>,
+}
+
+impl Env {
+    /// Reads the settings.
+    pub fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> Self {
+        let mut env = Self { mesh, features, ..Self::default() };
+        for (name, network) in &env.mesh.networks.networks {
+            let name: Arc<str> = name.as_str().into();
+            for endpoints in network.endpoints.iter().filter_map(|e| e.ne.as_ref()) {
+                match endpoints {
+                    Ne::FromCidr(cidr) => env.cidrs.extend(cidr.parse().ok().map(|c| (c, name.clone()))),
+                    Ne::FromRegistry(cluster) => {
+                        env.registries.entry(cluster.clone()).or_insert_with(|| name.clone());
+                    }
+                }
+            }
+        }
+        env.cidrs.sort_by(|(a, x), (b, y)| (a.prefix_len(), x).cmp(&(b.prefix_len(), y)));
+        env
+    }
+
+    /// The cluster of an object: empty means the main one.
+    pub fn cluster(&self, origin: &Arc<str>) -> Arc<str> {
+        if origin.is_empty() { self.mesh.cluster_id.clone() } else { origin.clone() }
+    }
+
+    /// The SPIFFE URI of a service account.
+    pub fn spiffe(&self, namespace: &str, account: &str) -> String {
+        let domain = self.mesh.config.trust_domain.replace('@', ".");
+        format!("spiffe://{domain}/ns/{namespace}/sa/{account}")
+    }
+
+    /// The network that mesh networks give to an address of a cluster: the cluster's own, else the widest matching CIDR.
+    pub fn network(&self, cluster: &str, address: &str) -> Option<Arc<str>> {
+        if let Some(network) = self.registries.get(cluster) {
+            return Some(network.clone());
+        }
+        let address: IpAddr = address.parse().ok()?;
+        self.cidrs.iter().find(|(cidr, _)| cidr.contains(&address)).map(|(_, name)| name.clone())
+    }
+}
+
+/// Reads a locality as written; parts after the third do not count.
+pub fn parse_locality(text: &str) -> Locality {
+    let mut parts = text.split('/').map(Arc::from);
+    let mut next = || parts.next().unwrap_or_default();
+    Locality { region: next(), zone: next(), subzone: next() }
+}
+
+/// The locality that labels give to a workload, `.` read as `/` unless there is a `/`.
+pub fn locality_of_labels(labels: &Labels) -> Option<Locality> {
+    let text = labels.get(names::LOCALITY).or_else(|| labels.get(names::OLD_LOCALITY)).filter(|t| !t.is_empty())?;
+    Some(if text.contains('/') { parse_locality(text) } else { parse_locality(&text.replace('.', "/")) })
+}
+
+/// Labels with topology added (Istio's `AugmentLabels`): locality, cluster and node always, the network if it is not there.
+pub fn augment_labels(labels: &Labels, cluster: &str, locality: &Locality, node: &str, network: &str) -> Labels {
+    let mut out = labels.clone();
+    let mut set = |key: &str, value: &str| {
+        if !value.is_empty() {
+            out.insert(key.to_string(), value.to_string());
+        }
+    };
+    set(names::REGION, &locality.region);
+    set(names::ZONE, &locality.zone);
+    set(names::SUBZONE, &locality.subzone);
+    set(names::CLUSTER, cluster);
+    set(names::HOSTNAME, node);
+    if labels.get(names::NETWORK).is_none_or(String::is_empty) {
+        set(names::NETWORK, network);
+    }
+    out
+}
+
+/// `PreferSameZone`, `PreferSameNode` or empty (Istio's `GetTrafficDistribution`): the field, else the object's annotation,
+/// else its namespace's. An annotation that is not understood means no preference and hides the namespace's.
+pub fn traffic_distribution(field: Option<&str>, annotations: &Labels, namespace: Option<&Labels>) -> String {
+    match field {
+        Some("PreferSameZone" | "PreferClose") => return "PreferSameZone".to_string(),
+        Some("PreferSameNode") => return "PreferSameNode".to_string(),
+        _ => {}
+    }
+    let of = |map: &Labels| map.get(names::TRAFFIC_DISTRIBUTION).filter(|v| !v.is_empty()).cloned();
+    let value = of(annotations).or_else(|| of(namespace?)).unwrap_or_default();
+    match value.to_ascii_lowercase().as_str() {
+        "preferclose" | "prefersamezone" => "PreferSameZone".to_string(),
+        "prefersamenode" => "PreferSameNode".to_string(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect()
+    }
+
+    #[test]
+    fn locality_labels_are_read_with_dots_or_slashes() {
+        let of = |k: &str, v: &str| locality_of_labels(&labels(&[(k, v)])).map(|l| l.label());
+        assert_eq!(of("istio-locality", "a.b.c"), Some("a/b/c".into()));
+        assert_eq!(of("topology.istio.io/locality", "a/b.c"), Some("a/b.c".into()));
+        assert_eq!(of("istio-locality", ""), None);
+    }
+
+    #[test]
+    fn augmented_labels_keep_the_network_that_is_written() {
+        let given = labels(&[("topology.istio.io/network", "n1"), ("topology.kubernetes.io/zone", "old")]);
+        let out = augment_labels(&given, "c1", &parse_locality("r/z"), "", "n2");
+        assert_eq!(out[names::NETWORK], "n1");
+        assert_eq!(out[names::ZONE], "z");
+        assert_eq!(out[names::CLUSTER], "c1");
+        assert!(!out.contains_key(names::HOSTNAME));
+    }
+
+    #[test]
+    fn an_unknown_traffic_distribution_hides_the_namespace() {
+        let ns = labels(&[(names::TRAFFIC_DISTRIBUTION, "PreferClose")]);
+        let unknown = labels(&[(names::TRAFFIC_DISTRIBUTION, "nearby")]);
+        assert_eq!(traffic_distribution(None, &Labels::new(), Some(&ns)), "PreferSameZone");
+        assert_eq!(traffic_distribution(None, &unknown, Some(&ns)), "");
+        assert_eq!(traffic_distribution(Some("PreferSameNode"), &unknown, Some(&ns)), "PreferSameNode");
+    }
+}

@@ -1,0 +1,270 @@
+//! ServiceEntries, and the workloads that they select (Istio's serviceentry controller).
+//!
+//! Changes are noted first and computed in [`External::flush`], each object once. What a ServiceEntry offers depends on its
+//! own content, its namespace's annotations and the workloads that its selector takes; the endpoints of a host are those of
+//! every ServiceEntry of one namespace with that host, oldest ServiceEntry first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{
+    env::Env,
+    intern::Interner,
+    selectors::{SelectorIndex, WorkloadKey, Workloads},
+    service_entry::{is_dns, resolution, services},
+    workload_entry::{endpoints_of, inline_endpoints},
+};
+use crate::model::{Config, Endpoint, EventKind, Hostname, Labels, Resolution, Service, WorkloadInstance};
+
+/// Namespace and name of a ServiceEntry.
+type EntryKey = (Arc<str>, Arc<str>);
+/// Host and namespace of a service.
+pub type ServiceKey = (Hostname, Arc<str>);
+
+/// A service of a ServiceEntry with what it offers.
+#[derive(Debug, Clone)]
+struct Offer {
+    service: Arc<Service>,
+    target_ports: Vec<u32>,
+    endpoints: Vec<Arc<Endpoint>>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    config: Option<Arc<Config>>,
+    offers: Vec<Offer>,
+}
+
+/// The endpoints of one host of one namespace over all ServiceEntries.
+#[derive(Debug, Default)]
+pub struct Merged {
+    owners: BTreeSet<Arc<str>>,
+    /// It was computed before.
+    known: bool,
+    /// The endpoints, each with the service that it is of.
+    pub endpoints: Vec<(Arc<Service>, Arc<Endpoint>)>,
+    /// Some of them are resolved by Envoy, so they stand in the cluster.
+    pub dns: bool,
+}
+
+/// What a flush changed.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Services: Add, Update (the service or a target port differs) or Delete, by host and namespace.
+    pub services: Vec<(ServiceKey, EventKind)>,
+    /// Endpoints of hosts.
+    pub hosts: Vec<(ServiceKey, EventKind)>,
+    /// Addresses whose instances changed.
+    pub addresses: BTreeSet<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    annotations: Labels,
+    selectors: SelectorIndex<Arc<str>>,
+    workloads: Workloads,
+}
+
+/// The state of the ServiceEntry registry.
+#[derive(Debug, Default)]
+pub struct External {
+    entries: BTreeMap<EntryKey, Entry>,
+    namespaces: HashMap<Arc<str>, Namespace>,
+    hosts: HashMap<ServiceKey, Merged>,
+    dirty: BTreeSet<EntryKey>,
+}
+
+impl External {
+    /// Takes a ServiceEntry in, or out.
+    pub fn set_entry(&mut self, namespace: &Arc<str>, name: &Arc<str>, config: Option<Arc<Config>>) {
+        let key = (namespace.clone(), name.clone());
+        let entry = self.entries.entry(key.clone()).or_default();
+        let old = std::mem::replace(&mut entry.config, config.clone());
+        let space = self.namespaces.entry(namespace.clone()).or_default();
+        if let Some(selector) = old.as_deref().and_then(selector_of) {
+            space.selectors.remove(selector, name);
+        }
+        if let Some(selector) = config.as_deref().and_then(selector_of) {
+            space.selectors.insert(selector, name.clone());
+        }
+        self.dirty.insert(key);
+    }
+
+    /// Takes a workload in, or out, and gives the one that was there.
+    pub fn set_workload(
+        &mut self,
+        namespace: &Arc<str>,
+        key: &WorkloadKey,
+        instance: Option<Arc<WorkloadInstance>>,
+    ) -> Option<Arc<WorkloadInstance>> {
+        let space = self.namespaces.entry(namespace.clone()).or_default();
+        if space.workloads.get(key) == instance.as_ref() {
+            return instance;
+        }
+        let old = space.workloads.set(key, instance.clone());
+        for labels in [&old, &instance].into_iter().flatten().map(|i| &i.endpoint.labels) {
+            let selecting = space.selectors.selecting(labels).chain(space.selectors.all_selecting());
+            self.dirty.extend(selecting.map(|name| (namespace.clone(), name.clone())));
+        }
+        old
+    }
+
+    /// Takes the annotations of a namespace in.
+    pub fn set_namespace(&mut self, namespace: &Arc<str>, annotations: &Labels) {
+        let space = self.namespaces.entry(namespace.clone()).or_default();
+        if space.annotations == *annotations {
+            return;
+        }
+        space.annotations = annotations.clone();
+        let of_namespace = self.entries.keys().filter(|(ns, _)| ns == namespace).cloned();
+        self.dirty.extend(of_namespace.collect::<Vec<_>>());
+    }
+
+    /// The endpoints of a host.
+    pub fn merged(&self, key: &ServiceKey) -> Option<&Merged> {
+        self.hosts.get(key)
+    }
+
+    /// All services, in no particular order of hosts.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.entries.values().flat_map(|e| e.offers.iter().map(|o| &o.service))
+    }
+
+    /// Computes again what the noted changes may have changed.
+    pub fn flush(&mut self, env: &Env, interner: &mut Interner) -> Changes {
+        let mut changes = Changes::default();
+        let mut hosts = BTreeSet::new();
+        for key in std::mem::take(&mut self.dirty) {
+            let new = self.offers(env, interner, &key);
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let old = std::mem::replace(&mut entry.offers, new);
+            compare(&old, &entry.offers, &mut changes, &mut hosts);
+            for host in old.iter().chain(&entry.offers).map(|o| o.service.key()) {
+                let owned = entry.offers.iter().any(|o| o.service.hostname == host.0);
+                let owners = &mut self.hosts.entry(host).or_default().owners;
+                if owned { owners.insert(key.1.clone()) } else { owners.remove(&key.1) };
+            }
+            if entry.config.is_none() {
+                self.entries.remove(&key);
+            }
+        }
+        for host in hosts {
+            self.merge(host, &mut changes);
+        }
+        changes
+    }
+
+    fn offers(&self, env: &Env, interner: &mut Interner, key: &EntryKey) -> Vec<Offer> {
+        let config = self.entries.get(key).and_then(|e| e.config.clone());
+        let Some((config, entry)) = config.as_ref().and_then(|c| Some((c, c.service_entry()?))) else {
+            return Vec::new();
+        };
+        let space = self.namespaces.get(&key.0);
+        let target_ports: Vec<u32> = entry.ports.iter().map(|p| p.target_port).collect();
+        let resolution = resolution(entry);
+        let selected: Option<Vec<Arc<Endpoint>>> = entry.workload_selector.as_ref().map(|selector| {
+            let workloads = space.map(|s| s.workloads.matching(&selector.labels)).unwrap_or_default();
+            let usable = workloads.into_iter().filter(|w| !w.dns_service_entry_only || is_dns(resolution));
+            usable.flat_map(|w| endpoints_of(interner, w, &entry.ports)).collect()
+        });
+        let offer = |service: Arc<Service>| Offer {
+            endpoints: match &selected {
+                Some(selected) => selected.clone(),
+                None => inline_endpoints(env, interner, config, entry, &service.hostname, resolution),
+            },
+            target_ports: target_ports.clone(),
+            service,
+        };
+        services(env, config, entry, space.map(|s| &s.annotations)).into_iter().map(offer).collect()
+    }
+
+    fn merge(&mut self, host: ServiceKey, changes: &mut Changes) {
+        let Some(old) = self.hosts.remove(&host) else { return };
+        let entries = old.owners.iter().filter_map(|name| self.entries.get(&(host.1.clone(), name.clone())));
+        let mut offers: Vec<&Offer> = entries.flat_map(|e| &e.offers).filter(|o| o.service.hostname == host.0).collect();
+        let order = |o: &Offer| (o.service.creation_time, o.service.object_name.clone());
+        offers.sort_by_key(|o| order(o));
+        let new = Merged::of(old.owners.clone(), &offers);
+        if old.known && old.same_as(&new) {
+            self.hosts.insert(host, new);
+            return;
+        }
+        let addresses = old.endpoints.iter().chain(&new.endpoints).filter_map(|(_, e)| e.addresses.first());
+        changes.addresses.extend(addresses.cloned());
+        let kind = match (new.owners.is_empty(), old.known) {
+            (true, false) => return,
+            (true, true) => EventKind::Delete,
+            (false, true) => EventKind::Update,
+            (false, false) => EventKind::Add,
+        };
+        if !new.owners.is_empty() {
+            self.hosts.insert(host.clone(), new);
+        }
+        changes.hosts.push((host, kind));
+    }
+}
+
+impl Merged {
+    /// All endpoints of these offers; a `DNS_ROUND_ROBIN` port that has one takes no other.
+    fn of(owners: BTreeSet<Arc<str>>, offers: &[&Offer]) -> Self {
+        let mut merged = Self { owners, known: true, ..Self::default() };
+        let mut ports = HashSet::new();
+        for offer in offers {
+            for endpoint in &offer.endpoints {
+                let port = endpoint.legacy_cluster_port_key;
+                if offer.service.resolution == Resolution::DnsRoundRobinLB && ports.contains(&port) {
+                    continue;
+                }
+                ports.insert(port);
+                merged.dns |= is_dns(offer.service.resolution);
+                merged.endpoints.push((offer.service.clone(), endpoint.clone()));
+            }
+        }
+        merged
+    }
+
+    fn same_as(&self, other: &Self) -> bool {
+        let same = |((s, e), (t, f)): (&(Arc<Service>, Arc<Endpoint>), &(Arc<Service>, Arc<Endpoint>))| {
+            s.stamp == t.stamp && e == f
+        };
+        self.owners.is_empty() == other.owners.is_empty()
+            && self.dns == other.dns
+            && self.endpoints.len() == other.endpoints.len()
+            && self.endpoints.iter().zip(&other.endpoints).all(same)
+    }
+}
+
+fn selector_of(config: &Config) -> Option<&Labels> {
+    Some(&config.service_entry()?.workload_selector.as_ref()?.labels)
+}
+
+/// Notes which services differ, and which hosts have to be merged again. Offers are told apart by host and address.
+fn compare(old: &[Offer], new: &[Offer], changes: &mut Changes, hosts: &mut BTreeSet<ServiceKey>) {
+    let index = |offers: &[Offer]| -> BTreeMap<(ServiceKey, String), Offer> {
+        offers.iter().map(|o| ((o.service.key(), o.service.default_address.clone()), o.clone())).collect()
+    };
+    let (before, now) = (index(old), index(new));
+    for ((key, address), offer) in &now {
+        match before.get(&(key.clone(), address.clone())) {
+            None => changes.services.push((key.clone(), EventKind::Add)),
+            Some(known) => {
+                let same = known.service.stamp == offer.service.stamp && known.target_ports == offer.target_ports;
+                if same && known.endpoints == offer.endpoints {
+                    continue;
+                }
+                if !same {
+                    changes.services.push((key.clone(), EventKind::Update));
+                }
+            }
+        }
+        hosts.insert(key.clone());
+    }
+    for (key, address) in before.keys() {
+        if !now.contains_key(&(key.clone(), address.clone())) {
+            changes.services.push((key.clone(), EventKind::Delete));
+            hosts.insert(key.clone());
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! The state of one cluster: its objects, indexed by what refers to them, and its services with their endpoints.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::{Node, Pod as PodObject};
+
+use super::{
+    endpoints::{Sources, of_workloads},
+    pod::{self, Pod},
+    service::{PortTarget, convert, node_selector, port_targets},
+};
+use crate::{
+    model::{Config, Endpoint, EventKind, Kind, Labels, Locality, Service, WorkloadInstance, labels},
+    registry::{
+        env::{Env, names},
+        intern::Interner,
+        selectors::{SelectorIndex, WorkloadKey, Workloads},
+    },
+};
+
+/// Label of an EndpointSlice that names its Service.
+const SLICE_SERVICE: &str = "kubernetes.io/service-name";
+/// Label of an EndpointSlice that belongs to a ServiceImport instead.
+const SLICE_IMPORT: &str = "multicluster.kubernetes.io/service-name";
+
+/// Namespace and name.
+type Name = (Arc<str>, Arc<str>);
+
+/// A Service with its endpoints.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    /// The service.
+    pub service: Arc<Service>,
+    /// Its ports with their targets.
+    pub ports: Vec<PortTarget>,
+    /// Endpoints that its slices list.
+    pub listed: Vec<Arc<Endpoint>>,
+    /// Endpoints of WorkloadEntries that it selects.
+    pub selected: Vec<Arc<Endpoint>>,
+}
+
+/// The Services of a namespace.
+#[derive(Debug, Clone, Default)]
+pub struct Services {
+    /// By name.
+    pub units: BTreeMap<Arc<str>, Arc<Unit>>,
+    /// Names by selector.
+    pub selectors: SelectorIndex<Arc<str>>,
+}
+
+/// The pods of a namespace.
+#[derive(Debug, Clone, Default)]
+pub struct Pods {
+    by_name: HashMap<Arc<str>, Arc<Pod>>,
+    by_address: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+impl Pods {
+    /// The pod of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Pod>> {
+        self.by_name.get(name)
+    }
+
+    /// The ready pod with this address, the first by name.
+    pub fn by_address(&self, address: &str) -> Option<&Arc<Pod>> {
+        self.by_address.get(address)?.first().and_then(|name| self.by_name.get(name))
+    }
+
+    fn set(&mut self, name: &Arc<str>, pod: Option<Arc<Pod>>) {
+        if let Some(address) = self.by_name.remove(name).and_then(|p| p.ips.first().cloned()) {
+            if let Some(names) = self.by_address.get_mut(&address) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.by_address.remove(&address);
+                }
+            }
+        }
+        let Some(pod) = pod else { return };
+        if let Some(address) = pod.ips.first().filter(|_| pod.in_endpoints) {
+            self.by_address.entry(address.clone()).or_default().insert(name.clone());
+        }
+        self.by_name.insert(name.clone(), pod);
+    }
+}
+
+/// Everything of one namespace. What lookups need is behind an `Arc`, shared with the directory of a snapshot.
+#[derive(Debug, Default)]
+pub struct Space {
+    annotations: Labels,
+    service_objects: HashMap<Arc<str>, Arc<Config>>,
+    pod_objects: HashMap<Arc<str>, Arc<Config>>,
+    slice_objects: HashMap<Arc<str>, Arc<Config>>,
+    slices: HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<Config>>>,
+    /// Services whose slices name this pod or this address.
+    refs: HashMap<Arc<str>, BTreeSet<Name>>,
+    /// Services.
+    pub services: Arc<Services>,
+    /// Pods.
+    pub pods: Arc<Pods>,
+    /// WorkloadEntries.
+    pub workloads: Arc<Workloads>,
+}
+
+/// Why a service has to be computed again.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Causes {
+    /// The Service object came, changed or went, or something that it inherits did.
+    pub service: bool,
+    /// A slice, a WorkloadEntry, or a pod that a slice was waiting for.
+    pub endpoints: bool,
+    /// A pod of it changed its labels.
+    pub relabelled: bool,
+}
+
+/// One service that was computed again.
+#[derive(Debug)]
+pub struct Flushed {
+    /// Why.
+    pub causes: Causes,
+    /// Before.
+    pub old: Option<Arc<Unit>>,
+    /// Now.
+    pub new: Option<Arc<Unit>>,
+}
+
+impl Flushed {
+    /// The endpoints of a unit, listed ones first.
+    pub fn endpoints(unit: Option<&Arc<Unit>>) -> Vec<Arc<Endpoint>> {
+        unit.map(|u| u.listed.iter().chain(&u.selected).cloned().collect()).unwrap_or_default()
+    }
+
+    /// What happened to the service itself.
+    pub fn event(&self) -> EventKind {
+        match (&self.old, &self.new) {
+            (None, _) => EventKind::Add,
+            (_, None) => EventKind::Delete,
+            _ => EventKind::Update,
+        }
+    }
+}
+
+/// One cluster.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    id: Arc<str>,
+    /// Its namespaces.
+    pub spaces: HashMap<Arc<str>, Space>,
+    nodes: BTreeMap<Arc<str>, Arc<Config>>,
+    pods_of_node: HashMap<Arc<str>, BTreeSet<Name>>,
+    node_port_gateways: BTreeSet<Name>,
+    network: Option<Arc<str>>,
+    /// WorkloadEntries by address.
+    pub workloads_by_address: Arc<HashMap<Arc<str>, BTreeMap<Name, Arc<WorkloadInstance>>>>,
+    dirty: BTreeMap<Name, Causes>,
+}
+
+impl Cluster {
+    /// An empty cluster.
+    pub fn new(id: Arc<str>) -> Self {
+        Self { id, ..Self::default() }
+    }
+
+    fn space(&mut self, namespace: &Arc<str>) -> &mut Space {
+        self.spaces.entry(namespace.clone()).or_default()
+    }
+
+    fn touch(&mut self, service: Name, cause: fn(&mut Causes) -> &mut bool) {
+        *cause(self.dirty.entry(service).or_default()) = true;
+    }
+
+    /// Whether a ready pod has this address.
+    pub fn is_pod(&self, address: &str) -> bool {
+        self.spaces.values().any(|s| s.pods.by_address(address).is_some())
+    }
+
+    /// All services.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.spaces.values().flat_map(|s| s.services.units.values().map(|u| &u.service))
+    }
+
+    /// Takes a Service in, or out.
+    pub fn set_service(&mut self, namespace: &Arc<str>, name: &Arc<str>, config: Option<Arc<Config>>) {
+        let key = (namespace.clone(), name.clone());
+        let gateway = config.as_ref().and_then(|c| node_selector(c, c.service()?)).is_some();
+        if gateway { self.node_port_gateways.insert(key.clone()) } else { self.node_port_gateways.remove(&key) };
+        put(&mut self.space(namespace).service_objects, name, config);
+        self.touch(key, |c| &mut c.service);
+    }
+
+    /// Takes an EndpointSlice in, or out.
+    pub fn set_slice(&mut self, namespace: &Arc<str>, name: &Arc<str>, new: Option<Arc<Config>>) {
+        let objects = &mut self.space(namespace).slice_objects;
+        let old = match &new {
+            Some(config) => objects.insert(name.clone(), config.clone()),
+            None => objects.remove(name),
+        };
+        for (config, present) in [(old, false), (new, true)] {
+            let Some(config) = config else { continue };
+            let Some(service) = slice_service(&config) else { continue };
+            let key: Name = (namespace.clone(), service.into());
+            let slices = self.space(namespace).slices.entry(key.1.clone()).or_default();
+            if present {
+                slices.insert(name.clone(), config.clone());
+            } else {
+                slices.remove(name);
+            }
+            self.index_refs(&config, &key, present);
+            self.touch(key, |c| &mut c.endpoints);
+        }
+    }
+
+    fn index_refs(&mut self, slice: &Config, service: &Name, present: bool) {
+        for endpoint in slice.endpoint_slice().iter().flat_map(|s| s.endpoints.iter().flatten()) {
+            let target = endpoint.target_ref.as_ref().filter(|r| r.kind.as_deref() == Some("Pod"));
+            let namespace: Arc<str> = match target.and_then(|t| t.namespace.as_deref()).filter(|n| !n.is_empty()) {
+                Some(other) => other.into(),
+                None => service.0.clone(),
+            };
+            let named: Vec<Arc<str>> = match target {
+                Some(target) => vec![target.name.as_deref().unwrap_or_default().into()],
+                None => endpoint.addresses.iter().map(|a| a.as_str().into()).collect(),
+            };
+            let refs = &mut self.space(&namespace).refs;
+            for name in named {
+                let services = refs.entry(name.clone()).or_default();
+                // Another slice of the service may name the pod too: a reference too many costs one computation.
+                if present {
+                    services.insert(service.clone());
+                } else {
+                    services.remove(service);
+                    if services.is_empty() {
+                        refs.remove(&name);
+                    }
+                }
+            }
+        }
+        if !present {
+            let others: Vec<_> = self.space(&service.0).slices.get(&service.1).into_iter().flat_map(|s| s.values()).cloned().collect();
+            for other in others {
+                self.index_refs(&other, service, true);
+            }
+        }
+    }
+
+    /// Takes a pod in, or out; gives the pod before and now as the registry sees them.
+    pub fn set_pod(
+        &mut self,
+        env: &Env,
+        interner: &mut Interner,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        config: Option<Arc<Config>>,
+    ) -> (Option<Arc<Pod>>, Option<Arc<Pod>>) {
+        let config = config.filter(|c| c.pod().is_some_and(pod::is_visible));
+        put(&mut self.space(namespace).pod_objects, name, config.clone());
+        self.read_pod(env, interner, namespace, name, config)
+    }
+
+    fn read_pod(
+        &mut self,
+        env: &Env,
+        interner: &mut Interner,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        config: Option<Arc<Config>>,
+    ) -> (Option<Arc<Pod>>, Option<Arc<Pod>>) {
+        let object = config.as_ref().and_then(|c| Some((c, c.pod()?)));
+        let new = object.map(|(config, object)| {
+            let node = self.locality_of_node(object);
+            Arc::new(Pod::of(env, interner, config, object, node, self.network.as_deref()))
+        });
+        let space = self.space(namespace);
+        let old = space.pods.get(name).cloned();
+        if old == new {
+            return (old, new);
+        }
+        Arc::make_mut(&mut space.pods).set(name, new.clone());
+        let addresses = [&old, &new].into_iter().flatten().filter_map(|p| p.ips.first());
+        let refs = addresses.chain([name]).filter_map(|k| space.refs.get(k)).flatten().cloned();
+        let refs: Vec<Name> = refs.collect();
+        let relabelled = matches!((&old, &new), (Some(o), Some(n)) if o.labels != n.labels);
+        for service in refs {
+            self.touch(service, if relabelled { |c| &mut c.relabelled } else { |c| &mut c.endpoints });
+        }
+        let key = (namespace.clone(), name.clone());
+        for (pod, present) in [(&old, false), (&new, true)] {
+            let Some(node) = pod.as_ref().map(|p| &p.template.node_name).filter(|n| !n.is_empty()) else { continue };
+            let pods = self.pods_of_node.entry(node.clone()).or_default();
+            if present { pods.insert(key.clone()) } else { pods.remove(&key) };
+        }
+        (old, new)
+    }
+
+    fn locality_of_node(&self, pod: &PodObject) -> Option<Locality> {
+        let name = pod.spec.as_ref()?.node_name.as_deref()?;
+        let labels = &self.nodes.get(name)?.meta.labels;
+        let of = |keys: [&str; 2]| -> Arc<str> {
+            let found = keys.iter().filter_map(|k| labels.get(*k)).find(|v| !v.is_empty());
+            found.map_or("", String::as_str).into()
+        };
+        Some(Locality {
+            region: of([names::REGION, "failure-domain.beta.kubernetes.io/region"]),
+            zone: of([names::ZONE, "failure-domain.beta.kubernetes.io/zone"]),
+            subzone: of([names::SUBZONE, ""]),
+        })
+    }
+
+    /// Takes a node in, or out; gives the pods that moved with it.
+    pub fn set_node(
+        &mut self,
+        env: &Env,
+        interner: &mut Interner,
+        name: &Arc<str>,
+        config: Option<Arc<Config>>,
+    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+        match config {
+            Some(config) => self.nodes.insert(name.clone(), config),
+            None => self.nodes.remove(name),
+        };
+        for gateway in self.node_port_gateways.clone() {
+            self.touch(gateway, |c| &mut c.service);
+        }
+        let pods = self.pods_of_node.get(name).cloned().unwrap_or_default();
+        self.read_again(env, interner, pods)
+    }
+
+    fn read_again(
+        &mut self,
+        env: &Env,
+        interner: &mut Interner,
+        pods: BTreeSet<Name>,
+    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+        let mut out = Vec::new();
+        for (namespace, name) in pods {
+            let config = self.spaces.get(&namespace).and_then(|s| s.pod_objects.get(&name)).cloned();
+            out.push(self.read_pod(env, interner, &namespace, &name, config));
+        }
+        out
+    }
+
+    /// Takes a namespace in, or out; gives the pods that the network of the cluster moved.
+    pub fn set_namespace(
+        &mut self,
+        env: &Env,
+        interner: &mut Interner,
+        name: &Arc<str>,
+        config: Option<&Config>,
+    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+        let annotations = config.map(|c| c.meta.annotations.clone()).unwrap_or_default();
+        let space = self.space(name);
+        let distribution = |a: &Labels| a.get(names::TRAFFIC_DISTRIBUTION).cloned();
+        let inherited = distribution(&space.annotations) != distribution(&annotations);
+        space.annotations = annotations;
+        if inherited {
+            for service in space.service_objects.keys().cloned().collect::<Vec<_>>() {
+                self.touch((name.clone(), service), |c| &mut c.service);
+            }
+        }
+        if **name != *env.mesh.config.root_namespace {
+            return Vec::new();
+        }
+        let labels = config.map(|c| &c.meta.labels);
+        let network: Option<Arc<str>> =
+            labels.and_then(|l| l.get(names::NETWORK)).filter(|n| !n.is_empty()).map(|n| n.as_str().into());
+        if network == self.network {
+            return Vec::new();
+        }
+        self.network = network;
+        self.refresh(env, interner)
+    }
+
+    /// Reads everything again, after settings that all of it depends on changed; gives all pods.
+    pub fn refresh(&mut self, env: &Env, interner: &mut Interner) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+        let named = |n: &Arc<str>, k: &Arc<str>| (n.clone(), k.clone());
+        let pods = self.spaces.iter().flat_map(|(n, s)| s.pod_objects.keys().map(move |k| named(n, k))).collect();
+        let services: Vec<Name> =
+            self.spaces.iter().flat_map(|(n, s)| s.service_objects.keys().map(move |k| named(n, k))).collect();
+        for service in services {
+            let causes = self.dirty.entry(service).or_default();
+            (causes.service, causes.endpoints) = (true, true);
+        }
+        self.read_again(env, interner, pods)
+    }
+
+    /// Takes a WorkloadEntry in, or out.
+    pub fn set_workload(
+        &mut self,
+        namespace: &Arc<str>,
+        key: &WorkloadKey,
+        instance: Option<Arc<WorkloadInstance>>,
+    ) {
+        let space = self.space(namespace);
+        if space.workloads.get(key) == instance.as_ref() {
+            return;
+        }
+        let old = Arc::make_mut(&mut space.workloads).set(key, instance.clone());
+        let services: BTreeSet<Arc<str>> = [&old, &instance]
+            .into_iter()
+            .flatten()
+            .flat_map(|i| space.services.selectors.selecting(&i.endpoint.labels))
+            .cloned()
+            .collect();
+        for service in services {
+            self.touch((namespace.clone(), service), |c| &mut c.endpoints);
+        }
+        let name = (namespace.clone(), key.name.clone());
+        let by_address = Arc::make_mut(&mut self.workloads_by_address);
+        if let Some(address) = old.as_ref().and_then(|o| o.endpoint.addresses.first()) {
+            if let Some(of_address) = by_address.get_mut(address) {
+                of_address.remove(&name);
+                if of_address.is_empty() {
+                    by_address.remove(address);
+                }
+            }
+        }
+        if let Some((instance, address)) = instance.and_then(|i| Some((i.clone(), i.endpoint.addresses.first()?.clone()))) {
+            by_address.entry(address).or_default().insert(name, instance);
+        }
+    }
+
+    /// Computes again what the noted changes may have changed.
+    pub fn flush(&mut self, env: &Env, interner: &mut Interner) -> Vec<Flushed> {
+        let dirty = std::mem::take(&mut self.dirty);
+        dirty.into_iter().map(|((namespace, name), causes)| self.compute(env, interner, &namespace, &name, causes)).collect()
+    }
+
+    fn compute(
+        &mut self,
+        env: &Env,
+        interner: &mut Interner,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        causes: Causes,
+    ) -> Flushed {
+        let config = self.spaces.get(namespace).and_then(|s| s.service_objects.get(name)).cloned();
+        let object = config.as_ref().and_then(|c| Some((c, c.service()?)));
+        let new = object.and_then(|(config, object)| {
+            let space = self.spaces.get(namespace)?;
+            let known = space.services.units.get(name).filter(|_| !causes.service);
+            let service = match known {
+                Some(unit) => unit.service.clone(),
+                None => convert(env, config, object, Some(&space.annotations), |s| self.node_addresses(s)),
+            };
+            let ports = port_targets(object);
+            let sources = Sources {
+                env,
+                cluster: &self.id,
+                network: self.network.as_deref(),
+                service: &service,
+                spaces: &self.spaces,
+            };
+            let listed = space.slices.get(name).map(|s| sources.of_slices(interner, s)).unwrap_or_default();
+            let workloads = match service.label_selectors.is_empty() {
+                true => Vec::new(),
+                false => space.workloads.matching(&service.label_selectors),
+            };
+            let selected = of_workloads(env, &service, &ports, &workloads);
+            Some(Arc::new(Unit { service, ports, listed, selected }))
+        });
+        let services = Arc::make_mut(&mut self.space(namespace).services);
+        let old = match &new {
+            Some(unit) => services.units.insert(name.clone(), unit.clone()),
+            None => services.units.remove(name),
+        };
+        if let Some(old) = &old {
+            services.selectors.remove(&old.service.label_selectors, name);
+        }
+        if let Some(new) = &new {
+            services.selectors.insert(&new.service.label_selectors, name.clone());
+        }
+        Flushed { causes, old, new }
+    }
+
+    /// External addresses of the nodes with these labels, by node name.
+    fn node_addresses(&self, selector: &Labels) -> Vec<String> {
+        let nodes = self.nodes.values().filter(|n| labels::matches(selector, &n.meta.labels));
+        nodes.filter_map(|n| external_ip(n.node()?)).collect()
+    }
+}
+
+fn external_ip(node: &Node) -> Option<String> {
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    addresses.iter().find(|a| a.type_ == "ExternalIP" && !a.address.is_empty()).map(|a| a.address.clone())
+}
+
+fn slice_service(config: &Config) -> Option<&str> {
+    let labels = &config.meta.labels;
+    let service = labels.get(SLICE_SERVICE).filter(|s| !s.is_empty() && !labels.contains_key(SLICE_IMPORT))?;
+    (config.kind() == Kind::EndpointSlice).then_some(service)
+}
+
+fn put<K: Clone + Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, key: &K, value: Option<V>) {
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    };
+}

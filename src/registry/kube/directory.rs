@@ -1,0 +1,173 @@
+//! The workload of a proxy in one cluster: its pod or WorkloadEntry, and the Services that select it
+//! (Istio's `GetProxyServiceTargets` of the kube controller).
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{
+    cluster::{Cluster, Pods, Services, Unit},
+    endpoints::{selects_workloads, workload_port},
+    pod::Pod,
+    service::{PortTarget, TargetPort},
+};
+use crate::model::{Labels, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance};
+
+type Name = (Arc<str>, Arc<str>);
+
+/// An immutable view of one cluster for questions about proxies.
+#[derive(Debug)]
+pub struct Directory {
+    /// Cluster id.
+    pub cluster: Arc<str>,
+    spaces: HashMap<Arc<str>, (Arc<Services>, Arc<Pods>)>,
+    workloads: Arc<HashMap<Arc<str>, BTreeMap<Name, Arc<WorkloadInstance>>>>,
+}
+
+impl Directory {
+    /// The view of a cluster as it is now.
+    pub fn of(id: Arc<str>, cluster: &Cluster) -> Self {
+        let spaces = cluster.spaces.iter().map(|(n, s)| (n.clone(), (s.services.clone(), s.pods.clone())));
+        Self { cluster: id, spaces: spaces.collect(), workloads: cluster.workloads_by_address.clone() }
+    }
+
+    /// The Services of the proxy's workload.
+    pub fn targets_of(&self, node: &Node) -> Vec<ServiceTarget> {
+        let Some(address) = node.ips.first() else { return Vec::new() };
+        if let Some(workload) = self.workload_entry(node, address) {
+            return self.of_workload_entry(workload);
+        }
+        if let Some(pod) = self.pod(node) {
+            let selecting = self.selecting(&pod.namespace, &pod.labels);
+            if !selecting.is_empty() {
+                return selecting.iter().flat_map(|u| of_pod(u, pod)).collect();
+            }
+            return self.of_slices(&node.namespace, address);
+        }
+        self.of_metadata(node).unwrap_or_default()
+    }
+
+    /// The proxy's pod.
+    pub fn workload_of(&self, node: &Node) -> Option<Workload> {
+        let pod = self.pod(node)?;
+        Some(Workload {
+            name: pod.name.clone(),
+            namespace: pod.namespace.clone(),
+            labels: Labels::clone(&pod.template.labels),
+            locality: pod.template.locality.clone(),
+            service_account: pod.account.clone(),
+        })
+    }
+
+    /// The pod that the node's id names, in the namespace that its metadata names.
+    fn pod(&self, node: &Node) -> Option<&Arc<Pod>> {
+        let (name, namespace) = node.id.split_once('.')?;
+        if namespace != &*node.namespace {
+            return None;
+        }
+        self.spaces.get(namespace)?.1.get(name)
+    }
+
+    /// The WorkloadEntry with the address; of several the one with the proxy's name, else its namespace, else the first.
+    fn workload_entry(&self, node: &Node, address: &str) -> Option<&Arc<WorkloadInstance>> {
+        let of_address = self.workloads.get(address)?;
+        let named = node.id.split_once('.').filter(|(_, ns)| **ns == *node.namespace);
+        let named = named.and_then(|(name, ns)| of_address.get(&(Arc::from(ns), Arc::from(name))));
+        let beside = || of_address.iter().find(|((ns, _), _)| *ns == node.namespace).map(|(_, w)| w);
+        match of_address.len() {
+            1 => of_address.values().next(),
+            _ => named.or_else(beside).or_else(|| of_address.values().next()),
+        }
+    }
+
+    fn selecting(&self, namespace: &str, labels: &Labels) -> Vec<&Arc<Unit>> {
+        let Some((services, _)) = self.spaces.get(namespace) else { return Vec::new() };
+        let mut names: Vec<_> = services.selectors.selecting(labels).collect();
+        names.sort();
+        names.into_iter().filter_map(|n| services.units.get(n)).collect()
+    }
+
+    fn of_workload_entry(&self, workload: &WorkloadInstance) -> Vec<ServiceTarget> {
+        let mut out = Vec::new();
+        for unit in self.selecting(&workload.namespace, &workload.endpoint.labels) {
+            for port in unit.service.ports.iter().filter(|p| p.protocol != Protocol::Udp) {
+                let number = selects_workloads(&unit.service).then(|| workload_port(&unit.ports, port, workload));
+                out.extend(number.flatten().map(|n| target(unit, port, n)));
+            }
+        }
+        out
+    }
+
+    /// Services without selector whose slices list the address.
+    fn of_slices(&self, namespace: &str, address: &Arc<str>) -> Vec<ServiceTarget> {
+        let Some((services, _)) = self.spaces.get(namespace) else { return Vec::new() };
+        let listed = services.units.values().flat_map(|u| u.listed.iter().map(move |e| (u, e)));
+        let own = listed.filter(|(_, e)| e.addresses.first() == Some(address));
+        own.filter_map(|(u, e)| Some(target(u, u.service.port_by_name(&e.service_port_name)?, e.port))).collect()
+    }
+
+    /// Without a pod: Services that select the labels that the proxy says it has. `None` when the ports that it says it has
+    /// lack one that a Service names.
+    fn of_metadata(&self, node: &Node) -> Option<Vec<ServiceTarget>> {
+        let declared: Vec<DeclaredPort> = serde_json::from_str(&node.metadata.pod_ports).unwrap_or_default();
+        let mut out = Vec::new();
+        for unit in self.selecting(&node.namespace, &node.labels) {
+            let mut numbers = Vec::new();
+            for port in &unit.ports {
+                let number = match &port.target {
+                    Some(TargetPort::Named(name)) if declared.is_empty() => name.parse().unwrap_or_default(),
+                    Some(TargetPort::Named(name)) => {
+                        declared.iter().find(|d| d.name == *name && d.protocol == port.protocol)?.container_port
+                    }
+                    other => number_of(other.as_ref(), port),
+                };
+                numbers.push((port, number));
+            }
+            out.extend(distinct(unit, numbers));
+        }
+        Some(out)
+    }
+}
+
+/// A port in the metadata `POD_PORTS`.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct DeclaredPort {
+    name: String,
+    container_port: u32,
+    protocol: String,
+}
+
+impl Default for DeclaredPort {
+    fn default() -> Self {
+        Self { name: String::new(), container_port: 0, protocol: "TCP".to_string() }
+    }
+}
+
+fn of_pod(unit: &Unit, pod: &Pod) -> Vec<ServiceTarget> {
+    let number = |p: &PortTarget| match &p.target {
+        Some(TargetPort::Named(name)) => pod.port(name, &p.protocol),
+        other => Some(number_of(other.as_ref(), p)),
+    };
+    distinct(unit, unit.ports.iter().filter_map(|p| Some((p, number(p)?))))
+}
+
+/// A target that is not written is the port itself, as the API server fills it in.
+fn number_of(target: Option<&TargetPort>, port: &PortTarget) -> u32 {
+    match target {
+        Some(TargetPort::Number(number)) => *number,
+        _ => port.port.port,
+    }
+}
+
+/// One target per target port and protocol: the first service port that leads there.
+fn distinct<'a>(unit: &Unit, ports: impl IntoIterator<Item = (&'a PortTarget, u32)>) -> Vec<ServiceTarget> {
+    let mut seen = HashSet::new();
+    let first = ports.into_iter().filter(|(p, number)| seen.insert((*number, p.port.protocol)));
+    first.map(|(p, number)| target(unit, &p.port, number)).collect()
+}
+
+fn target(unit: &Unit, port: &Port, number: u32) -> ServiceTarget {
+    ServiceTarget { service: unit.service.clone(), port: port.clone(), target_port: number }
+}

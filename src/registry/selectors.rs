@@ -1,0 +1,181 @@
+//! Selectors and workloads, indexed by label so that neither side has to walk the other.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use crate::model::{Labels, WorkloadInstance, labels};
+
+type Pair = (String, String);
+
+/// Things that select by labels, found by the labels of a workload. Each is filed under its first pair.
+#[derive(Debug, Clone)]
+pub struct SelectorIndex<K> {
+    by_pair: HashMap<Pair, BTreeMap<K, Labels>>,
+    empty: BTreeSet<K>,
+}
+
+impl<K> Default for SelectorIndex<K> {
+    fn default() -> Self {
+        Self { by_pair: HashMap::new(), empty: BTreeSet::new() }
+    }
+}
+
+impl<K: Ord + Clone> SelectorIndex<K> {
+    /// Files a selector.
+    pub fn insert(&mut self, selector: &Labels, key: K) {
+        match selector.first_key_value() {
+            None => {
+                self.empty.insert(key);
+            }
+            Some((k, v)) => {
+                self.by_pair.entry((k.clone(), v.clone())).or_default().insert(key, selector.clone());
+            }
+        }
+    }
+
+    /// Takes a selector out again.
+    pub fn remove(&mut self, selector: &Labels, key: &K) {
+        let Some((k, v)) = selector.first_key_value() else {
+            self.empty.remove(key);
+            return;
+        };
+        let pair = (k.clone(), v.clone());
+        if let Some(of_pair) = self.by_pair.get_mut(&pair) {
+            of_pair.remove(key);
+            if of_pair.is_empty() {
+                self.by_pair.remove(&pair);
+            }
+        }
+    }
+
+    /// Selectors with at least one pair that these labels satisfy.
+    pub fn selecting<'a>(&'a self, labels: &'a Labels) -> impl Iterator<Item = &'a K> {
+        labels
+            .iter()
+            .filter_map(|(k, v)| self.by_pair.get(&(k.clone(), v.clone())))
+            .flatten()
+            .filter(|(_, selector)| labels::matches(selector, labels))
+            .map(|(key, _)| key)
+    }
+
+    /// Selectors without any pair.
+    pub fn all_selecting(&self) -> impl Iterator<Item = &K> {
+        self.empty.iter()
+    }
+}
+
+/// Identity of a workload inside its namespace, in the order in which endpoints are listed: pods first, then by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadKey {
+    /// A WorkloadEntry, not a pod.
+    pub entry: bool,
+    /// Object name.
+    pub name: Arc<str>,
+    /// Cluster.
+    pub cluster: Arc<str>,
+}
+
+impl WorkloadKey {
+    /// The key of an instance.
+    pub fn of(instance: &WorkloadInstance) -> Self {
+        Self { entry: !instance.pod, name: instance.name.clone(), cluster: instance.endpoint.cluster.clone() }
+    }
+}
+
+/// The workloads of one namespace, found by selector.
+#[derive(Debug, Clone, Default)]
+pub struct Workloads {
+    instances: BTreeMap<WorkloadKey, Arc<WorkloadInstance>>,
+    by_pair: HashMap<Pair, BTreeSet<WorkloadKey>>,
+}
+
+impl Workloads {
+    /// Puts or takes out a workload and gives the one that was there.
+    pub fn set(&mut self, key: &WorkloadKey, instance: Option<Arc<WorkloadInstance>>) -> Option<Arc<WorkloadInstance>> {
+        let old = self.instances.remove(key);
+        for (k, v) in old.iter().flat_map(|o| o.endpoint.labels.iter()) {
+            let pair = (k.clone(), v.clone());
+            if let Some(keys) = self.by_pair.get_mut(&pair) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_pair.remove(&pair);
+                }
+            }
+        }
+        if let Some(instance) = instance {
+            for (k, v) in instance.endpoint.labels.iter() {
+                self.by_pair.entry((k.clone(), v.clone())).or_default().insert(key.clone());
+            }
+            self.instances.insert(key.clone(), instance);
+        }
+        old
+    }
+
+    /// The workload with this key.
+    pub fn get(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadInstance>> {
+        self.instances.get(key)
+    }
+
+    /// Workloads whose labels hold every pair, in key order; an empty selector takes all.
+    pub fn matching(&self, selector: &Labels) -> Vec<&Arc<WorkloadInstance>> {
+        let sets = selector.iter().map(|(k, v)| self.by_pair.get(&(k.clone(), v.clone())));
+        let Some(sets) = sets.collect::<Option<Vec<_>>>() else { return Vec::new() };
+        let Some(smallest) = sets.into_iter().min_by_key(|s| s.len()) else { return self.instances.values().collect() };
+        let found = smallest.iter().filter_map(|key| self.instances.get(key));
+        found.filter(|i| labels::matches(selector, &i.endpoint.labels)).collect()
+    }
+
+    /// All workloads, in key order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<WorkloadInstance>> {
+        self.instances.values()
+    }
+
+    /// No workload is here.
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Endpoint;
+
+    fn labels(text: &str) -> Labels {
+        text.split(',').filter_map(|p| p.split_once('=')).map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    }
+
+    fn workload(name: &str, text: &str) -> Arc<WorkloadInstance> {
+        let endpoint = Endpoint { labels: Arc::new(labels(text)), ..Endpoint::default() };
+        Arc::new(WorkloadInstance { name: name.into(), endpoint, ..WorkloadInstance::default() })
+    }
+
+    #[test]
+    fn both_directions_agree_with_matching_one_by_one() {
+        let selectors = ["", "a=1", "a=1,b=2", "b=2", "c=9"];
+        let workloads = ["", "a=1", "a=1,b=2", "a=2,b=2", "b=2,c=9,d=1"];
+        let mut index = SelectorIndex::default();
+        let mut set = Workloads::default();
+        for (n, s) in selectors.iter().enumerate() {
+            index.insert(&labels(s), n);
+        }
+        for w in workloads {
+            let instance = workload(w, w);
+            set.set(&WorkloadKey::of(&instance), Some(instance.clone()));
+        }
+        for (n, s) in selectors.iter().enumerate() {
+            let found: BTreeSet<_> = set.matching(&labels(s)).iter().map(|w| w.name.to_string()).collect();
+            for w in workloads {
+                let matches = labels::matches(&labels(s), &labels(w));
+                assert_eq!(found.contains(w), matches, "{s} {w}");
+                let of_workload = labels(w);
+                let mut selecting = index.selecting(&of_workload).chain(index.all_selecting());
+                assert_eq!(selecting.any(|k| *k == n), matches, "{s} {w}");
+            }
+        }
+        index.remove(&labels("a=1"), &1);
+        assert_eq!(index.selecting(&labels("a=1")).count(), 0);
+    }
+}

@@ -1,0 +1,253 @@
+//! The state machine: configs in, XdsUpdates and snapshots out.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use super::{
+    XdsUpdate,
+    aggregate::{self, Derived, Instance, Instances},
+    decisions,
+    env::Env,
+    external::{Changes, External, ServiceKey},
+    intern::Interner,
+    kube::{Cluster, Directory, Pod, Unit},
+    selectors::WorkloadKey,
+    shards::EndpointShards,
+    workload_entry,
+};
+use crate::model::{
+    Config, ConfigEvent, ConfigSnapshot, EventKind, Features, Kind, Mesh, Registry, RegistrySnapshot, ShardKey,
+    WorkloadInstance,
+};
+
+/// Kinds that the registry reads, those that others refer to first.
+const KINDS: &[Kind] = &[
+    Kind::Namespace,
+    Kind::Node,
+    Kind::Pod,
+    Kind::WorkloadEntry,
+    Kind::Service,
+    Kind::EndpointSlice,
+    Kind::ServiceEntry,
+];
+
+/// The registry's state.
+#[derive(Debug, Default)]
+pub struct ServiceEntryStore {
+    env: Env,
+    interner: Interner,
+    external: External,
+    clusters: BTreeMap<Arc<str>, Cluster>,
+    shards: EndpointShards,
+    instances: Arc<Instances>,
+    derived: Derived,
+    published: RegistrySnapshot,
+    services_stale: bool,
+    directory_stale: bool,
+}
+
+impl ServiceEntryStore {
+    /// An empty registry.
+    #[must_use]
+    pub fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> Self {
+        Self { env: Env::new(mesh, features), directory_stale: true, ..Self::default() }
+    }
+
+    /// A registry that holds what these configs say; equal to applying them as events in any order.
+    #[must_use]
+    pub fn of(mesh: Arc<Mesh>, features: Arc<Features>, configs: &ConfigSnapshot) -> Self {
+        let mut store = Self::new(mesh, features);
+        let mut updates = Vec::new();
+        for config in KINDS.iter().flat_map(|kind| configs.list(*kind)) {
+            store.note(config, true, &mut updates);
+        }
+        store.flush(&mut updates);
+        store
+    }
+
+    /// Takes one change in and says what it means for xDS.
+    pub fn apply(&mut self, event: &ConfigEvent) -> Vec<XdsUpdate> {
+        self.apply_all(std::slice::from_ref(event))
+    }
+
+    /// Takes several changes in at once: what they change together is computed once.
+    pub fn apply_all(&mut self, events: &[ConfigEvent]) -> Vec<XdsUpdate> {
+        let mut updates = Vec::new();
+        for event in events {
+            self.note(&event.current, event.kind != EventKind::Delete, &mut updates);
+        }
+        self.flush(&mut updates);
+        updates
+    }
+
+    /// Takes new mesh settings in. Everything is read again; the push that such a change needs is the caller's.
+    pub fn set_mesh(&mut self, mesh: Arc<Mesh>, configs: &ConfigSnapshot) {
+        if mesh.stamp != self.env.mesh.stamp {
+            *self = Self::of(mesh, self.env.features.clone(), configs);
+        }
+    }
+
+    /// What the registry knows now. Parts that did not change since the last call are the same `Arc`.
+    #[must_use]
+    pub fn snapshot(&mut self) -> RegistrySnapshot {
+        if std::mem::take(&mut self.services_stale) {
+            let clusters = self.clusters_in_order();
+            let services = aggregate::services(&clusters, &self.external, &self.env.features, &mut self.derived);
+            self.published.services = Arc::new(services);
+        }
+        if std::mem::take(&mut self.directory_stale) {
+            let clusters = self.clusters_in_order();
+            let clusters = clusters.into_iter().map(|(id, c)| Arc::new(Directory::of(id, c))).collect();
+            let main = self.env.mesh.cluster_id.clone();
+            let directory = aggregate::Workloads { main, clusters, instances: self.instances.clone() };
+            self.published.directory = Some(Arc::new(directory));
+        }
+        self.published.endpoints = self.shards.snapshot();
+        self.published.clone()
+    }
+
+    fn clusters_in_order(&self) -> Vec<(Arc<str>, &Cluster)> {
+        let main = &self.env.mesh.cluster_id;
+        let mut list: Vec<_> = self.clusters.iter().map(|(id, c)| (id.clone(), c)).collect();
+        list.sort_by_key(|(id, _)| id != main);
+        list
+    }
+
+    fn note(&mut self, config: &Arc<Config>, present: bool, updates: &mut Vec<XdsUpdate>) {
+        if !KINDS.contains(&config.kind()) {
+            return;
+        }
+        let id = self.env.cluster(&config.origin.cluster);
+        let main = id == self.env.mesh.cluster_id;
+        let cluster = self.clusters.entry(id.clone()).or_insert_with(|| Cluster::new(id.clone()));
+        let (namespace, name) = (&config.meta.namespace, &config.meta.name);
+        let current = present.then(|| config.clone());
+        let (env, interner) = (&self.env, &mut self.interner);
+        match config.kind() {
+            Kind::ServiceEntry if main => self.external.set_entry(namespace, name, current),
+            Kind::WorkloadEntry => self.note_workload_entry(config, present, updates),
+            Kind::Namespace => {
+                let moved = cluster.set_namespace(env, interner, name, current.as_deref());
+                if main {
+                    let annotations = current.as_ref().map(|c| c.meta.annotations.clone()).unwrap_or_default();
+                    self.external.set_namespace(name, &annotations);
+                }
+                self.note_pods(&id, moved, updates);
+            }
+            Kind::Node => {
+                let moved = cluster.set_node(env, interner, name, current);
+                self.note_pods(&id, moved, updates);
+            }
+            Kind::Pod => {
+                let moved = cluster.set_pod(env, interner, namespace, name, current);
+                self.note_pods(&id, vec![moved], updates);
+            }
+            Kind::Service => cluster.set_service(namespace, name, current),
+            Kind::EndpointSlice => cluster.set_slice(namespace, name, current),
+            _ => {}
+        }
+        self.directory_stale = true;
+    }
+
+    /// A WorkloadEntry is a workload for ServiceEntries, and unless its address is a name for the Services of its cluster.
+    fn note_workload_entry(&mut self, config: &Arc<Config>, present: bool, updates: &mut Vec<XdsUpdate>) {
+        let Some(entry) = config.workload_entry().filter(|_| !config.meta.namespace.is_empty()) else { return };
+        let id = self.env.cluster(&config.origin.cluster);
+        let key = WorkloadKey { entry: true, name: config.meta.name.clone(), cluster: id.clone() };
+        let namespace = &config.meta.namespace;
+        let instance = match present {
+            true => workload_entry::instance_of(&self.env, &mut self.interner, config, entry),
+            false => None,
+        };
+        let for_services = instance.clone().filter(|i| !i.dns_service_entry_only);
+        let old = self.external.set_workload(namespace, &key, instance.clone());
+        if let Some(cluster) = self.clusters.get_mut(&id) {
+            cluster.set_workload(namespace, &key, for_services);
+        }
+        let relabelled = |o: &WorkloadInstance, n: &WorkloadInstance| o.endpoint.labels != n.endpoint.labels;
+        if let Some(new) = instance.filter(|n| old.as_ref().is_none_or(|o| relabelled(o, n))) {
+            updates.extend(proxy_update(&id, &new));
+        }
+    }
+
+    /// Pods that changed: workloads for ServiceEntries, and proxies that have to look again.
+    fn note_pods(
+        &mut self,
+        cluster: &Arc<str>,
+        pods: Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)>,
+        updates: &mut Vec<XdsUpdate>,
+    ) {
+        for (old, new) in pods {
+            let Some(pod) = new.as_ref().or(old.as_ref()) else { continue };
+            let key = WorkloadKey { entry: false, name: pod.name.clone(), cluster: cluster.clone() };
+            let of = |p: &Option<Arc<Pod>>| p.as_ref().and_then(|p| p.instance(&self.env));
+            let (before, now) = (of(&old), of(&new));
+            if self.env.features.enable_serviceentry_select_pods {
+                self.external.set_workload(&pod.namespace, &key, now.clone());
+            }
+            let same = |o: &WorkloadInstance, n: &WorkloadInstance| {
+                o.endpoint.addresses.first() == n.endpoint.addresses.first() && o.endpoint.labels == n.endpoint.labels
+            };
+            if let Some(now) = now.filter(|n| before.as_ref().is_none_or(|o| !same(o, n))) {
+                updates.extend(proxy_update(cluster, &now));
+            }
+        }
+    }
+
+    fn flush(&mut self, updates: &mut Vec<XdsUpdate>) {
+        for (id, cluster) in &mut self.clusters {
+            let shard = ShardKey { provider: Registry::Kubernetes, cluster: id.clone() };
+            for flushed in cluster.flush(&self.env, &mut self.interner) {
+                let stamp = |u: &Option<Arc<Unit>>| u.as_ref().map(|u| u.service.stamp);
+                self.services_stale |= stamp(&flushed.old) != stamp(&flushed.new);
+                decisions::kubernetes(&mut self.shards, &shard, &flushed, updates);
+            }
+        }
+        let changes = self.external.flush(&self.env, &mut self.interner);
+        self.services_stale |= !changes.services.is_empty();
+        self.note_instances(&changes);
+        let shard = ShardKey { provider: Registry::External, cluster: self.env.mesh.cluster_id.clone() };
+        let external = &self.external;
+        let endpoints = |key: &ServiceKey| match external.merged(key) {
+            Some(merged) => (merged.endpoints.iter().map(|(_, e)| e.clone()).collect(), merged.dns),
+            None => (Vec::new(), false),
+        };
+        decisions::external(&mut self.shards, &shard, &changes, endpoints, updates);
+        // A pod learns of the ServiceEntries that it serves only when it is asked to look again.
+        let pods = changes.addresses.iter().filter(|ip| self.clusters.values().any(|c| c.is_pod(ip)));
+        let cluster = &self.env.mesh.cluster_id;
+        updates.extend(pods.map(|ip| XdsUpdate::ProxyUpdate { cluster: cluster.clone(), ip: ip.clone() }));
+    }
+
+    /// Keeps the instances of ServiceEntries by address.
+    fn note_instances(&mut self, changes: &Changes) {
+        let hosts: HashSet<&ServiceKey> = changes.hosts.iter().map(|(key, _)| key).collect();
+        let mut new: HashMap<&Arc<str>, Vec<Instance>> = HashMap::new();
+        for (service, endpoint) in hosts.iter().filter_map(|k| self.external.merged(k)).flat_map(|m| &m.endpoints) {
+            if let Some(address) = endpoint.addresses.first().and_then(|a| changes.addresses.get(a)) {
+                new.entry(address).or_default().push((service.clone(), endpoint.clone()));
+            }
+        }
+        for address in changes.addresses.iter().filter(|a| a.parse::<IpAddr>().is_ok()) {
+            let instances = Arc::make_mut(&mut self.instances);
+            let others = instances.get(address).into_iter().flat_map(|list| list.iter());
+            let mut list: Vec<Instance> = others.filter(|(s, _)| !hosts.contains(&s.key())).cloned().collect();
+            list.extend(new.remove(address).unwrap_or_default());
+            let order = |(s, e): &Instance| (s.key(), s.object_name.clone(), s.default_address.clone(), e.legacy_cluster_port_key);
+            list.sort_by_key(order);
+            match list.is_empty() {
+                true => instances.remove(address),
+                false => instances.insert(address.clone(), list.into()),
+            };
+            self.directory_stale = true;
+        }
+    }
+}
+
+fn proxy_update(cluster: &Arc<str>, instance: &WorkloadInstance) -> Option<XdsUpdate> {
+    let ip = instance.endpoint.addresses.first()?.clone();
+    Some(XdsUpdate::ProxyUpdate { cluster: cluster.clone(), ip })
+}
