@@ -15,6 +15,8 @@ pub enum PushKind {
     Config(Kind),
     /// The endpoints of a service, nothing else of it.
     Endpoints,
+    /// The addresses that a name stands for: only name tables hold them.
+    DnsName,
 }
 
 /// One changed thing.

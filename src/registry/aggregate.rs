@@ -1,17 +1,15 @@
 //! The registries together: one list of services, and answers about the workload of a proxy
 //! (Istio's aggregate controller). Kubernetes registries come before the ServiceEntry registry, the main cluster first.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    auto_allocation, external::External, kube::{Cluster, Directory}, memory::service_order,
+    auto_allocation,
+    external::External,
+    kube::{Cluster, Directory},
+    memory::service_order,
 };
-use crate::model::{
-    Endpoint, Features, Hostname, Node, Service, ServiceTarget, Workload, WorkloadDirectory,
-};
+use crate::model::{Endpoint, Features, Hostname, Node, Service, ServiceTarget, Workload, WorkloadDirectory};
 
 /// Services that are made from several, kept so that they stay the same `Arc` while they say the same.
 #[derive(Debug, Default)]
@@ -46,7 +44,9 @@ pub fn services(
     }
     out.extend(entries);
     derived.reuse(&mut out, clusters.len() > 1 || !features.enable_ip_autoallocate);
-    out.sort_by(|a, b| service_order(a, b).then_with(|| (a.registry, &a.object_name).cmp(&(b.registry, &b.object_name))));
+    out.sort_by(|a, b| {
+        service_order(a, b).then_with(|| (a.registry, &a.object_name).cmp(&(b.registry, &b.object_name)))
+    });
     out
 }
 
@@ -76,7 +76,11 @@ impl Derived {
         }
         let mut now = HashMap::with_capacity(services.len());
         for service in services {
-            let key = (service.hostname.clone(), service.namespace.clone(), format!("{}/{}", service.object_name, service.default_address));
+            let key = (
+                service.hostname.clone(),
+                service.namespace.clone(),
+                format!("{}/{}", service.object_name, service.default_address),
+            );
             if let Some(known) = self.known.get(&key).filter(|k| k.stamp == service.stamp) {
                 *service = known.clone();
             }
@@ -148,4 +152,3 @@ impl WorkloadDirectory for Workloads {
 fn account(uri: &str) -> Arc<str> {
     uri.rsplit_once("/sa/").map_or("", |(_, name)| name).into()
 }
-

@@ -144,7 +144,11 @@ impl External {
             for host in old.iter().chain(&entry.offers).map(|o| o.service.key()) {
                 let owned = entry.offers.iter().any(|o| o.service.hostname == host.0);
                 let owners = &mut self.hosts.entry(host).or_default().owners;
-                if owned { owners.insert(key.1.clone()) } else { owners.remove(&key.1) };
+                if owned {
+                    owners.insert(key.1.clone())
+                } else {
+                    owners.remove(&key.1)
+                };
             }
             if entry.config.is_none() {
                 self.entries.remove(&key);
@@ -183,7 +187,8 @@ impl External {
     fn merge(&mut self, host: ServiceKey, changes: &mut Changes) {
         let Some(old) = self.hosts.remove(&host) else { return };
         let entries = old.owners.iter().filter_map(|name| self.entries.get(&(host.1.clone(), name.clone())));
-        let mut offers: Vec<&Offer> = entries.flat_map(|e| &e.offers).filter(|o| o.service.hostname == host.0).collect();
+        let mut offers: Vec<&Offer> =
+            entries.flat_map(|e| &e.offers).filter(|o| o.service.hostname == host.0).collect();
         let order = |o: &Offer| (o.service.creation_time, o.service.object_name.clone());
         offers.sort_by_key(|o| order(o));
         let new = Merged::of(old.owners.clone(), &offers);

@@ -77,13 +77,6 @@ pub struct WorkloadKey {
     pub cluster: Arc<str>,
 }
 
-impl WorkloadKey {
-    /// The key of an instance.
-    pub fn of(instance: &WorkloadInstance) -> Self {
-        Self { entry: !instance.pod, name: instance.name.clone(), cluster: instance.endpoint.cluster.clone() }
-    }
-}
-
 /// The workloads of one namespace, found by selector.
 #[derive(Debug, Clone, Default)]
 pub struct Workloads {
@@ -126,16 +119,6 @@ impl Workloads {
         let found = smallest.iter().filter_map(|key| self.instances.get(key));
         found.filter(|i| labels::matches(selector, &i.endpoint.labels)).collect()
     }
-
-    /// All workloads, in key order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<WorkloadInstance>> {
-        self.instances.values()
-    }
-
-    /// No workload is here.
-    pub fn is_empty(&self) -> bool {
-        self.instances.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -163,7 +146,8 @@ mod tests {
         }
         for w in workloads {
             let instance = workload(w, w);
-            set.set(&WorkloadKey::of(&instance), Some(instance.clone()));
+            let key = WorkloadKey { entry: true, name: w.into(), cluster: "".into() };
+            set.set(&key, Some(instance));
         }
         for (n, s) in selectors.iter().enumerate() {
             let found: BTreeSet<_> = set.matching(&labels(s)).iter().map(|w| w.name.to_string()).collect();

@@ -158,7 +158,8 @@ mod tests {
     fn hosts_times_addresses() {
         let spec = json!({"hosts": ["a.example", "b.example"], "addresses": ["10.0.0.1/32", "bad", "10.1.0.0/16"],
             "ports": [{"name": "x", "number": 80, "protocol": "hTTp"}], "resolution": "STATIC"});
-        let got: Vec<_> = convert(entry(spec)).iter().map(|s| format!("{} {}", s.hostname, s.default_address)).collect();
+        let got: Vec<_> =
+            convert(entry(spec)).iter().map(|s| format!("{} {}", s.hostname, s.default_address)).collect();
         assert_eq!(got, ["a.example 10.0.0.1", "a.example 10.1.0.0/16", "b.example 10.0.0.1", "b.example 10.1.0.0/16"]);
     }
 

@@ -94,8 +94,10 @@ impl ServiceEntryStore {
     #[must_use]
     pub fn snapshot(&mut self) -> RegistrySnapshot {
         if std::mem::take(&mut self.services_stale) {
+            let mut derived = std::mem::take(&mut self.derived);
             let clusters = self.clusters_in_order();
-            let services = aggregate::services(&clusters, &self.external, &self.env.features, &mut self.derived);
+            let services = aggregate::services(&clusters, &self.external, &self.env.features, &mut derived);
+            self.derived = derived;
             self.published.services = Arc::new(services);
         }
         if std::mem::take(&mut self.directory_stale) {
@@ -236,7 +238,9 @@ impl ServiceEntryStore {
             let others = instances.get(address).into_iter().flat_map(|list| list.iter());
             let mut list: Vec<Instance> = others.filter(|(s, _)| !hosts.contains(&s.key())).cloned().collect();
             list.extend(new.remove(address).unwrap_or_default());
-            let order = |(s, e): &Instance| (s.key(), s.object_name.clone(), s.default_address.clone(), e.legacy_cluster_port_key);
+            let order = |(s, e): &Instance| {
+                (s.key(), s.object_name.clone(), s.default_address.clone(), e.legacy_cluster_port_key)
+            };
             list.sort_by_key(order);
             match list.is_empty() {
                 true => instances.remove(address),

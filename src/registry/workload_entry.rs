@@ -153,11 +153,7 @@ pub fn inline_endpoints(
 
 /// A workload as endpoints of a ServiceEntry's ports. The port is, first that applies: none for a Unix socket, the
 /// workload's port of that name, the target port, the port's number.
-pub fn endpoints_of(
-    interner: &mut Interner,
-    instance: &WorkloadInstance,
-    ports: &[ServicePort],
-) -> Vec<Arc<Endpoint>> {
+pub fn endpoints_of(interner: &mut Interner, instance: &WorkloadInstance, ports: &[ServicePort]) -> Vec<Arc<Endpoint>> {
     let socket = match instance.endpoint.addresses.as_slice() {
         [only] => only.strip_prefix(UNIX_PREFIX),
         _ => None,
@@ -246,7 +242,9 @@ mod tests {
         let entry = config.service_entry().unwrap();
         let resolution = super::super::service_entry::resolution(entry);
         let list = inline_endpoints(&env(), &mut Interner::default(), &config, entry, &"h.example".into(), resolution);
-        list.iter().map(|e| format!("{}:{} {} {}", e.addresses[0], e.port, e.service_port_name, e.workload_name)).collect()
+        list.iter()
+            .map(|e| format!("{}:{} {} {}", e.addresses[0], e.port, e.service_port_name, e.workload_name))
+            .collect()
     }
 
     #[test]

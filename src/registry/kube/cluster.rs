@@ -185,7 +185,11 @@ impl Cluster {
     pub fn set_service(&mut self, namespace: &Arc<str>, name: &Arc<str>, config: Option<Arc<Config>>) {
         let key = (namespace.clone(), name.clone());
         let gateway = config.as_ref().and_then(|c| node_selector(c, c.service()?)).is_some();
-        if gateway { self.node_port_gateways.insert(key.clone()) } else { self.node_port_gateways.remove(&key) };
+        if gateway {
+            self.node_port_gateways.insert(key.clone())
+        } else {
+            self.node_port_gateways.remove(&key)
+        };
         put(&mut self.space(namespace).service_objects, name, config);
         self.touch(key, |c| &mut c.service);
     }
@@ -238,7 +242,8 @@ impl Cluster {
             }
         }
         if !present {
-            let others: Vec<_> = self.space(&service.0).slices.get(&service.1).into_iter().flat_map(|s| s.values()).cloned().collect();
+            let others: Vec<_> =
+                self.space(&service.0).slices.get(&service.1).into_iter().flat_map(|s| s.values()).cloned().collect();
             for other in others {
                 self.index_refs(&other, service, true);
             }
@@ -289,7 +294,11 @@ impl Cluster {
         for (pod, present) in [(&old, false), (&new, true)] {
             let Some(node) = pod.as_ref().map(|p| &p.template.node_name).filter(|n| !n.is_empty()) else { continue };
             let pods = self.pods_of_node.entry(node.clone()).or_default();
-            if present { pods.insert(key.clone()) } else { pods.remove(&key) };
+            if present {
+                pods.insert(key.clone())
+            } else {
+                pods.remove(&key)
+            };
         }
         (old, new)
     }
@@ -386,12 +395,7 @@ impl Cluster {
     }
 
     /// Takes a WorkloadEntry in, or out.
-    pub fn set_workload(
-        &mut self,
-        namespace: &Arc<str>,
-        key: &WorkloadKey,
-        instance: Option<Arc<WorkloadInstance>>,
-    ) {
+    pub fn set_workload(&mut self, namespace: &Arc<str>, key: &WorkloadKey, instance: Option<Arc<WorkloadInstance>>) {
         let space = self.space(namespace);
         if space.workloads.get(key) == instance.as_ref() {
             return;
@@ -416,7 +420,9 @@ impl Cluster {
                 }
             }
         }
-        if let Some((instance, address)) = instance.and_then(|i| Some((i.clone(), i.endpoint.addresses.first()?.clone()))) {
+        if let Some((instance, address)) =
+            instance.and_then(|i| Some((i.clone(), i.endpoint.addresses.first()?.clone())))
+        {
             by_address.entry(address).or_default().insert(name, instance);
         }
     }
@@ -424,7 +430,10 @@ impl Cluster {
     /// Computes again what the noted changes may have changed.
     pub fn flush(&mut self, env: &Env, interner: &mut Interner) -> Vec<Flushed> {
         let dirty = std::mem::take(&mut self.dirty);
-        dirty.into_iter().map(|((namespace, name), causes)| self.compute(env, interner, &namespace, &name, causes)).collect()
+        dirty
+            .into_iter()
+            .map(|((namespace, name), causes)| self.compute(env, interner, &namespace, &name, causes))
+            .collect()
     }
 
     fn compute(

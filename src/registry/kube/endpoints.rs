@@ -36,11 +36,7 @@ pub struct Sources<'a> {
 
 impl Sources<'_> {
     /// The endpoints that the slices list, slices by name; an address and port name counts once.
-    pub fn of_slices(
-        &self,
-        interner: &mut Interner,
-        slices: &BTreeMap<Arc<str>, Arc<Config>>,
-    ) -> Vec<Arc<Endpoint>> {
+    pub fn of_slices(&self, interner: &mut Interner, slices: &BTreeMap<Arc<str>, Arc<Config>>) -> Vec<Arc<Endpoint>> {
         let mut seen = HashSet::new();
         let mut out = Vec::new();
         for slice in slices.values().filter_map(|c| c.endpoint_slice()).filter(|s| s.address_type != "FQDN") {
@@ -134,8 +130,8 @@ impl Sources<'_> {
 fn health(env: &Env, service: &Service, conditions: Option<&EndpointConditions>) -> HealthStatus {
     let is = |f: fn(&EndpointConditions) -> Option<bool>| conditions.and_then(f).unwrap_or(true);
     let labelled = |key: &str| !key.is_empty() && service.labels.get(key).is_some_and(|v| !v.is_empty());
-    let sticky = labelled(&env.features.persistent_session_label)
-        || labelled(&env.features.persistent_session_header_label);
+    let sticky =
+        labelled(&env.features.persistent_session_label) || labelled(&env.features.persistent_session_header_label);
     match (is(|c| c.ready), is(|c| c.serving), is(|c| c.terminating)) {
         (true, _, _) => HealthStatus::Healthy,
         (false, true, true) if sticky => HealthStatus::Draining,
@@ -154,14 +150,13 @@ pub fn of_workloads(
     if !env.features.enable_k8s_select_workload_entries || !selects_workloads(service) {
         return Vec::new();
     }
-    let of_port = |port: &Port| {
-        workloads.iter().filter_map(|w| {
-            let number = workload_port(ports, port, w)?;
-            let service_port_name = port.name.clone();
-            Some(Arc::new(Endpoint { port: number, service_port_name, ..w.endpoint.clone() }))
-        })
+    let pairs = service.ports.iter().flat_map(|port| workloads.iter().map(move |w| (port, w)));
+    let endpoint = |(port, w): (&Port, &&Arc<WorkloadInstance>)| {
+        let number = workload_port(ports, port, w)?;
+        let service_port_name = port.name.clone();
+        Some(Arc::new(Endpoint { port: number, service_port_name, ..w.endpoint.clone() }))
     };
-    service.ports.iter().flat_map(|port| of_port(port).collect::<Vec<_>>()).collect()
+    pairs.filter_map(endpoint).collect()
 }
 
 /// Only services with a selector whose endpoints the registry knows take WorkloadEntries.

@@ -82,11 +82,7 @@ pub fn convert(
         external_name,
         node_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
         publish_not_ready_addresses: spec.publish_not_ready_addresses.unwrap_or_default(),
-        traffic_distribution: traffic_distribution(
-            spec.traffic_distribution.as_deref(),
-            &meta.annotations,
-            namespace,
-        ),
+        traffic_distribution: traffic_distribution(spec.traffic_distribution.as_deref(), &meta.annotations, namespace),
         ..Service::default()
     };
     let external = external_addresses(object, &spec);
@@ -160,11 +156,7 @@ fn external_addresses(object: &ServiceObject, spec: &ServiceSpec) -> Vec<String>
 }
 
 fn port(port: &ServicePort) -> Port {
-    Port {
-        name: port.name.as_deref().unwrap_or_default().into(),
-        port: number(port.port),
-        protocol: protocol(port),
-    }
+    Port { name: port.name.as_deref().unwrap_or_default().into(), port: number(port.port), protocol: protocol(port) }
 }
 
 /// Ports on which a wrong guess of the protocol breaks the application: SMTP, DNS, MySQL, MongoDB.
