@@ -176,11 +176,11 @@ impl PushContext {
         let mut view = ProxyView::of_node(node);
         let registry = &self.inputs.registry;
         let workload = registry.workload_of(node);
-        if let Some(workload) = workload {
+        if let Some(workload) = &workload {
             view.labels = static_labels(node);
             view.labels.extend(workload.labels.clone());
         }
-        let known = workload.map(|w| &w.locality).filter(|locality| !locality.is_empty()).cloned();
+        let known = workload.map(|w| w.locality).filter(|locality| !locality.is_empty());
         if let Some(locality) = known.or_else(|| locality_of(&view.labels)) {
             view.locality = locality;
         }
@@ -208,10 +208,9 @@ impl PushContext {
             || has_ingress()
     }
 
-    /// Whether the view's first IP is an endpoint of a headless service: such a service's listeners leave it out.
+    /// Whether the workload serves a headless service: such a service's listeners leave its own IP out.
     fn serves_headless(&self, view: &ProxyView) -> bool {
-        let own = view.ips.first().and_then(|ip| self.inputs.registry.targets.get(ip));
-        own.into_iter().flatten().any(|target| target.service.resolution == Resolution::Passthrough)
+        view.targets.iter().any(|target| target.service.resolution == Resolution::Passthrough)
     }
 
     /// The half of a sidecar's view that its outbound resources depend on: no own services, only the labels that they read,
