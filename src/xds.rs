@@ -5,19 +5,35 @@
 //! bytes are never sent again; nothing is held across a socket write. What a client sends may end its own stream, and
 //! nothing else.
 
+mod admission;
+mod body;
+mod build;
+mod connection;
 #[cfg(test)]
 mod convergence;
+pub mod generator;
+pub mod history;
 pub mod names;
 pub mod request;
 pub mod resource;
 pub mod resource_type;
+mod server;
 pub mod session;
 pub mod snapshot;
+mod state;
+mod stream;
 pub mod subscription;
+mod view;
 mod wire;
 
+pub use build::BuildError;
+pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
+pub use generator::{Audience, Generator, Layout, Part, Slot};
+pub use history::{PushEvent, PushRecord};
 pub use names::{NameSet, Scope};
 pub use resource::{Block, Resource};
 pub use resource_type::{ResourceType, TypeSet};
+pub use server::{ServeError, serve};
 pub use session::Session;
 pub use snapshot::{Protocol, Snapshot, Updates};
+pub use state::{Observer, Published, XdsOptions, XdsState};

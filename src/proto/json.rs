@@ -22,10 +22,12 @@ pub enum ProtoError {
     Wire(#[from] prost::DecodeError),
 }
 
+/// The encoded descriptor set of all messages that this build knows.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     // The bytes are written by build.rs in the same build: a failure here is caught by the first test that runs.
-    DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin")).as_slice())
-        .unwrap_or_else(|_| DescriptorPool::new())
+    DescriptorPool::decode(DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
 });
 
 /// All messages that this build knows, Envoy's and Istio's.

@@ -1,0 +1,151 @@
+//! A connection as others see it: who it is, what it was sent, what it acknowledged.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{NameSet, Protocol, ResourceType, Snapshot, view::View};
+use crate::model::{Identity, Node};
+
+/// The state of one type on one connection.
+#[derive(Debug, Clone, Default)]
+pub struct TypeStatus {
+    /// The type is subscribed to.
+    pub watched: bool,
+    /// The subscription is to everything.
+    pub wildcard: bool,
+    /// Names subscribed to.
+    pub names: Option<Arc<NameSet>>,
+    /// Nonce of the last response; empty when none was sent.
+    pub sent_nonce: String,
+    /// Nonce of the last response that was accepted.
+    pub acked_nonce: String,
+    /// When the last response was sent.
+    pub sent_at: Option<SystemTime>,
+    /// When it was last accepted or refused.
+    pub answered_at: Option<SystemTime>,
+    /// Text of the last refusal; empty since the last acceptance.
+    pub last_error: String,
+    /// How often responses were refused.
+    pub rejects: u64,
+    /// What the client was sent.
+    pub sent: Option<Arc<Snapshot>>,
+    /// Resources and bytes of the last response.
+    pub last_size: (usize, usize),
+}
+
+/// A connected client.
+#[derive(Debug)]
+pub struct Connection {
+    /// `<proxy id>-<number>`.
+    pub id: String,
+    /// What the client says of itself.
+    pub node: Arc<Node>,
+    /// Who it proved to be.
+    pub identity: Option<Identity>,
+    /// Where it comes from.
+    pub peer: Option<SocketAddr>,
+    /// Which protocol it speaks.
+    pub protocol: Protocol,
+    /// When it connected.
+    pub connected_at: SystemTime,
+    pub(super) number: u64,
+    pub(super) view: Mutex<Arc<View>>,
+    /// The view was replaced.
+    pub(super) moved: Notify,
+    pub(super) kill: CancellationToken,
+    pub(super) status: Mutex<[TypeStatus; ResourceType::COUNT]>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    pub(super) fn current_view(&self) -> Arc<View> {
+        locked(&self.view).clone()
+    }
+
+    pub(super) fn move_to(&self, view: Arc<View>) {
+        *locked(&self.view) = view;
+        self.moved.notify_one();
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the array has a place for each type")]
+    pub(super) fn update_status(&self, kind: ResourceType, change: impl FnOnce(&mut TypeStatus)) {
+        change(&mut locked(&self.status)[kind.index()]);
+    }
+
+    /// The state of a type.
+    #[must_use]
+    #[allow(clippy::indexing_slicing, reason = "the array has a place for each type")]
+    pub fn status(&self, kind: ResourceType) -> TypeStatus {
+        locked(&self.status)[kind.index()].clone()
+    }
+
+    /// The state of all types, in push order.
+    #[must_use]
+    pub fn statuses(&self) -> [TypeStatus; ResourceType::COUNT] {
+        locked(&self.status).clone()
+    }
+
+    /// Hash of what the client's resources are generated from; clients of one view get the same bytes.
+    #[must_use]
+    pub fn view_key(&self) -> u128 {
+        self.current_view().key
+    }
+
+    /// Ends the stream; a healthy client comes back.
+    pub fn disconnect(&self) {
+        self.kill.cancel();
+    }
+}
+
+/// What a client did, as told to those who asked ([`super::XdsOptions::observer`]).
+#[derive(Debug, Clone)]
+pub enum ClientEvent {
+    /// A client connected.
+    Connected(Arc<Connection>),
+    /// A client accepted a response.
+    Acked {
+        /// Connection id.
+        connection: String,
+        /// Type of the response.
+        kind: ResourceType,
+        /// Its nonce.
+        nonce: String,
+        /// Number of the push that it belongs to.
+        version: u64,
+    },
+    /// A client refused a response.
+    Nacked {
+        /// Connection id.
+        connection: String,
+        /// Type of the response.
+        kind: ResourceType,
+        /// Its nonce.
+        nonce: String,
+        /// Why.
+        message: String,
+    },
+    /// A client is gone.
+    Gone {
+        /// Connection id.
+        connection: String,
+    },
+}
+
+/// A view, as `/debug/viewz` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ViewSummary {
+    /// Hash of what it is generated from.
+    pub key: String,
+    /// Connections that share it.
+    pub connections: usize,
+}

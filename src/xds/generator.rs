@@ -1,0 +1,141 @@
+//! The port through which the server asks for resources, and the names of what they are generated from.
+//!
+//! A generator sees the context and a [`Slot`], never a connection or a node: proxies whose slots are equal get the same
+//! bytes, so an input that the slot does not hold cannot leak into what others are sent.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Resource, ResourceType};
+use crate::{
+    model::{Identity, Node, PushRequest},
+    push::{ProxyView, PushContext},
+};
+
+/// Which part of a proxy's resources a slot is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+pub enum Part {
+    /// What all proxies of one outbound view share.
+    Outbound,
+    /// What depends on the workload itself.
+    Own,
+    /// What depends on the identity that the client proved: secrets. Never shared across identities.
+    Private,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Self; 3] = [Self::Outbound, Self::Own, Self::Private];
+
+    /// Position in [`Part::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Everything that a list of resources is generated from, beside the context.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// Which part.
+    pub part: Part,
+    /// What may be known of the proxy.
+    pub view: Arc<ProxyView>,
+    /// Who the client proved to be; only in the private part.
+    pub identity: Option<Identity>,
+}
+
+impl Slot {
+    /// Hash of everything in the slot: slots with equal keys share resources.
+    #[must_use]
+    pub fn key(&self) -> u128 {
+        let mut hasher = Xxh3::new();
+        self.part.hash(&mut hasher);
+        self.identity.as_ref().map(ToString::to_string).hash(&mut hasher);
+        hash_view(&self.view, &mut hasher);
+        hasher.digest128()
+    }
+}
+
+fn hash_view(view: &ProxyView, hasher: &mut impl Hasher) {
+    view.node_type.hash(hasher);
+    view.namespace.hash(hasher);
+    view.dns_domain.hash(hasher);
+    view.labels.hash(hasher);
+    view.locality.hash(hasher);
+    view.network.hash(hasher);
+    view.cluster_id.hash(hasher);
+    (view.ipv4, view.ipv6, view.ipv6_first).hash(hasher);
+    view.metadata.hash(hasher);
+    view.ips.hash(hasher);
+    for target in view.targets.iter() {
+        (target.service.stamp, target.target_port).hash(hasher);
+        target.port.hash(hasher);
+    }
+}
+
+/// What is generated for one client: its slots, by [`Part::index`].
+#[derive(Debug, Clone)]
+pub struct Audience {
+    /// The slots.
+    pub slots: [Slot; 3],
+}
+
+impl Audience {
+    /// An audience of these views.
+    #[must_use]
+    pub fn new(outbound: Arc<ProxyView>, own: Arc<ProxyView>, identity: Option<Identity>) -> Self {
+        let slot = |part, view, identity| Slot { part, view, identity };
+        Self {
+            slots: [
+                slot(Part::Outbound, outbound, None),
+                slot(Part::Own, own.clone(), None),
+                slot(Part::Private, own, identity),
+            ],
+        }
+    }
+}
+
+/// How a type is put together for a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The parts that resources of the type come from, first part first.
+    pub parts: &'static [Part],
+    /// All resources are generated at once and picked from by name. Otherwise each is generated when it is asked for.
+    pub listed: bool,
+}
+
+/// Makes resources. Calls come from worker threads; a panic costs the resources of that call and nothing else.
+pub trait Generator: Send + Sync + 'static {
+    /// What is generated for a node whose client proved this identity.
+    fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience;
+
+    /// How a type is put together for a proxy.
+    fn layout(&self, slot: &Slot, kind: ResourceType) -> Layout;
+
+    /// All resources of a type that the slot is for.
+    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Resource>;
+
+    /// The resources of these names, as far as they exist.
+    fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource>;
+
+    /// Whether a change may change resources of a type. `true` when in doubt.
+    fn affects(&self, context: &PushContext, request: &PushRequest, slot: &Slot, kind: ResourceType) -> bool;
+
+    /// Whether a change that affects the type may change the resource of this name. Asked for types that are not listed.
+    fn affects_name(&self, context: &PushContext, request: &PushRequest, kind: ResourceType, name: &str) -> bool;
+
+    /// Whether slots of known nodes may be others now than in the context before.
+    fn moves_nodes(&self, before: &PushContext, now: &PushContext, request: &PushRequest) -> bool;
+}
+
+impl fmt::Debug for dyn Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Generator")
+    }
+}

@@ -1,0 +1,351 @@
+//! What the server knows: the published context, the views, the connections. The handle that everybody else holds.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwapOption;
+use dashmap::DashMap;
+use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    Protocol, ResourceType, Updates,
+    admission::Admission,
+    build::{Builder, Half},
+    connection::{ClientEvent, Connection, ViewSummary},
+    generator::{Audience, Generator},
+    history::{History, PushEvent, PushRecord},
+    view::View,
+};
+use crate::{
+    model::{Identity, Node, PushRequest},
+    push::PushContext,
+};
+
+/// Takes what clients do. Called from connection tasks: it must not block.
+pub type Observer = Arc<dyn Fn(ClientEvent) + Send + Sync>;
+
+/// Settings of the server.
+#[derive(Clone)]
+pub struct XdsOptions {
+    /// Threads that generate at the same time.
+    pub build_threads: usize,
+    /// New streams per second whose view is not built yet (`PILOT_MAX_REQUESTS_PER_SECOND`); `None` lets the number of
+    /// builds that run at once be the only bound.
+    pub max_requests_per_second: Option<u32>,
+    /// A client that takes nothing off the wire for so long is cut off.
+    pub send_stall: Duration,
+    /// A stream has to send its first request within this time.
+    pub first_request: Duration,
+    /// Connections are closed gracefully at this age.
+    pub max_connection_age: Option<Duration>,
+    /// Clients on plaintext connections are believed to be who their node says: secrets are sent to them.
+    pub trust_nodes: bool,
+    /// Time over which streams are closed on shutdown.
+    pub drain: Duration,
+    /// Takes what clients do.
+    pub observer: Option<Observer>,
+}
+
+impl Default for XdsOptions {
+    fn default() -> Self {
+        Self {
+            build_threads: std::thread::available_parallelism().map_or(2, usize::from),
+            max_requests_per_second: None,
+            send_stall: Duration::from_secs(60),
+            first_request: Duration::from_secs(15),
+            max_connection_age: None,
+            trust_nodes: false,
+            drain: Duration::from_secs(2),
+            observer: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for XdsOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("XdsOptions").field("build_threads", &self.build_threads).finish_non_exhaustive()
+    }
+}
+
+/// A published context.
+#[derive(Debug)]
+pub struct Published {
+    /// Number of the publication, from 1.
+    pub version: u64,
+    /// The context.
+    pub context: Arc<PushContext>,
+    /// What became of the push.
+    pub record: Arc<PushRecord>,
+}
+
+/// Handle to the server's state; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct XdsState {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: XdsOptions,
+    builder: Builder,
+    admission: Admission,
+    current: ArcSwapOption<Published>,
+    publishing: Mutex<()>,
+    halves: DashMap<u128, Weak<Half>>,
+    views: DashMap<u128, Weak<View>>,
+    connections: DashMap<u64, Arc<Connection>>,
+    updates: Updates,
+    history: History,
+    counter: AtomicU64,
+    shutdown: CancellationToken,
+}
+
+impl XdsState {
+    /// A server that generates with this generator. Streams are refused until the first [`XdsState::publish`].
+    #[must_use]
+    pub fn new(generator: Arc<dyn Generator>, options: XdsOptions) -> Self {
+        let inner = Inner {
+            builder: Builder::new(generator, options.build_threads),
+            admission: Admission::new(options.max_requests_per_second),
+            options,
+            current: ArcSwapOption::empty(),
+            publishing: Mutex::default(),
+            halves: DashMap::new(),
+            views: DashMap::new(),
+            connections: DashMap::new(),
+            updates: Updates::default(),
+            history: History::default(),
+            counter: AtomicU64::new(0),
+            shutdown: CancellationToken::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Publishes a context: every connection comes to hold what it says. Types that `request` cannot have changed are left
+    /// alone. Blocks for as long as it takes to look at each view; call it off the async threads. Returns the number of the
+    /// publication.
+    pub fn publish(&self, context: Arc<PushContext>, request: &PushRequest) -> u64 {
+        let inner = &*self.inner;
+        let _one = inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = inner.current.load_full();
+        let version = before.as_ref().map_or(0, |p| p.version) + 1;
+        let record = Arc::new(PushRecord::new(version, request));
+        let published = Arc::new(Published { version, context, record: record.clone() });
+        inner.current.store(Some(published.clone()));
+        inner.history.push(record.clone());
+        self.soil(&published, request);
+        let generator = &*inner.builder.generator;
+        if before.is_none_or(|b| request.forced || generator.moves_nodes(&b.context, &published.context, request)) {
+            self.move_connections(&published.context);
+        }
+        let (mut views, mut connections) = (0, 0);
+        for view in self.live_views() {
+            if ResourceType::ALL.into_iter().any(|kind| view.dirty(kind) == version) {
+                views += 1;
+                connections += view.connections();
+                view.wake(version);
+            }
+        }
+        record.targets(views, connections);
+        for (reason, count) in &request.reasons {
+            metrics::counter!("pilot_push_triggers", "type" => reason.as_str()).increment(u64::from(*count));
+        }
+        version
+    }
+
+    /// Marks what a publication may have changed.
+    fn soil(&self, published: &Published, request: &PushRequest) {
+        let generator = &*self.inner.builder.generator;
+        let detail = (!request.forced).then_some(request);
+        self.inner.halves.retain(|_, half| half.strong_count() > 0);
+        let halves: Vec<Arc<Half>> = self.inner.halves.iter().filter_map(|h| h.upgrade()).collect();
+        for half in halves {
+            for kind in ResourceType::ALL {
+                if request.forced || generator.affects(&published.context, request, &half.slot, kind) {
+                    half.soil(kind, published, generator, detail);
+                }
+            }
+        }
+    }
+
+    /// Gives connections the view that their node has in this context.
+    fn move_connections(&self, context: &PushContext) {
+        let connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
+        for connection in connections {
+            let audience =
+                self.inner.builder.generator.audience(context, &connection.node, connection.identity.as_ref());
+            if audience_key(&audience) != connection.view_key() {
+                connection.move_to(self.view(audience));
+            }
+        }
+    }
+
+    fn live_views(&self) -> Vec<Arc<View>> {
+        self.inner.views.retain(|_, view| view.strong_count() > 0);
+        self.inner.views.iter().filter_map(|v| v.upgrade()).collect()
+    }
+
+    fn view(&self, audience: Audience) -> Arc<View> {
+        let key = audience_key(&audience);
+        if let Some(view) = self.inner.views.get(&key).and_then(|v| v.upgrade()) {
+            return view;
+        }
+        let halves = audience.slots.map(|slot| {
+            let key = slot.key();
+            let mut entry = self.inner.halves.entry(key).or_default();
+            if let Some(half) = entry.upgrade() {
+                return half;
+            }
+            let half = Arc::new(Half::new(slot));
+            *entry = Arc::downgrade(&half);
+            half
+        });
+        let mut entry = self.inner.views.entry(key).or_default();
+        if let Some(view) = entry.upgrade() {
+            return view;
+        }
+        let view = Arc::new(View::new(key, halves, &*self.inner.builder.generator));
+        *entry = Arc::downgrade(&view);
+        view
+    }
+
+    /// The view of a client that connects now, without registering it.
+    pub(super) fn view_of(&self, node: &Node, identity: Option<&Identity>) -> Option<Arc<View>> {
+        let published = self.current()?;
+        Some(self.view(self.inner.builder.generator.audience(&published.context, node, identity)))
+    }
+
+    /// Registers a client. `None` while nothing is published.
+    pub(super) fn connect(
+        &self,
+        node: Arc<Node>,
+        identity: Option<Identity>,
+        peer: Option<std::net::SocketAddr>,
+        protocol: Protocol,
+    ) -> Option<Arc<Connection>> {
+        let number = self.inner.counter.fetch_add(1, Ordering::Relaxed) + 1;
+        let view = self.view_of(&node, identity.as_ref())?;
+        let published = self.current()?;
+        let connection = Arc::new(Connection {
+            id: format!("{}-{number}", node.id),
+            node,
+            identity,
+            peer,
+            protocol,
+            connected_at: SystemTime::now(),
+            number,
+            view: Mutex::new(view),
+            moved: tokio::sync::Notify::new(),
+            kill: self.inner.shutdown.child_token(),
+            status: Mutex::default(),
+        });
+        self.inner.connections.insert(number, connection.clone());
+        // A publication between the two lines above would have missed the connection.
+        if self.current().is_some_and(|now| now.version != published.version)
+            && let Some(view) = self.view_of(&connection.node, connection.identity.as_ref())
+        {
+            connection.move_to(view);
+        }
+        metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
+        self.observe(ClientEvent::Connected(connection.clone()));
+        Some(connection)
+    }
+
+    pub(super) fn disconnect(&self, connection: &Connection) {
+        self.inner.connections.remove(&connection.number);
+        metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
+        self.observe(ClientEvent::Gone { connection: connection.id.clone() });
+    }
+
+    pub(super) fn observe(&self, event: ClientEvent) {
+        if let Some(observer) = &self.inner.options.observer {
+            observer(event);
+        }
+    }
+
+    pub(super) fn builder(&self) -> &Builder {
+        &self.inner.builder
+    }
+
+    pub(super) fn updates(&self) -> &Updates {
+        &self.inner.updates
+    }
+
+    pub(super) fn admission(&self) -> &Admission {
+        &self.inner.admission
+    }
+
+    /// Settings of the server.
+    #[must_use]
+    pub fn options(&self) -> &XdsOptions {
+        &self.inner.options
+    }
+
+    /// What was published last; `None` before the first publication.
+    #[must_use]
+    pub fn current(&self) -> Option<Arc<Published>> {
+        self.inner.current.load_full()
+    }
+
+    /// All connections, ordered by when they came.
+    #[must_use]
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        let mut all: Vec<_> = self.inner.connections.iter().map(|c| c.clone()).collect();
+        all.sort_by_key(|c| c.number);
+        all
+    }
+
+    /// The connection of an id, or the first one of a proxy id (`pod.namespace`) or node id.
+    #[must_use]
+    pub fn connection(&self, id: &str) -> Option<Arc<Connection>> {
+        let all = self.connections();
+        let of = |fits: &dyn Fn(&Connection) -> bool| all.iter().find(|c| fits(c)).cloned();
+        of(&|c| c.id == id).or_else(|| of(&|c| &*c.node.id == id)).or_else(|| of(&|c| &*c.node.raw_id == id))
+    }
+
+    /// The last pushes, last one first.
+    #[must_use]
+    pub fn events(&self) -> Vec<PushEvent> {
+        self.inner.history.events()
+    }
+
+    /// The views that connections share.
+    #[must_use]
+    pub fn views(&self) -> Vec<ViewSummary> {
+        let summary = |v: Arc<View>| ViewSummary { key: format!("{:032x}", v.key), connections: v.connections() };
+        let mut all: Vec<_> = self.live_views().into_iter().map(summary).collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+
+    /// How many times a generator was called, and how many encoded resources are held.
+    #[must_use]
+    pub fn build_counts(&self) -> (u64, usize) {
+        (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
+    }
+
+    /// Ends all streams, spread over [`XdsOptions::drain`], and refuses new ones.
+    pub fn shut_down(&self) {
+        self.inner.shutdown.cancel();
+    }
+
+    /// Whether the server is shutting down.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.inner.shutdown.is_cancelled()
+    }
+}
+
+fn audience_key(audience: &Audience) -> u128 {
+    let mut hasher = Xxh3::new();
+    for slot in &audience.slots {
+        hasher.update(&slot.key().to_le_bytes());
+    }
+    hasher.digest128()
+}

@@ -1,0 +1,348 @@
+//! The task of one stream: waits for requests, publications and room on the wire, and lets the session decide.
+
+use std::{net::SocketAddr, pin::Pin, sync::Arc, time::SystemTime};
+
+use prost::Message;
+use tokio::{
+    sync::{mpsc, watch},
+    time::Sleep,
+};
+use tonic::Status;
+
+use super::{
+    Protocol, ResourceType, Session, TypeSet,
+    admission::RequestRate,
+    body::{Outgoing, Requests},
+    connection::{ClientEvent, Connection},
+    request::Request,
+    state::{Published, XdsState},
+    subscription::Received,
+    view::View,
+};
+use crate::{
+    model::{Identity, Node},
+    proto::envoy::config::core::v3 as core,
+};
+
+/// Messages that wait for the transport; types that are unacknowledged do not add to it.
+pub(super) const QUEUED: usize = 4;
+
+/// What a stream starts with.
+pub(super) struct Start {
+    pub(super) state: XdsState,
+    pub(super) protocol: Protocol,
+    /// The one type that a single-type service serves.
+    pub(super) only: Option<ResourceType>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) identity: Option<Identity>,
+}
+
+/// Serves a stream until one side ends it, and tells the client why.
+pub(super) async fn serve(start: Start, requests: Requests, outgoing: mpsc::Sender<Outgoing>) {
+    let state = start.state.clone();
+    let status = match open(start, requests, &outgoing).await {
+        Ok(mut stream) => {
+            let connection = stream.connection.clone();
+            let ended = stream.run().await;
+            drop(stream);
+            state.disconnect(&connection);
+            if let Err(status) = &ended {
+                tracing::debug!(connection = connection.id, %status, "the stream ends");
+            }
+            ended
+        }
+        Err(status) => Err(status),
+    };
+    let status = status.err().unwrap_or_else(|| Status::ok(""));
+    // A client that reads nothing gets no reason: the body is dropped with the sender.
+    let _ = outgoing.try_send(Outgoing::End(status));
+}
+
+/// Waits for the first request, which says who the client is, and registers it.
+async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outgoing>) -> Result<Stream, Status> {
+    let Start { state, protocol, only, peer, identity } = start;
+    if state.current().is_none() || state.is_shutting_down() {
+        return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
+    }
+    let first = tokio::time::timeout(state.options().first_request, requests.next())
+        .await
+        .map_err(|_| Status::deadline_exceeded("no request came"))??
+        .ok_or_else(|| Status::ok(""))?;
+    let node = read_node(&parse(protocol, &first)?)?;
+    let identity = identity.or_else(|| state.options().trust_nodes.then(|| claimed_identity(&node)));
+    authorize(&node, identity.as_ref())?;
+    let not_ready = || Status::unavailable("not ready");
+    if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
+        state.admission().admit().await?;
+    }
+    let connection = state.connect(Arc::new(node), identity, peer, protocol).ok_or_else(not_ready)?;
+    let view = connection.current_view();
+    let ticks = view.subscribe();
+    let seen = state.current().map_or(0, |p| p.version);
+    let mut stream = Stream {
+        session: Session::new(protocol, connection.number as u32),
+        stalled: None,
+        sent: 0,
+        rate: RequestRate::new(),
+        outgoing: outgoing.clone(),
+        state,
+        connection,
+        requests,
+        only,
+        view,
+        ticks,
+        seen,
+        pushes: Default::default(),
+    };
+    if let Err(status) = stream.receive(&first) {
+        stream.state.disconnect(&stream.connection);
+        return Err(status);
+    }
+    Ok(stream)
+}
+
+fn parse(protocol: Protocol, message: &[u8]) -> Result<Request<'_>, Status> {
+    let request = match protocol {
+        Protocol::Sotw => Request::sotw(message),
+        Protocol::Delta => Request::delta(message),
+    };
+    request.map_err(refuse)
+}
+
+fn refuse(error: super::request::RequestError) -> Status {
+    match error {
+        super::request::RequestError::TooMany { .. } => Status::resource_exhausted(error.to_string()),
+        _ => Status::invalid_argument(error.to_string()),
+    }
+}
+
+fn read_node(request: &Request<'_>) -> Result<Node, Status> {
+    let node = core::Node::decode(request.node).map_err(|_| Status::invalid_argument("the node is malformed"))?;
+    if node.id.is_empty() {
+        return Err(Status::invalid_argument("missing node information"));
+    }
+    Node::parse(&node).map_err(|e| Status::invalid_argument(e.to_string()))
+}
+
+fn claimed_identity(node: &Node) -> Identity {
+    let account = &node.metadata.service_account;
+    Identity {
+        trust_domain: "cluster.local".into(),
+        namespace: node.namespace.clone(),
+        service_account: if account.is_empty() { "default".into() } else { account.clone() },
+    }
+}
+
+/// A client may only claim to be what it proved to be (Istio's `checkConnectionIdentity`).
+fn authorize(node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
+    let Some(identity) = identity else { return Ok(()) };
+    let account = &node.metadata.service_account;
+    if identity.namespace != node.namespace || !(account.is_empty() || *account == identity.service_account) {
+        return Err(Status::permission_denied(format!("{identity} may not claim to be in namespace {}", node.namespace)));
+    }
+    Ok(())
+}
+
+struct Stream {
+    state: XdsState,
+    connection: Arc<Connection>,
+    session: Session,
+    requests: Requests,
+    outgoing: mpsc::Sender<Outgoing>,
+    only: Option<ResourceType>,
+    view: Arc<View>,
+    ticks: watch::Receiver<u64>,
+    /// Publications up to this one have been looked at.
+    seen: u64,
+    rate: RequestRate,
+    /// Runs while messages may be waiting for the client to read, with how many it had taken when it was started.
+    stalled: Option<(Pin<Box<Sleep>>, u64)>,
+    sent: u64,
+    /// The push that the last response of each type belongs to.
+    pushes: [Option<Arc<Published>>; ResourceType::COUNT],
+}
+
+impl Stream {
+    async fn run(&mut self) -> Result<(), Status> {
+        let connection = self.connection.clone();
+        loop {
+            let ready = self.session.next().is_some();
+            let stall = async {
+                match self.stalled.as_mut() {
+                    Some((sleep, _)) => sleep.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = connection.kill.cancelled() => return Err(self.drain().await),
+                () = self.outgoing.closed() => return Ok(()),
+                request = self.requests.next() => match request? {
+                    None => return Ok(()),
+                    Some(message) => {
+                        self.receive(&message)?;
+                        if let Some(wait) = self.rate.wait() {
+                            tokio::time::sleep(wait).await;
+                        }
+                    }
+                },
+                permit = self.outgoing.clone().reserve_owned(), if ready => {
+                    let permit = permit.map_err(|_| Status::ok(""))?;
+                    self.send(permit).await;
+                }
+                () = connection.moved.notified() => self.take_view(),
+                changed = self.ticks.changed() => {
+                    changed.map_err(|_| Status::internal("the view is gone"))?;
+                    self.look(self.seen);
+                }
+                () = stall => self.check_stall()?,
+            }
+        }
+    }
+
+    /// Streams end one after another, so that clients do not all come back at once.
+    async fn drain(&mut self) -> Status {
+        if self.state.is_shutting_down() {
+            let slots = 16;
+            let wait = self.state.options().drain * (self.connection.number % slots) as u32 / slots as u32;
+            tokio::time::sleep(wait).await;
+            return Status::unavailable("the server is shutting down");
+        }
+        Status::unavailable("disconnected by the operator")
+    }
+
+    fn take_view(&mut self) {
+        self.view = self.connection.current_view();
+        self.ticks = self.view.subscribe();
+        self.session.mark(TypeSet::ALL);
+        self.seen = self.state.current().map_or(0, |p| p.version);
+    }
+
+    /// Marks what publications after `version` may have changed.
+    fn look(&mut self, version: u64) {
+        let now = *self.ticks.borrow_and_update();
+        self.session.mark(self.view.changed_since(version));
+        self.seen = self.seen.max(now);
+    }
+
+    fn receive(&mut self, message: &[u8]) -> Result<(), Status> {
+        let request = parse(self.session.protocol(), message)?;
+        let kind = match (ResourceType::of_url(request.type_url), self.only) {
+            (kind, None) => kind,
+            (None, only) if request.type_url.is_empty() => only,
+            (kind, only) => kind.filter(|k| Some(*k) == only),
+        };
+        // A type that is not served must not end a stream that carries others.
+        let Some(kind) = kind else { return Ok(()) };
+        let received = self.session.receive(kind, &request).map_err(refuse)?;
+        self.note(kind, received);
+        Ok(())
+    }
+
+    fn note(&mut self, kind: ResourceType, received: Received) {
+        let subscription = self.session.subscription(kind);
+        let nonce = subscription.map(|s| s.nonce().to_string()).unwrap_or_default();
+        let push = self.pushes.get(kind.index()).and_then(Clone::clone);
+        self.connection.update_status(kind, |status| {
+            status.watched = subscription.is_some();
+            status.wildcard = subscription.is_some_and(|s| s.scope().wildcard);
+            status.names = subscription.map(|s| s.scope().names.clone());
+            match &received {
+                Received::Acked => {
+                    status.acked_nonce.clone_from(&nonce);
+                    status.answered_at = Some(SystemTime::now());
+                    status.last_error.clear();
+                }
+                Received::Nacked(complaint) => {
+                    status.rejects += 1;
+                    status.answered_at = Some(SystemTime::now());
+                    status.last_error.clone_from(&complaint.message);
+                }
+                Received::Ended => status.sent = None,
+                Received::Started | Received::Changed | Received::Expired => {}
+            }
+        });
+        let id = || self.connection.id.clone();
+        match received {
+            Received::Acked => {
+                if let Some(push) = &push {
+                    push.record.acked();
+                }
+                let version = push.map_or(0, |p| p.version);
+                self.state.observe(ClientEvent::Acked { connection: id(), kind, nonce, version });
+            }
+            Received::Nacked(complaint) => {
+                if let Some(push) = &push {
+                    push.record.nacked();
+                }
+                let message = complaint.message;
+                metrics::counter!("pilot_total_xds_rejects", "type" => kind.label()).increment(1);
+                tracing::warn!(connection = self.connection.id, r#type = kind.short(), message, "a client refused a response");
+                self.state.observe(ClientEvent::Nacked { connection: id(), kind, nonce, message });
+            }
+            Received::Expired => {
+                metrics::counter!("pilot_xds_expired_nonce", "type" => kind.label()).increment(1);
+            }
+            Received::Started | Received::Changed | Received::Ended => {}
+        }
+    }
+
+    /// Sends the next thing that is to be sent.
+    async fn send(&mut self, permit: mpsc::OwnedPermit<Outgoing>) {
+        let Some((kind, scope)) = self.session.next() else { return };
+        let (scope, state) = (scope.clone(), self.state.clone());
+        let Some(published) = state.current() else { return };
+        let current = || state.current().unwrap_or_else(|| published.clone());
+        let Ok(target) = self.view.snapshot(kind, &scope, state.builder(), &current).await else {
+            self.session.pass(kind);
+            return;
+        };
+        let Some(response) = self.session.offer(kind, &target, state.updates()) else { return };
+        let (first, rest) = response.frames();
+        let bytes = first.len() + rest.as_ref().map_or(0, bytes::Bytes::len);
+        permit.send(Outgoing::Message(first, rest));
+        self.sent += 1;
+        if self.stalled.is_none() {
+            self.watch_stall();
+        }
+        let published = current();
+        published.record.sent(bytes);
+        metrics::counter!("pilot_xds_pushes", "type" => kind.label()).increment(1);
+        metrics::histogram!("pilot_xds_config_size_bytes", "type" => kind.label()).record(bytes as f64);
+        metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
+        let resources = response.update.difference.changed.len();
+        self.connection.update_status(kind, |status| {
+            status.sent_nonce = response.nonce;
+            status.sent_at = Some(SystemTime::now());
+            status.sent = Some(target);
+            status.last_size = (resources, bytes);
+        });
+        if let Some(place) = self.pushes.get_mut(kind.index()) {
+            *place = Some(published);
+        }
+    }
+
+    /// Messages that the transport has taken.
+    fn taken(&self) -> u64 {
+        self.sent.saturating_sub((QUEUED - self.outgoing.capacity().min(QUEUED)) as u64)
+    }
+
+    fn watch_stall(&mut self) {
+        let sleep = Box::pin(tokio::time::sleep(self.state.options().send_stall));
+        self.stalled = Some((sleep, self.taken()));
+    }
+
+    /// A client that leaves messages on our side for too long is cut off; one that reads and does not answer is not.
+    fn check_stall(&mut self) -> Result<(), Status> {
+        let taken_then = self.stalled.take().map_or(0, |(_, taken)| taken);
+        let taken = self.taken();
+        if taken == self.sent {
+            return Ok(());
+        }
+        if taken > taken_then {
+            self.watch_stall();
+            return Ok(());
+        }
+        metrics::counter!("pilot_xds_write_timeout").increment(1);
+        Err(Status::deadline_exceeded("the client does not read"))
+    }
+}

@@ -1,0 +1,139 @@
+//! A view: the slots of a proxy, and the snapshots that proxies with the same slots share.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    Block, ResourceType, Scope, Snapshot, TypeSet,
+    build::{BuildError, Builder, Half},
+    generator::{Generator, Layout, Part},
+    state::Published,
+};
+
+type SnapshotKey = (ResourceType, (bool, u128));
+
+/// What proxies with equal slots share. Lives as long as one of them is connected.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) key: u128,
+    pub(super) halves: [Arc<Half>; 3],
+    layouts: [Layout; ResourceType::COUNT],
+    snapshots: Mutex<HashMap<SnapshotKey, (u64, Weak<Snapshot>)>>,
+    tick: watch::Sender<u64>,
+}
+
+impl View {
+    pub(super) fn new(key: u128, halves: [Arc<Half>; 3], generator: &dyn Generator) -> Self {
+        let own = &halves[Part::Own.index()].slot;
+        let layouts = ResourceType::ALL.map(|kind| generator.layout(own, kind));
+        Self { key, halves, layouts, snapshots: Mutex::default(), tick: watch::channel(0).0 }
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the array has a place for each type")]
+    fn layout(&self, kind: ResourceType) -> Layout {
+        self.layouts[kind.index()]
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the array has a place for each part")]
+    fn parts(&self, kind: ResourceType) -> impl Iterator<Item = &Arc<Half>> {
+        self.layout(kind).parts.iter().map(|part| &self.halves[part.index()])
+    }
+
+    /// Wakes when a publication may have changed something.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.tick.subscribe()
+    }
+
+    /// Wakes the connections of the view.
+    pub(super) fn wake(&self, version: u64) {
+        self.tick.send_replace(version);
+    }
+
+    /// Version of the last publication that may have changed the type.
+    pub(super) fn dirty(&self, kind: ResourceType) -> u64 {
+        self.parts(kind).map(|half| half.dirty(kind)).max().unwrap_or_default()
+    }
+
+    /// Types that publications after `version` may have changed.
+    pub(super) fn changed_since(&self, version: u64) -> TypeSet {
+        ResourceType::ALL.into_iter().filter(|kind| self.dirty(*kind) > version).collect()
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> usize {
+        self.tick.receiver_count()
+    }
+
+    /// Whether clusters were built already, so that a new connection costs next to nothing.
+    pub(super) fn is_built(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    /// What a client that asks for this scope should hold.
+    pub(super) async fn snapshot(
+        &self,
+        kind: ResourceType,
+        scope: &Scope,
+        builder: &Builder,
+        current: &(impl Fn() -> Arc<Published> + Sync),
+    ) -> Result<Arc<Snapshot>, BuildError> {
+        let floor = self.dirty(kind);
+        let key = (kind, scope.key());
+        let known = self.lock().get(&key).and_then(|(built, snapshot)| Some((*built, snapshot.upgrade()?)));
+        if let Some((built, snapshot)) = &known
+            && *built >= floor
+        {
+            return Ok(snapshot.clone());
+        }
+        let before = known.map(|(_, snapshot)| snapshot);
+        let blocks = self.blocks(kind, scope, before.as_deref(), builder, current).await?;
+        let same = |s: &Arc<Snapshot>| {
+            s.blocks().len() == blocks.len() && s.blocks().iter().zip(&blocks).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        let snapshot = match before.filter(same) {
+            Some(before) => before,
+            None => Snapshot::new(blocks, scope.clone()),
+        };
+        let mut snapshots = self.lock();
+        if snapshots.len() == snapshots.capacity() {
+            snapshots.retain(|_, (_, s)| s.strong_count() > 0);
+        }
+        snapshots.insert(key, (floor, Arc::downgrade(&snapshot)));
+        Ok(snapshot)
+    }
+
+    async fn blocks(
+        &self,
+        kind: ResourceType,
+        scope: &Scope,
+        before: Option<&Snapshot>,
+        builder: &Builder,
+        current: &(impl Fn() -> Arc<Published> + Sync),
+    ) -> Result<Vec<Arc<Block>>, BuildError> {
+        let names = scope.names.names();
+        let mut blocks = Vec::with_capacity(2);
+        for (at, half) in self.parts(kind).enumerate() {
+            if scope.wildcard {
+                blocks.push(half.list(kind, builder, current).await?);
+                continue;
+            }
+            let before = before.and_then(|s| s.blocks().get(at));
+            let resources = if self.layout(kind).listed {
+                let all = half.list(kind, builder, current).await?;
+                names.iter().filter_map(|name| all.get(name).cloned()).collect()
+            } else {
+                half.named(kind, names, builder, current).await?
+            };
+            blocks.push(Block::build(resources, before));
+        }
+        Ok(blocks)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SnapshotKey, (u64, Weak<Snapshot>)>> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
