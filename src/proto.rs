@@ -5,8 +5,9 @@
 
 mod json;
 
-pub use json::{DESCRIPTORS, 
-    ProtoError, from_json, go_duration, json_to_struct, json_to_value, pool, struct_to_json, to_json, value_to_json,
+pub use json::{
+    DESCRIPTORS, ProtoError, from_json, go_duration, json_to_struct, json_to_value, pool, struct_to_json, to_json,
+    value_to_json,
 };
 
 #[allow(

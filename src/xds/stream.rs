@@ -138,7 +138,10 @@ fn authorize(node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
     let Some(identity) = identity else { return Ok(()) };
     let account = &node.metadata.service_account;
     if identity.namespace != node.namespace || !(account.is_empty() || *account == identity.service_account) {
-        return Err(Status::permission_denied(format!("{identity} may not claim to be in namespace {}", node.namespace)));
+        return Err(Status::permission_denied(format!(
+            "{identity} may not claim to be in namespace {}",
+            node.namespace
+        )));
     }
     Ok(())
 }
@@ -276,7 +279,12 @@ impl Stream {
                 }
                 let message = complaint.message;
                 metrics::counter!("pilot_total_xds_rejects", "type" => kind.label()).increment(1);
-                tracing::warn!(connection = self.connection.id, r#type = kind.short(), message, "a client refused a response");
+                tracing::warn!(
+                    connection = self.connection.id,
+                    r#type = kind.short(),
+                    message,
+                    "a client refused a response"
+                );
                 self.state.observe(ClientEvent::Nacked { connection: id(), kind, nonce, message });
             }
             Received::Expired => {
