@@ -69,6 +69,7 @@ impl PushRecord {
         let name = |kind| match kind {
             PushKind::Config(kind) => kind.as_str(),
             PushKind::Endpoints => "Endpoints",
+            PushKind::DnsName => "DNSName",
         };
         let key = |k: &crate::model::PushKey| format!("{}/{}/{}", name(k.kind), k.namespace, k.name);
         Self {
