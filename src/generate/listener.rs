@@ -32,8 +32,7 @@ use crate::{
 /// inbound ones with sockets of their own. None when the mesh's `proxyListenPort` is 0.
 #[must_use]
 pub fn sidecar(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
-    let keep_ips = outbound::needs_own_address(&Builder::new(context, view));
-    let mut listeners = sidecar_outbound(context, &view.outbound(keep_ips));
+    let mut listeners = sidecar_outbound(context, &context.outbound_view(view));
     listeners.extend(sidecar_inbound(context, view));
     listeners
 }

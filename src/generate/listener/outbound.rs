@@ -1,7 +1,7 @@
 //! Outbound listeners of a sidecar: one per address and port of the services that it sees, the HTTP proxy port, and the
 //! virtual listener that takes captured traffic.
 //!
-//! They read the outbound half of the view only; own IPs count where [`needs_own_address`] says so.
+//! They read the outbound half of the view only; of own IPs the first counts where it is an endpoint of a headless service.
 
 mod chains;
 mod entries;
@@ -199,21 +199,4 @@ fn endpoints_of<'a>(builder: &'a Builder, service: &Service, port: &'a Port) -> 
             number => number == port.port,
         })
         .collect()
-}
-
-/// Whether the proxy's own address changes what is generated: it is a pod of a headless service that it also sees.
-#[must_use]
-pub fn needs_own_address(builder: &Builder) -> bool {
-    let Some(own) = builder.view.ips.first() else {
-        return false;
-    };
-    builder.scope.services.iter().any(|service| {
-        let mut headless = service.ports.iter().filter(|p| is_headless_port(builder, service, p));
-        headless.any(|p| endpoints_of(builder, service, p).iter().any(|e| e.addresses.first() == Some(own)))
-    })
-}
-
-/// The names under which a client may ask for an alias.
-fn alias_names(_builder: &Builder, alias: &str) -> Vec<String> {
-    vec![alias.to_string()]
 }

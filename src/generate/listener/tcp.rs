@@ -12,10 +12,7 @@ use super::{
     stats,
 };
 use crate::{
-    generate::{
-        names::{Direction, host_port, subset_key},
-        proxy_config::ListenerClass,
-    },
+    generate::{names::host_port, proxy_config::ListenerClass, route::destination_cluster},
     model::{Config, Port, Protocol, Registry, Resolution, Service, host},
     proto::{
         envoy::{
@@ -35,7 +32,7 @@ use crate::{
             r#type::v3::{HashPolicy, hash_policy},
         },
         networking::{
-            Destination, DestinationRule, RouteDestination, TrafficPolicy,
+            DestinationRule, RouteDestination, TrafficPolicy,
             load_balancer_settings::{LbPolicy, consistent_hash_lb::HashKey},
         },
         seconds, to_any, wkt,
@@ -237,19 +234,6 @@ fn weighted(
     proxy.access_log = access_log::tcp(builder, class);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &first);
     complete(builder, class, port.port, terminal, include_mx, None)
-}
-
-/// The cluster of a destination: an alias goes to what it stands for; without a port, the only port of the service, else the
-/// listener's (Istio's `GetDestinationCluster`).
-#[must_use]
-pub fn destination_cluster(destination: &Destination, service: Option<&Service>, listener_port: u32) -> String {
-    if destination.host.is_empty() {
-        return "UnknownService".to_string();
-    }
-    let alias = service.map(|s| s.external_name.as_str()).filter(|name| !name.is_empty());
-    let only_port = service.filter(|s| s.ports.len() == 1).and_then(|s| s.ports.first()).map(|p| p.port);
-    let port = destination.port.as_ref().map(|p| p.number).or(only_port).unwrap_or(listener_port);
-    subset_key(Direction::Outbound, &destination.subset, alias.unwrap_or(&destination.host), port)
 }
 
 /// The DestinationRule of a service as the proxy sees it.

@@ -9,7 +9,8 @@
 //!   ([`has_workload_certificate`]).
 //! - `credentialName` secrets are served by us over ADS (`kubernetes://…`), to both.
 
-use super::{builder::Builder, tcp::destination_cluster};
+use super::builder::Builder;
+use crate::generate::names::{Direction, subset_key};
 use crate::proto::{
     envoy::{
         config::core::v3::{
@@ -28,7 +29,7 @@ use crate::proto::{
     },
     mesh::{MeshConfig, mesh_config::extension_provider::Provider, mesh_config::tls_config},
     networking::{
-        Destination, PortSelector, ServerTlsSettings,
+        ServerTlsSettings,
         server_tls_settings::{TlSmode, TlsProtocol as GivenProtocol},
     },
     seconds, to_any,
@@ -401,12 +402,7 @@ pub fn provider_cluster(builder: &Builder, service: &str, port: u32) -> Option<(
     let (namespace, host) = service.split_once('/').map_or((None, service), |(n, h)| (Some(n), h));
     let services = builder.context.services.by_host.get(host)?;
     let found = services.iter().find(|s| namespace.is_none_or(|n| n == &*s.namespace))?;
-    let destination = Destination {
-        host: found.hostname.to_string(),
-        port: Some(PortSelector { number: port }),
-        ..Default::default()
-    };
-    Some((found.hostname.to_string(), destination_cluster(&destination, None, port)))
+    Some((found.hostname.to_string(), subset_key(Direction::Outbound, "", &found.hostname, port)))
 }
 
 #[allow(deprecated, reason = "Istio's proxies of all supported versions read this field")]

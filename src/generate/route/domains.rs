@@ -62,7 +62,9 @@ fn push(domains: &mut Vec<String>, host: &str, port: Option<u32>) {
     domains.extend(port.map(|port| host_port(host, port)));
 }
 
-fn alternatives(host: &str, port: Option<u32>, proxy_domain: &str, features: &Features) -> Vec<String> {
+/// Other names of a host by which a proxy may call it, in Istio's order.
+#[must_use]
+pub fn alternatives(host: &str, port: Option<u32>, proxy_domain: &str, features: &Features) -> Vec<String> {
     let mut domains = Vec::new();
     if features.enable_absolute_fqdn_vhost_domain {
         let absolute = format!("{host}.");

@@ -14,6 +14,7 @@ use crate::{
         },
         names::{Direction, config_metadata, subset_key},
         proxy_config::ListenerClass,
+        route::alternative_domains,
     },
     model::{Config, Labels, Port, Registry, Service, host, labels, service::UNSPECIFIED_IP},
     proto::networking::{L4MatchAttributes, RouteDestination, TlsMatchAttributes},
@@ -92,8 +93,12 @@ pub fn is_ipv6_only(builder: &Builder) -> bool {
 
 fn server_names(builder: &Builder, target: &Target) -> Vec<String> {
     let service = &target.service;
-    let aliases = service.aliases.iter().flat_map(|(alias, _)| super::alias_names(builder, alias));
-    std::iter::once(service.hostname.to_string()).chain(aliases).collect()
+    let mut names = vec![service.hostname.to_string()];
+    for (alias, _) in &service.aliases {
+        names.push(alias.to_string());
+        names.extend(alternative_domains(alias, None, &builder.view.dns_domain, builder.features()));
+    }
+    names
 }
 
 fn plain(builder: &Builder, target: &Target, configs: &[&Arc<Config>]) -> Vec<Chain> {

@@ -11,9 +11,10 @@ use crate::{
             hcm::{self, HttpOptions, Routes},
             listener_filters::http_inspector,
             stats,
-            tcp::{BLACK_HOLE_CLUSTER, PASSTHROUGH_CLUSTER, destination_cluster, tcp_filter, to_cluster},
+            tcp::{BLACK_HOLE_CLUSTER, PASSTHROUGH_CLUSTER, tcp_filter, to_cluster},
         },
         proxy_config::ListenerClass,
+        route::destination_cluster,
     },
     model::{Protocol, node::InterceptionMode},
     proto::{
