@@ -29,8 +29,8 @@ mod conformance;
 
 pub use cluster_name::of as destination_cluster;
 pub use defaults::{outbound_route, trace_operation};
-pub use encoded::{encoded, sidecar_outbound_encoded};
 pub use domains::alternatives as alternative_domains;
+pub use encoded::{encoded, sidecar_outbound_encoded};
 pub use filters::InferencePool;
 pub use gateway::gateway;
 pub use http::{Lookup, RouteOptions, VirtualServiceRoutes};

@@ -8,7 +8,6 @@
 
 mod chains;
 mod options;
-mod route;
 
 use std::{collections::BTreeMap, net::IpAddr};
 

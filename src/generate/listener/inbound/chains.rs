@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{
     CLASS, VIRTUAL_INBOUND,
     options::{self, Known, MatchOptions},
-    route,
 };
 use crate::{
     generate::{
@@ -18,6 +17,7 @@ use crate::{
             tls_context::{self, Transport},
         },
         names::config_metadata,
+        route,
     },
     model::{Config, Hostname, Port, Protocol},
     proto::{
@@ -171,7 +171,13 @@ fn tcp_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
 
 fn http_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
     let mut filters: Vec<Filter> = tcp::metadata_exchange(builder).into_iter().collect();
-    let routes = Routes::Inline(Box::new(route::inline(builder, config)));
+    let routes = Routes::Inline(Box::new(route::inbound(
+        &config.cluster,
+        &config.host,
+        config.port.port,
+        config.port.protocol,
+        builder.mesh(),
+    )));
     let mut options = HttpOptions::new(builder, CLASS, config.port.protocol, routes);
     let headers = builder.headers(CLASS);
     let details = headers.set_current_client_cert.unwrap_or_default();
