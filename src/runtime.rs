@@ -9,6 +9,7 @@ mod guard;
 mod queue;
 mod readiness;
 mod shutdown;
+mod task;
 mod vitals;
 
 pub use backoff::Backoff;
@@ -16,4 +17,5 @@ pub use guard::{Panicked, catch, install_panic_hook};
 pub use queue::{Mailbox, Queue, QueueReport};
 pub use readiness::{Readiness, ReadyGuard};
 pub use shutdown::{Shutdown, listen_for_signals};
+pub use task::catch_task;
 pub use vitals::{RestartBudget, Vitals, Wards};

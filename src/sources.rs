@@ -3,12 +3,16 @@
 //! Invariants: a source that fails deletes nothing; one bad object never stops the others; one batch is in flight per
 //! source and its reply is the back-pressure. A source never decides which of two sources wins: that is the store's.
 
+pub mod actor;
 pub mod board;
 pub mod event;
 pub mod file;
+pub mod mesh;
 pub mod port;
 pub mod yaml;
 
+pub use actor::SourceActor;
 pub use board::{SourceBoard, SourceReport, SourceState};
 pub use event::{Change, Findings, Ignored, Refused, SourceBatch, SourceId, Warned};
+pub use mesh::{MeshSink, MeshSource, read_mesh};
 pub use port::{Applied, ConfigSink, Interrupted, Source, SourcePort};

@@ -4,11 +4,16 @@
 //! are pure or nearly so; `watch` and `source` only move bytes and time. An unchanged file costs a hash, an unchanged
 //! document nothing.
 
+pub mod folder;
 pub mod hold;
 pub mod load;
 pub mod parse;
 pub mod place;
 pub mod scan;
+pub mod settle;
+pub mod source;
 pub mod tree;
+pub mod watch;
 
 pub use load::{Loaded, load};
+pub use source::FileSource;

@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
         Arc, Mutex,
@@ -23,6 +22,7 @@ use crate::{
         decode::{DecodeError, with_warnings},
         validation::validate,
     },
+    runtime::catch,
     sources::yaml::{self, Chunk},
 };
 
@@ -176,7 +176,7 @@ fn in_parallel<T: Sync, R: Send>(jobs: &[T], work: impl Fn(&T) -> R + Sync) -> V
 
 /// Reads one document. A fault of ours while doing so refuses the document and nothing else.
 fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[Outcome]> {
-    let read = catch_unwind(AssertUnwindSafe(|| outcomes(base, path, chunk)));
+    let read = catch(|| outcomes(base, path, chunk));
     read.unwrap_or_else(|_| {
         let reason = "reading it failed inside pilothouse; please report this document".to_string();
         vec![Outcome::Refused(Arc::new(Refusal { line: 0, column: 0, who: guess(chunk.text), reason }))]

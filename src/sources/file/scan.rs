@@ -69,6 +69,8 @@ pub struct Listing {
     pub watch: BTreeSet<PathBuf>,
     /// Folders and files that could not be looked at, with the reason. What is below them is not known to be gone.
     pub failures: Vec<(PathBuf, String)>,
+    /// Symbolic links lie on the way to some file: real paths do not say which files they are.
+    pub linked: bool,
 }
 
 /// Lists the config files below a folder. `skip` are files that hold something else (mesh settings). A root that is a file
@@ -79,7 +81,13 @@ pub fn scan(root: &Path, skip: &[PathBuf]) -> Listing {
         skip: skip.iter().filter_map(|p| fs::canonicalize(p).ok()).collect(),
         seen: HashSet::new(),
         above: Vec::new(),
-        listing: Listing { root: Root::Listed, files: BTreeMap::new(), watch: BTreeSet::new(), failures: Vec::new() },
+        listing: Listing {
+            root: Root::Listed,
+            files: BTreeMap::new(),
+            watch: BTreeSet::new(),
+            failures: Vec::new(),
+            linked: false,
+        },
     };
     match fs::metadata(root) {
         Ok(meta) if meta.is_dir() => walk.folder(root),
@@ -142,13 +150,15 @@ impl Walk {
                 return;
             }
         };
+        let linked = fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
         if meta.is_dir() {
+            self.listing.linked |= linked;
             return self.folder(path);
         }
         if !named_like_config || !meta.is_file() {
             return;
         }
-        let linked = fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
+        self.listing.linked |= linked;
         if linked || !self.skip.is_empty() {
             let Ok(real) = fs::canonicalize(path) else { return };
             if self.skip.contains(&real) {

@@ -1,0 +1,167 @@
+//! The supervised actor of one source: owns its task, restarts it when it fails, ends or goes silent.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Supervised, Supervisor};
+use tokio::task::JoinHandle;
+
+use super::{Source, SourcePort, SourceState};
+use crate::runtime::{Mailbox, Panicked, Vitals, catch_task};
+
+/// A run that lasts this long has recovered.
+const RECOVERED_AFTER: Duration = Duration::from_secs(30);
+
+/// The task of a run ended, with the reason.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct SourceEnded {
+    run: u64,
+    reason: String,
+}
+
+/// Ends the run and begins a new one.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct Restart;
+
+/// Send everything again: the receiver lost its state.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct Resync;
+
+/// Lets the mass deletion that is held go through.
+#[derive(Debug, Clone, Copy, Message)]
+#[rtype(result = "()")]
+pub struct ConfirmDeletion;
+
+/// The actor of one source. Its task dies with it and begins anew with it; its address lives on.
+pub struct SourceActor {
+    source: Arc<dyn Source>,
+    port: SourcePort,
+    vitals: Vitals,
+    silence: Duration,
+    run: u64,
+    began: Instant,
+    task: Option<JoinHandle<()>>,
+}
+
+impl SourceActor {
+    /// Starts the actor. A run that gives no sign of life for `silence` is restarted.
+    #[must_use]
+    pub fn start(source: Arc<dyn Source>, port: SourcePort, vitals: Vitals, silence: Duration) -> Mailbox<Self> {
+        let queue = vitals.queue();
+        let actor = Self { source, port, vitals, silence, run: 0, began: Instant::now(), task: None };
+        Mailbox::new(Supervisor::start(|_| actor), queue)
+    }
+
+    fn begin(&mut self, address: Addr<Self>) {
+        self.run += 1;
+        self.began = Instant::now();
+        self.port.board.beat();
+        let (run, stop) = (self.run, self.port.stop.clone());
+        let (source, port) = (self.source.clone(), self.port.clone());
+        self.task = Some(tokio::spawn(async move {
+            let reason = match catch_task(async move { source.run(port).await }).await {
+                Ok(Ok(())) => "it ended".to_string(),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(panicked) => panicked.to_string(),
+            };
+            if !stop.is_cancelled() {
+                address.do_send(SourceEnded { run, reason });
+            }
+        }));
+    }
+
+    fn fail(&mut self, context: &mut Context<Self>, reason: String) {
+        self.port.board.write(|r| {
+            r.state = SourceState::Stale;
+            r.last_error.clone_from(&reason);
+        });
+        self.vitals.fault(context, &Panicked(reason));
+    }
+
+    fn look_after(&mut self, context: &mut Context<Self>) {
+        if self.port.stop.is_cancelled() || self.vitals.is_down() {
+            return;
+        }
+        let silence = self.port.board.silence();
+        if silence > self.silence {
+            self.fail(context, format!("no sign of life for {} s", silence.as_secs()));
+        } else if self.began.elapsed() > RECOVERED_AFTER {
+            self.vitals.recovered();
+        }
+    }
+}
+
+impl Actor for SourceActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        context.run_interval(self.silence / 4, Self::look_after);
+        if self.vitals.is_down() {
+            self.vitals.started(context, |actor: &mut Self, context| {
+                actor.vitals.up();
+                actor.begin(context.address());
+            });
+        } else {
+            self.begin(context.address());
+        }
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Supervised for SourceActor {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        self.port.board.write(|r| r.restarts += 1);
+        self.vitals.restarting();
+    }
+}
+
+impl Handler<SourceEnded> for SourceActor {
+    type Result = ();
+
+    fn handle(&mut self, ended: SourceEnded, context: &mut Self::Context) {
+        if ended.run == self.run {
+            self.fail(context, ended.reason);
+        }
+    }
+}
+
+impl Handler<Restart> for SourceActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Restart, context: &mut Self::Context) {
+        if self.vitals.guard(context, || ()).is_some() {
+            context.stop();
+        }
+    }
+}
+
+impl Handler<Resync> for SourceActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Resync, context: &mut Self::Context) {
+        let resync = &self.port.resync;
+        self.vitals.guard(context, || resync.notify_one());
+    }
+}
+
+impl Handler<ConfirmDeletion> for SourceActor {
+    type Result = ();
+
+    fn handle(&mut self, _: ConfirmDeletion, context: &mut Self::Context) {
+        let confirm = &self.port.confirm;
+        self.vitals.guard(context, || confirm.notify_one());
+    }
+}
+
+#[cfg(test)]
+mod tests;
