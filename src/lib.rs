@@ -9,5 +9,6 @@ pub mod runtime;
 pub mod settings;
 pub mod simulate;
 pub mod sources;
+pub mod store;
 pub mod telemetry;
 pub mod xds;

@@ -1,0 +1,17 @@
+//! The config store: what each source holds, and the one aggregate view of it.
+//!
+//! Key = (cluster, kind, namespace, name), unique. The order of the sources is their precedence: the first that holds a key
+//! wins, the others are shadowed, which is reported and never silent. Objects are immutable and shared. When a handler is told
+//! of a change, the published snapshot holds that change or something newer. Equal content makes no event.
+//!
+//! The store never reads files or sockets, and never decides what a change means.
+
+pub mod actor;
+mod aggregate;
+mod memory;
+mod write;
+
+pub use actor::{AggregateCacheActor, EventHandler, HandlerError, StoreHandle};
+pub use aggregate::{Aggregate, Shadowed, StoreKey};
+pub use memory::{MemoryStore, StoreError};
+pub use write::{Patch, WriteRequest, document};

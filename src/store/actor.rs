@@ -1,0 +1,247 @@
+//! The actor that owns the aggregate: batches and writes in, events out to the handlers in the order of their registration.
+
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+
+use actix::{
+    Actor, ActorFutureExt, ActorTryFutureExt, AsyncContext, AtomicResponse, Context, Handler, Message, Supervised,
+    Supervisor, WrapFuture, fut,
+};
+use arc_swap::ArcSwap;
+use futures::{FutureExt, future::BoxFuture};
+
+use super::{Aggregate, Shadowed, StoreError, WriteRequest};
+use crate::{
+    model::{Config, ConfigEvent, ConfigSnapshot, Kind},
+    runtime::{Mailbox, Vitals, Wards},
+    sources::{Applied, ConfigSink, Interrupted, SourceBatch, SourceId},
+};
+
+/// A failed handler is tried again after this time, for ever (Istio's config queue).
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Why a handler could not take events.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct HandlerError(pub String);
+
+/// Takes events of some kinds. Called with one batch at a time, in order; a batch that fails comes again later.
+pub trait EventHandler: Send + Sync + 'static {
+    /// Its name, for logs.
+    fn name(&self) -> &str;
+
+    /// Whether it wants events of this kind.
+    fn wants(&self, kind: Kind) -> bool;
+
+    /// Takes events, by key.
+    fn handle(&self, events: Arc<[ConfigEvent]>) -> BoxFuture<'static, Result<(), HandlerError>>;
+}
+
+/// Takes in a batch of a source.
+#[derive(Message)]
+#[rtype(result = "Result<Applied, Interrupted>")]
+struct Apply(SourceBatch);
+
+/// Takes in a write.
+#[derive(Message)]
+#[rtype(result = "Result<Result<Arc<Config>, StoreError>, Interrupted>")]
+struct Write(WriteRequest);
+
+/// Asks what is hidden by precedence.
+#[derive(Message)]
+#[rtype(result = "Vec<Shadowed>")]
+struct AskShadowed;
+
+/// Tells a handler events that it failed to take.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Retry(usize, Arc<[ConfigEvent]>);
+
+/// Owns the aggregate.
+pub struct AggregateCacheActor {
+    order: Vec<SourceId>,
+    writer: Option<SourceId>,
+    aggregate: Aggregate,
+    handlers: Arc<[Arc<dyn EventHandler>]>,
+    published: Arc<ArcSwap<ConfigSnapshot>>,
+    resync: Arc<dyn Fn() + Send + Sync>,
+    vitals: Vitals,
+}
+
+/// What others hold of the store: a mailbox for changes, and the published snapshot to read.
+#[derive(Clone)]
+pub struct StoreHandle {
+    mailbox: Mailbox<AggregateCacheActor>,
+    published: Arc<ArcSwap<ConfigSnapshot>>,
+}
+
+impl AggregateCacheActor {
+    /// Starts the actor. `order` is the precedence; `resync` asks all sources to send everything again.
+    #[must_use]
+    pub fn start(
+        wards: &Wards,
+        order: Vec<SourceId>,
+        writer: Option<SourceId>,
+        handlers: Vec<Arc<dyn EventHandler>>,
+        resync: Arc<dyn Fn() + Send + Sync>,
+    ) -> StoreHandle {
+        let vitals = wards.admit("aggregate-cache");
+        let queue = vitals.queue();
+        let published = Arc::new(ArcSwap::from_pointee(ConfigSnapshot::default()));
+        let aggregate = Aggregate::new(&order, writer.clone());
+        let (handlers, shared) = (handlers.into(), published.clone());
+        let address =
+            Supervisor::start(move |_| Self { order, writer, aggregate, handlers, published: shared, resync, vitals });
+        StoreHandle { mailbox: Mailbox::new(address, queue), published }
+    }
+
+    /// Publishes the snapshot, then tells the handlers; those that fail are told again later.
+    fn tell(&self, events: Vec<ConfigEvent>) -> impl actix::ActorFuture<Self, Output = ()> + 'static {
+        if !events.is_empty() {
+            self.published.store(Arc::new(self.aggregate.snapshot()));
+        }
+        let (handlers, events): (_, Arc<[ConfigEvent]>) = (self.handlers.clone(), events.into());
+        async move {
+            let mut failed = Vec::new();
+            for (index, handler) in handlers.iter().enumerate() {
+                let wanted = wanted(handler.as_ref(), &events);
+                if !wanted.is_empty() && !run(handler.as_ref(), wanted.clone()).await {
+                    failed.push((index, wanted));
+                }
+            }
+            failed
+        }
+        .into_actor(self)
+        .map(|failed, _, context: &mut Context<Self>| {
+            for (index, events) in failed {
+                context.notify_later(Retry(index, events), RETRY_AFTER);
+            }
+        })
+    }
+}
+
+fn wanted(handler: &dyn EventHandler, events: &Arc<[ConfigEvent]>) -> Arc<[ConfigEvent]> {
+    let kinds: BTreeSet<Kind> = events.iter().map(|e| e.current.kind()).collect();
+    if kinds.iter().all(|k| handler.wants(*k)) {
+        return events.clone();
+    }
+    events.iter().filter(|e| handler.wants(e.current.kind())).cloned().collect()
+}
+
+async fn run(handler: &dyn EventHandler, events: Arc<[ConfigEvent]>) -> bool {
+    match handler.handle(events).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(handler = handler.name(), %error, "handler failed, trying again");
+            false
+        }
+    }
+}
+
+impl Actor for AggregateCacheActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.vitals.started(context, |actor, _| {
+            actor.vitals.up();
+            (actor.resync)();
+        });
+    }
+}
+
+impl Supervised for AggregateCacheActor {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        self.vitals.restarting();
+        self.aggregate = Aggregate::recovering(&self.order, self.writer.clone(), &self.published.load());
+    }
+}
+
+impl Handler<Apply> for AggregateCacheActor {
+    type Result = AtomicResponse<Self, Result<Applied, Interrupted>>;
+
+    fn handle(&mut self, Apply(batch): Apply, context: &mut Self::Context) -> Self::Result {
+        let aggregate = &mut self.aggregate;
+        let Some(events) = self.vitals.guard(context, || aggregate.apply(batch)) else {
+            return AtomicResponse::new(Box::pin(fut::ready(Err(Interrupted))));
+        };
+        if self.aggregate.missing().is_empty() {
+            self.vitals.recovered();
+        }
+        let changes = events.len();
+        AtomicResponse::new(Box::pin(self.tell(events).map(move |(), _, _| Ok(Applied { changes }))))
+    }
+}
+
+impl Handler<Write> for AggregateCacheActor {
+    type Result = AtomicResponse<Self, Result<Result<Arc<Config>, StoreError>, Interrupted>>;
+
+    fn handle(&mut self, Write(request): Write, context: &mut Self::Context) -> Self::Result {
+        let aggregate = &mut self.aggregate;
+        let done = self.vitals.guard(context, || aggregate.write(request)).ok_or(Interrupted);
+        match done {
+            Ok(Ok((config, events))) => {
+                AtomicResponse::new(Box::pin(self.tell(events).map(move |(), _, _| Ok(Ok(config)))))
+            }
+            Ok(Err(refused)) => AtomicResponse::new(Box::pin(fut::ready(Ok(Err(refused))))),
+            Err(interrupted) => AtomicResponse::new(Box::pin(fut::ready(Err(interrupted)))),
+        }
+    }
+}
+
+impl Handler<Retry> for AggregateCacheActor {
+    type Result = ();
+
+    fn handle(&mut self, Retry(index, events): Retry, context: &mut Self::Context) {
+        let Some(handler) = self.handlers.get(index).cloned() else { return };
+        let told = async move { if run(handler.as_ref(), events.clone()).await { Ok(()) } else { Err(events) } };
+        context.wait(
+            told.into_actor(self)
+                .map_err(move |events, _, context| {
+                    context.notify_later(Retry(index, events), RETRY_AFTER);
+                })
+                .map(|_, _, _| ()),
+        );
+    }
+}
+
+impl Handler<AskShadowed> for AggregateCacheActor {
+    type Result = Vec<Shadowed>;
+
+    fn handle(&mut self, _: AskShadowed, context: &mut Self::Context) -> Self::Result {
+        let aggregate = &self.aggregate;
+        self.vitals.guard(context, || aggregate.shadowed()).unwrap_or_default()
+    }
+}
+
+impl StoreHandle {
+    /// The effective objects as last published.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<ConfigSnapshot> {
+        self.published.load_full()
+    }
+
+    /// Writes to the source that takes writes.
+    ///
+    /// # Errors
+    /// [`Interrupted`] when the store restarts; inside, the store's refusal.
+    pub async fn write(&self, request: WriteRequest) -> Result<Result<Arc<Config>, StoreError>, Interrupted> {
+        self.mailbox.send(Write(request)).await.map_err(|_| Interrupted)?
+    }
+
+    /// Objects that are hidden by another source's.
+    pub async fn shadowed(&self) -> Vec<Shadowed> {
+        self.mailbox.send(AskShadowed).await.unwrap_or_default()
+    }
+}
+
+impl ConfigSink for StoreHandle {
+    fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>> {
+        let mailbox = self.mailbox.clone();
+        async move { mailbox.send(Apply(batch)).await.map_err(|_| Interrupted)? }.boxed()
+    }
+}
+
+impl fmt::Debug for StoreHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreHandle").field("mailbox", &self.mailbox).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! The aggregate view of all sources.
+//!
+//! After a restart the aggregate starts from the snapshot that was published last, and publishes nothing new until every
+//! source has sent everything again; then the difference becomes events. So nothing is deleted by a restart.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use super::{MemoryStore, StoreError, write::WriteRequest};
+use crate::{
+    model::{Config, ConfigEvent, ConfigKey, ConfigSnapshot, EventKind, Kind},
+    sources::{Change, SourceBatch, SourceId},
+};
+
+/// Identity of an object over all clusters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StoreKey {
+    /// Cluster that the object is from; empty is the main one.
+    pub cluster: Arc<str>,
+    /// Kind, namespace, name.
+    pub key: ConfigKey,
+}
+
+impl StoreKey {
+    /// The identity of an object.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self { cluster: config.origin.cluster.clone(), key: config.key() }
+    }
+}
+
+impl fmt::Display for StoreKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.cluster.is_empty() {
+            write!(f, "{}:", self.cluster)?;
+        }
+        write!(f, "{}", self.key)
+    }
+}
+
+/// An object that another source's object of the same key hides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shadowed {
+    /// The key.
+    pub key: StoreKey,
+    /// The source whose object is in force.
+    pub winner: SourceId,
+    /// The source whose object is not.
+    pub loser: SourceId,
+}
+
+/// What all sources hold together.
+#[derive(Debug, Default)]
+pub struct Aggregate {
+    sources: Vec<(SourceId, MemoryStore)>,
+    writer: Option<SourceId>,
+    view: BTreeMap<StoreKey, Arc<Config>>,
+    snapshot: ConfigSnapshot,
+    missing: BTreeSet<SourceId>,
+}
+
+impl Aggregate {
+    /// An empty aggregate over these sources, highest precedence first. Writes go to `writer`, if there is one.
+    #[must_use]
+    pub fn new(order: &[SourceId], writer: Option<SourceId>) -> Self {
+        let sources = order.iter().map(|id| (id.clone(), MemoryStore::default())).collect();
+        Self { sources, writer, ..Self::default() }
+    }
+
+    /// An aggregate after a restart: `published` stays in force until all sources have sent everything again.
+    #[must_use]
+    pub fn recovering(order: &[SourceId], writer: Option<SourceId>, published: &ConfigSnapshot) -> Self {
+        let view = published.by_kind.values().flat_map(|l| l.iter()).map(|c| (StoreKey::of(c), c.clone())).collect();
+        let missing = order.iter().filter(|id| Some(*id) != writer.as_ref()).cloned().collect();
+        Self { view, snapshot: published.clone(), missing, ..Self::new(order, writer) }
+    }
+
+    /// Sources that have not sent everything again since the restart.
+    #[must_use]
+    pub const fn missing(&self) -> &BTreeSet<SourceId> {
+        &self.missing
+    }
+
+    /// The effective objects.
+    #[must_use]
+    pub fn snapshot(&self) -> ConfigSnapshot {
+        self.snapshot.clone()
+    }
+
+    /// Objects that are hidden by another source's.
+    #[must_use]
+    pub fn shadowed(&self) -> Vec<Shadowed> {
+        let mut winners: BTreeMap<&StoreKey, &SourceId> = BTreeMap::new();
+        let mut found = Vec::new();
+        for (id, store) in &self.sources {
+            for (key, _) in store.iter() {
+                match winners.get(key) {
+                    Some(winner) => {
+                        found.push(Shadowed { key: key.clone(), winner: (*winner).clone(), loser: id.clone() });
+                    }
+                    None => {
+                        winners.insert(key, id);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// How many objects each source holds, in order of precedence.
+    pub fn sizes(&self) -> impl Iterator<Item = (&SourceId, usize)> {
+        self.sources.iter().map(|(id, store)| (id, store.len()))
+    }
+
+    /// Takes a batch in and gives the effective changes, by key. A batch of an unknown source gives none.
+    pub fn apply(&mut self, batch: SourceBatch) -> Vec<ConfigEvent> {
+        let Some((_, store)) = self.sources.iter_mut().find(|(id, _)| *id == batch.source) else { return Vec::new() };
+        let mut touched = BTreeSet::new();
+        let full = matches!(batch.change, Change::Full(_));
+        match batch.change {
+            Change::Full(configs) => {
+                touched.extend(store.iter().map(|(key, _)| key.clone()));
+                *store = MemoryStore::default();
+                for config in configs {
+                    touched.insert(StoreKey::of(&config));
+                    store.put(config);
+                }
+            }
+            Change::Delta { upserts, deletes } => {
+                for config in upserts {
+                    touched.insert(StoreKey::of(&config));
+                    store.put(config);
+                }
+                for key in deletes {
+                    let found: Vec<StoreKey> = store.iter().map(|(k, _)| k).filter(|k| k.key == key).cloned().collect();
+                    for key in found {
+                        store.take(&key);
+                        touched.insert(key);
+                    }
+                }
+            }
+        }
+        if !self.missing.is_empty() {
+            if full {
+                self.missing.remove(&batch.source);
+            }
+            if !self.missing.is_empty() {
+                return Vec::new();
+            }
+            touched = self.view.keys().cloned().collect();
+            touched.extend(self.sources.iter().flat_map(|(_, s)| s.iter().map(|(k, _)| k.clone())));
+        }
+        self.settle(touched)
+    }
+
+    /// Takes a write in.
+    ///
+    /// # Errors
+    /// [`StoreError`], and nothing was changed.
+    pub fn write(&mut self, request: WriteRequest) -> Result<(Arc<Config>, Vec<ConfigEvent>), StoreError> {
+        let writer = self.writer.clone().ok_or(StoreError::ReadOnly)?;
+        let Some((_, store)) = self.sources.iter_mut().find(|(id, _)| *id == writer) else {
+            return Err(StoreError::ReadOnly);
+        };
+        let written = match request {
+            WriteRequest::Create(config) => store.create(*config)?,
+            WriteRequest::Update(config) => store.update(*config)?,
+            WriteRequest::Patch(key, patch) => store.patch(&key, &patch)?,
+            WriteRequest::Delete(key, version) => store.delete(&key, version.as_deref())?,
+        };
+        let key = StoreKey::of(&written);
+        Ok((written, self.settle(BTreeSet::from([key]))))
+    }
+
+    /// Recomputes the view of these keys and gives what changed.
+    fn settle(&mut self, touched: BTreeSet<StoreKey>) -> Vec<ConfigEvent> {
+        let mut events = Vec::new();
+        for key in touched {
+            let now = self.sources.iter().find_map(|(_, store)| store.get(&key)).cloned();
+            let before = self.view.get(&key).cloned();
+            let event = match (before, now) {
+                (None, Some(now)) => ConfigEvent { old: None, current: now, kind: EventKind::Add },
+                (Some(old), Some(now)) if old.stamp != now.stamp || old.origin.source != now.origin.source => {
+                    ConfigEvent { old: Some(old), current: now, kind: EventKind::Update }
+                }
+                (Some(_), Some(now)) => {
+                    self.view.insert(key, now);
+                    continue;
+                }
+                (Some(old), None) => ConfigEvent { old: Some(old.clone()), current: old, kind: EventKind::Delete },
+                (None, None) => continue,
+            };
+            if event.kind == EventKind::Delete {
+                self.view.remove(&key);
+            } else {
+                self.view.insert(key, event.current.clone());
+            }
+            events.push(event);
+        }
+        self.refresh(&events);
+        events
+    }
+
+    /// Brings the snapshot up to the view; kinds without a change keep their list.
+    fn refresh(&mut self, events: &[ConfigEvent]) {
+        let kinds: BTreeSet<Kind> = events.iter().map(|e| e.current.kind()).collect();
+        for kind in kinds {
+            let changes: BTreeMap<StoreKey, &ConfigEvent> =
+                events.iter().filter(|e| e.current.kind() == kind).map(|e| (StoreKey::of(&e.current), e)).collect();
+            let old = self.snapshot.by_kind.get(&kind);
+            let kept = old.iter().flat_map(|l| l.iter()).filter(|c| !changes.contains_key(&StoreKey::of(c))).cloned();
+            let added = changes.values().filter(|e| e.kind != EventKind::Delete).map(|e| e.current.clone());
+            let mut list: Vec<Arc<Config>> = kept.chain(added).collect();
+            list.sort_by(|a, b| (a.age_order(), &a.origin.cluster).cmp(&(b.age_order(), &b.origin.cluster)));
+            if list.is_empty() {
+                self.snapshot.by_kind.remove(&kind);
+            } else {
+                self.snapshot.by_kind.insert(kind, Arc::new(list));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

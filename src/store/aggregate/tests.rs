@@ -1,0 +1,118 @@
+//! The aggregate over interleavings, precedence and restarts.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::model::{Origin, decode};
+
+fn entry(source: &str, name: &str, version: u8) -> Arc<Config> {
+    let document = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"hosts": [format!("{name}-{version}.example")]},
+    });
+    let origin = Origin { source: source.into(), ..Origin::default() };
+    Arc::new(decode::from_value(&document, origin).unwrap())
+}
+
+fn full(source: &str, configs: Vec<Arc<Config>>) -> SourceBatch {
+    SourceBatch { source: source.into(), change: Change::Full(configs) }
+}
+
+fn order() -> [SourceId; 2] {
+    ["first".into(), "second".into()]
+}
+
+fn content(aggregate: &Aggregate) -> Vec<(String, u64)> {
+    let snapshot = aggregate.snapshot();
+    snapshot.list(Kind::ServiceEntry).iter().map(|c| (format!("{}@{}", c.key(), c.origin.source), c.stamp)).collect()
+}
+
+#[test]
+fn the_first_source_wins_and_the_other_is_reported() {
+    let mut aggregate = Aggregate::new(&order(), None);
+    aggregate.apply(full("second", vec![entry("second", "a", 2)]));
+    let events = aggregate.apply(full("first", vec![entry("first", "a", 1)]));
+    assert_eq!(events.len(), 1);
+    assert_eq!((events[0].kind, &*events[0].current.origin.source), (EventKind::Update, "first"));
+    assert_eq!(&*aggregate.shadowed()[0].loser, "second");
+    let events = aggregate.apply(full("first", Vec::new()));
+    assert_eq!((events[0].kind, &*events[0].current.origin.source), (EventKind::Update, "second"));
+}
+
+#[test]
+fn equal_content_makes_no_event_and_keeps_the_list() {
+    let mut aggregate = Aggregate::new(&order(), None);
+    aggregate.apply(full("first", vec![entry("first", "a", 1)]));
+    let before = aggregate.snapshot();
+    assert!(aggregate.apply(full("first", vec![entry("first", "a", 1)])).is_empty());
+    let after = aggregate.snapshot();
+    assert!(Arc::ptr_eq(&before.by_kind[&Kind::ServiceEntry], &after.by_kind[&Kind::ServiceEntry]));
+}
+
+#[test]
+fn after_a_restart_nothing_is_deleted_until_all_sources_have_spoken() {
+    let mut aggregate = Aggregate::new(&order(), None);
+    aggregate.apply(full("first", vec![entry("first", "a", 1)]));
+    aggregate.apply(full("second", vec![entry("second", "b", 1), entry("second", "c", 1)]));
+    let published = aggregate.snapshot();
+
+    let mut again = Aggregate::recovering(&order(), None, &published);
+    assert!(again.apply(full("first", vec![entry("first", "a", 1)])).is_empty());
+    assert_eq!(content(&again), content(&aggregate));
+    let events = again.apply(full("second", vec![entry("second", "b", 2)]));
+    let told: Vec<_> = events.iter().map(|e| (e.kind, &*e.current.meta.name)).collect();
+    assert_eq!(told, [(EventKind::Update, "b"), (EventKind::Delete, "c")]);
+}
+
+#[test]
+fn without_a_writer_writes_are_refused() {
+    let mut aggregate = Aggregate::new(&order(), None);
+    let create = WriteRequest::Create(Box::new((*entry("first", "a", 1)).clone()));
+    assert_eq!(aggregate.write(create).unwrap_err(), StoreError::ReadOnly);
+}
+
+proptest! {
+    #[test]
+    fn the_end_depends_on_the_last_content_of_each_source_only(
+        steps in prop::collection::vec((0..2usize, prop::collection::btree_map(0..4u8, 0..3u8, 0..4), any::<bool>()), 1..12)
+    ) {
+        let ids = order();
+        let mut aggregate = Aggregate::new(&ids, None);
+        let mut last: [BTreeMap<u8, u8>; 2] = Default::default();
+        let mut told: BTreeMap<StoreKey, Arc<Config>> = BTreeMap::new();
+        for (which, content, whole) in steps {
+            let id = &ids[which];
+            let configs = |m: &BTreeMap<u8, u8>| m.iter().map(|(n, v)| entry(id, &format!("n{n}"), *v)).collect::<Vec<_>>();
+            let change = if whole {
+                Change::Full(configs(&content))
+            } else {
+                let gone = last[which].keys().filter(|n| !content.contains_key(n));
+                Change::Delta {
+                    upserts: configs(&content),
+                    deletes: gone.map(|n| entry(id, &format!("n{n}"), 0).key()).collect(),
+                }
+            };
+            last[which] = content;
+            for event in aggregate.apply(SourceBatch { source: id.clone(), change }) {
+                let key = StoreKey::of(&event.current);
+                match event.kind {
+                    EventKind::Delete => { told.remove(&key); }
+                    _ => { told.insert(key, event.current); }
+                }
+            }
+        }
+        let mut cold = Aggregate::new(&ids, None);
+        for which in [1, 0] {
+            let configs = last[which].iter().map(|(n, v)| entry(&ids[which], &format!("n{n}"), *v)).collect();
+            cold.apply(full(&ids[which], configs));
+        }
+        prop_assert_eq!(content(&aggregate), content(&cold));
+        let mut from_events: Vec<_> = told.values().map(|c| (format!("{}@{}", c.key(), c.origin.source), c.stamp)).collect();
+        let mut from_view = content(&cold);
+        from_events.sort();
+        from_view.sort();
+        prop_assert_eq!(from_events, from_view);
+    }
+}
