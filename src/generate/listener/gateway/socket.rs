@@ -105,7 +105,7 @@ impl<'a> Socket<'a> {
 
     fn balance(&self, builder: &Builder) -> Option<ConnectionBalanceConfig> {
         let wanted = builder.view.metadata.other("OUTBOUND_LISTENER_EXACT_BALANCE") == "true";
-        (wanted && !self.quic)
-            .then(|| ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
+        let exact = ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) };
+        (wanted && !self.quic).then_some(exact)
     }
 }
