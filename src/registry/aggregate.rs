@@ -109,7 +109,11 @@ pub struct Workloads {
 impl Workloads {
     fn instances_of<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Instance> {
         let found = node.ips.iter().filter_map(|ip| self.instances.get(ip)).flat_map(|list| list.iter());
-        found.filter(|(s, _)| node.namespace.is_empty() || s.namespace == node.namespace)
+        let own = match node.metadata.other("NAMESPACE") {
+            "" => &*node.namespace,
+            said => said,
+        };
+        found.filter(move |(s, _)| own.is_empty() || *s.namespace == *own)
     }
 
     fn clusters_of(&self, node: &Node) -> impl Iterator<Item = &Arc<Directory>> {

@@ -7,7 +7,7 @@ use pilothouse::{
         Config, ConfigSnapshot, Endpoint, Features, Kind, Locality, Mesh, Node, Origin, Port, Protocol, Registry,
         RegistrySnapshot, Resolution, Service, Timestamp, Visibility, decode, kind::KindClass, validation,
     },
-    push::{PushContext, context::PushInputs},
+    push::{ProxyView, PushContext, context::PushInputs},
     registry,
 };
 use serde_json::Value;
@@ -152,8 +152,19 @@ fn endpoint(i: &Value) -> Endpoint {
     }
 }
 
+/// The view of a case's `proxy`. Its `labels` are what the recording's control plane knew the workload by, whatever an
+/// endpoint at its address says.
+pub fn view(context: &PushContext, proxy: &Value) -> ProxyView {
+    let node = node(proxy);
+    let mut view = context.view_of(&node);
+    if proxy["labels"].is_object() {
+        view.labels = node.labels;
+    }
+    view
+}
+
 /// The node of a case's `proxy`.
-pub fn node(proxy: &Value) -> Node {
+fn node(proxy: &Value) -> Node {
     let text = |key: &str| proxy[key].as_str().unwrap_or_default();
     let l = &proxy["locality"];
     let part = |key: &str| -> Arc<str> { l[key].as_str().unwrap_or_default().into() };

@@ -12,8 +12,7 @@ use crate::{
 pub fn check(case: &Case) -> Verdict {
     let description = data::json(&case.folder.join("case.json"));
     let context = environment::context(&case.folder, &description);
-    let node = environment::node(&description["proxy"]);
-    let view = context.view_of(&node);
+    let view = environment::view(&context, &description["proxy"]);
     let expected = |file: &str| {
         let path = case.folder.join("expected").join(file);
         path.exists().then(|| data::json(&path))
