@@ -28,6 +28,6 @@ pub use kind::Kind;
 pub use labels::Labels;
 pub use mesh::Mesh;
 pub use node::{Node, NodeMetadata, NodeType};
-pub use push_request::{PushKey, PushRequest, Reason};
+pub use push_request::{PushKey, PushKind, PushRequest, Reason};
 pub use service::{Port, Protocol, Registry, Resolution, Service, ServiceTarget, Visibility};
 pub use snapshot::{ConfigSnapshot, RegistrySnapshot, Workload, WorkloadDirectory};

@@ -6,17 +6,21 @@
 
 pub mod authn;
 pub mod context;
+pub mod debounce;
 pub mod destination_rules;
 pub mod gateways;
 pub mod narrowing;
 pub mod network_gateways;
+pub mod requests;
 pub mod services;
 pub mod sidecar_scope;
 pub mod view;
 pub mod virtual_services;
 
 pub use context::PushContext;
+pub use debounce::{Batch, Debounce, DebounceSettings};
 pub use destination_rules::MergedDestinationRule;
 pub use gateways::MergedGateway;
+pub use requests::{Types, affects};
 pub use sidecar_scope::{EgressListener, SidecarScope};
 pub use view::ProxyView;

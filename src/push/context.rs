@@ -1,6 +1,6 @@
 //! The push context: one immutable picture of all configuration, with the indexes that generation asks.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     ProxyView,
@@ -13,7 +13,7 @@ use super::{
     sidecar_scope::{SidecarIndex, SidecarScope},
     virtual_services::VirtualServiceIndex,
 };
-use crate::model::{ConfigSnapshot, EndpointIndex, Features, Mesh, RegistrySnapshot};
+use crate::model::{ConfigSnapshot, EndpointIndex, Features, Kind, Mesh, RegistrySnapshot};
 
 /// What a context is built from.
 #[derive(Debug, Clone, Default)]
@@ -76,10 +76,41 @@ impl PushContext {
         }
     }
 
-    /// Builds the next context; parts whose inputs are the same `Arc`s as before are shared with `self`.
+    /// Builds the next context; parts whose inputs are the same `Arc`s as before are shared with `self`. Endpoints and
+    /// workloads are no input of any part, so a change of these builds nothing.
     #[must_use]
     pub fn next(&self, inputs: PushInputs) -> Self {
-        Self::build(inputs)
+        let changes = Changes::between(&self.inputs, &inputs);
+        if changes.settings {
+            return Self::build(inputs);
+        }
+        let services = keep_unless(changes.services, &self.services, || ServiceIndex::build(&inputs));
+        let virtual_services = keep_unless(changes.any(&[Kind::VirtualService]), &self.virtual_services, || {
+            VirtualServiceIndex::build_after(&inputs, Some(&self.virtual_services))
+        });
+        let destination_rules = keep_unless(changes.any(&[Kind::DestinationRule]), &self.destination_rules, || {
+            DestinationRuleIndex::build(&inputs)
+        });
+        let gateways = keep_unless(changes.any(&[Kind::Gateway]), &self.gateways, || GatewayIndex::build(&inputs));
+        let of_scopes = changes.services || changes.any(&SidecarIndex::KINDS);
+        let sidecars = keep_unless(of_scopes, &self.sidecars, || SidecarIndex::build(&inputs));
+        let authn =
+            keep_unless(changes.any(&[Kind::PeerAuthentication]), &self.authn, || AuthnPolicies::build(&inputs));
+        let network_gateways =
+            keep_unless(changes.services, &self.network_gateways, || NetworkGateways::build(&inputs));
+        let of_keys = changes.services || changes.any(&ReadKeys::KINDS);
+        let read_keys = keep_unless(of_keys, &self.read_keys, || ReadKeys::build(&inputs));
+        Self {
+            inputs,
+            services,
+            virtual_services,
+            destination_rules,
+            gateways,
+            sidecars,
+            authn,
+            network_gateways,
+            read_keys,
+        }
     }
 
     /// Mesh settings.
@@ -106,3 +137,45 @@ impl PushContext {
         self.sidecars.scope_of(self, view)
     }
 }
+
+fn keep_unless<T>(changed: bool, part: &Arc<T>, build: impl FnOnce() -> T) -> Arc<T> {
+    if changed { Arc::new(build()) } else { part.clone() }
+}
+
+/// Which inputs of a context are other ones than those of the context before.
+#[derive(Debug)]
+struct Changes {
+    /// Mesh settings or feature flags: everything depends on these.
+    settings: bool,
+    services: bool,
+    kinds: BTreeSet<Kind>,
+}
+
+impl Changes {
+    fn between(old: &PushInputs, new: &PushInputs) -> Self {
+        let same_mesh = Arc::ptr_eq(&old.mesh, &new.mesh) || old.mesh == new.mesh;
+        let same_features = Arc::ptr_eq(&old.features, &new.features) || old.features == new.features;
+        let kinds = old.configs.by_kind.keys().chain(new.configs.by_kind.keys());
+        Self {
+            settings: !same_mesh || !same_features,
+            services: !same_list(&old.registry.services, &new.registry.services, |a, b| a.stamp == b.stamp),
+            kinds: kinds.copied().filter(|kind| !same_configs(old, new, *kind)).collect(),
+        }
+    }
+
+    fn any(&self, kinds: &[Kind]) -> bool {
+        kinds.iter().any(|kind| self.kinds.contains(kind))
+    }
+}
+
+fn same_configs(old: &PushInputs, new: &PushInputs, kind: Kind) -> bool {
+    same_list(old.configs.list(kind), new.configs.list(kind), |a, b| a.stamp == b.stamp)
+}
+
+fn same_list<T>(old: &[Arc<T>], new: &[Arc<T>], same_content: impl Fn(&T, &T) -> bool) -> bool {
+    std::ptr::eq(old, new)
+        || (old.len() == new.len() && old.iter().zip(new).all(|(a, b)| Arc::ptr_eq(a, b) || same_content(a, b)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,9 @@ pub const MESH_GATEWAY: &str = "mesh";
 
 const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
 
+/// `(namespace, name)`.
+type ObjectName = (Arc<str>, Arc<str>);
+
 /// VirtualServices by gateway name.
 type ByGateway = HashMap<Arc<str>, Vec<Arc<Config>>>;
 
@@ -35,6 +38,11 @@ pub struct VirtualServiceIndex {
     public: ByGateway,
     private: HashMap<Arc<str>, ByGateway>,
     exported: HashMap<Arc<str>, ByGateway>,
+    /// Those of `all` that differ from what was written only in that names are written out, by the address of the config as
+    /// written, which is held so that the address stays its own.
+    resolved: HashMap<usize, (Arc<Config>, Arc<Config>)>,
+    /// The roots that delegate to a VirtualService, by its `(namespace, name)`.
+    roots: HashMap<ObjectName, Vec<ObjectName>>,
     /// Destination hosts of VirtualServices by gateway, kept only with `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`.
     destinations: HashMap<Arc<str>, BTreeSet<String>>,
 }
@@ -43,12 +51,23 @@ impl VirtualServiceIndex {
     /// Builds the index.
     #[must_use]
     pub fn build(inputs: &PushInputs) -> Self {
+        Self::build_after(inputs, None)
+    }
+
+    /// Builds the index with what is still valid of an earlier one, which had the same mesh settings.
+    #[must_use]
+    pub(super) fn build_after(inputs: &PushInputs, previous: Option<&Self>) -> Self {
         let configs = inputs.configs.list(Kind::VirtualService);
         let default = export_to_or_public(&inputs.mesh.config.default_virtual_service_export_to);
         let delegates = Delegates::of(configs, &default, &inputs.mesh.domain);
         let mut index = Self::default();
         for config in configs {
-            let Some(merged) = merged(config, &delegates, &inputs.mesh.domain) else { continue };
+            let address = Arc::as_ptr(config) as usize;
+            let known = previous.and_then(|p| p.resolved.get(&address)).map(|(_, resolved)| resolved.clone());
+            let Some(merged) = known.or_else(|| merged(config, &delegates, &inputs.mesh.domain)) else { continue };
+            if !index.add_roots(config) {
+                index.resolved.insert(address, (config.clone(), merged.clone()));
+            }
             index.add(&merged, &default);
             if inputs.features.filter_gateway_cluster_config {
                 index.add_destinations(&merged, inputs.features.scope_gateway_to_namespace);
@@ -56,6 +75,28 @@ impl VirtualServiceIndex {
             index.all.push(merged);
         }
         index
+    }
+
+    /// Notes whom a VirtualService delegates to; `false` if to nobody.
+    fn add_roots(&mut self, config: &Config) -> bool {
+        let own = (config.meta.namespace.clone(), config.meta.name.clone());
+        let routes = config.virtual_service().map_or(&[][..], |s| &s.http);
+        let mut delegates = false;
+        for delegate in routes.iter().filter_map(|r| r.delegate.as_ref()) {
+            let namespace = if delegate.namespace.is_empty() { &*own.0 } else { delegate.namespace.as_str() };
+            let roots = self.roots.entry((namespace.into(), delegate.name.as_str().into())).or_default();
+            if !roots.contains(&own) {
+                roots.push(own.clone());
+            }
+            delegates = true;
+        }
+        delegates
+    }
+
+    /// The VirtualServices that delegate routes to this one, as `(namespace, name)`.
+    #[must_use]
+    pub fn roots_of(&self, namespace: &Arc<str>, name: &Arc<str>) -> &[ObjectName] {
+        self.roots.get(&(namespace.clone(), name.clone())).map_or(&[], Vec::as_slice)
     }
 
     fn add(&mut self, config: &Arc<Config>, default: &BTreeSet<Visibility>) {

@@ -45,6 +45,9 @@ pub struct SidecarIndex {
 }
 
 impl SidecarIndex {
+    /// The kinds that scopes are made from, with services and settings.
+    pub const KINDS: [Kind; 3] = [Kind::Sidecar, Kind::VirtualService, Kind::DestinationRule];
+
     /// Builds the index.
     #[must_use]
     pub fn build(inputs: &PushInputs) -> Self {

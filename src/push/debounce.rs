@@ -1,0 +1,174 @@
+//! When a push starts: events are gathered until it has been quiet for a while, at most for a set time, and at most one
+//! push is built at a time (Istio's `debounce`).
+//!
+//! A machine without a clock: whoever owns it tells the time with every call and calls [`Debounce::wake`] when the time
+//! that [`Debounce::wake_at`] names has come. The adaptive rule waits 10 ms after idleness and up to 100 ms while pushes
+//! follow one another; Istio's fixed rule holds when its variables are set.
+
+use std::time::{Duration, Instant};
+
+use crate::model::{Features, PushRequest, Reason};
+
+/// The quiet time that the adaptive rule begins with.
+const ADAPTIVE_MIN: Duration = Duration::from_millis(10);
+/// The quiet time that it grows to.
+const ADAPTIVE_MAX: Duration = Duration::from_millis(100);
+/// Without events for so long the adaptive rule begins anew.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DebounceSettings {
+    /// Quiet time after the last event, to begin with.
+    pub after: Duration,
+    /// Quiet time that it may grow to, doubling with every push that follows another within a second; equal to `after` for
+    /// a fixed rule.
+    pub after_max: Duration,
+    /// Longest time from the first event to the push, checked when a quiet time ends.
+    pub max: Duration,
+    /// Gather endpoint changes too; otherwise they are pushed at once, even while another push is built.
+    pub endpoints: bool,
+}
+
+impl DebounceSettings {
+    /// Istio's fixed rule when `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set, else the adaptive one.
+    #[must_use]
+    pub fn of(features: &Features, is_set: impl Fn(&str) -> bool) -> Self {
+        let fixed = is_set("PILOT_DEBOUNCE_AFTER") || is_set("PILOT_DEBOUNCE_MAX");
+        let (after, after_max) =
+            if fixed { (features.debounce_after, features.debounce_after) } else { (ADAPTIVE_MIN, ADAPTIVE_MAX) };
+        Self { after, after_max, max: features.debounce_max, endpoints: features.enable_eds_debounce }
+    }
+}
+
+/// A push that is to be built now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// All events since the last push, merged.
+    pub request: PushRequest,
+    /// How many events that were.
+    pub events: u32,
+    /// From the first of them to now.
+    pub waited: Duration,
+    /// It takes the place of the one push that is built at a time: [`Debounce::finished`] must be told of its end. False
+    /// for endpoint changes that are not gathered.
+    pub exclusive: bool,
+}
+
+#[derive(Debug)]
+struct Pending {
+    request: PushRequest,
+    events: u32,
+    first: Instant,
+    last: Instant,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Debounce {
+    settings: DebounceSettings,
+    pending: Option<Pending>,
+    building: bool,
+    timer: Option<Instant>,
+    /// The quiet time in force.
+    quiet: Duration,
+    last_event: Option<Instant>,
+    last_push: Option<Instant>,
+}
+
+impl Debounce {
+    /// Nothing waits, nothing is built.
+    #[must_use]
+    pub fn new(settings: DebounceSettings) -> Self {
+        Self {
+            settings,
+            pending: None,
+            building: false,
+            timer: None,
+            quiet: settings.after,
+            last_event: None,
+            last_push: None,
+        }
+    }
+
+    /// Takes an event in. A batch comes back only for endpoint changes that are not gathered.
+    pub fn event(&mut self, now: Instant, mut request: PushRequest) -> Option<Batch> {
+        if request.reasons.is_empty() {
+            request.reasons.insert(Reason::Unknown, 1);
+        }
+        if !self.settings.endpoints && request.endpoints_only() {
+            return Some(Batch { request, events: 1, waited: Duration::ZERO, exclusive: false });
+        }
+        if self.last_event.is_none_or(|last| now.saturating_duration_since(last) >= IDLE) {
+            self.quiet = self.settings.after;
+        }
+        self.last_event = Some(now);
+        match &mut self.pending {
+            Some(pending) => {
+                pending.request.merge(request);
+                pending.events = pending.events.saturating_add(1);
+                pending.last = now;
+            }
+            None => {
+                self.timer = Some(now + self.quiet);
+                self.pending = Some(Pending { request, events: 1, first: now, last: now });
+            }
+        }
+        None
+    }
+
+    /// When [`Debounce::wake`] is to be called; `None` for "not before something else happens".
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.timer
+    }
+
+    /// The time that was waited for has come. Nothing happens when called too early, or while a push is built.
+    pub fn wake(&mut self, now: Instant) -> Option<Batch> {
+        if self.timer.is_none_or(|timer| now < timer) {
+            return None;
+        }
+        self.timer = None;
+        if self.building { None } else { self.push(now) }
+    }
+
+    /// The push that was built is done (or failed).
+    pub fn finished(&mut self, now: Instant) -> Option<Batch> {
+        self.building = false;
+        self.push(now)
+    }
+
+    /// Events that wait.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        self.pending.as_ref().map_or(0, |p| p.events)
+    }
+
+    /// Whether a push is being built.
+    #[must_use]
+    pub fn is_building(&self) -> bool {
+        self.building
+    }
+
+    fn push(&mut self, now: Instant) -> Option<Batch> {
+        let pending = self.pending.take()?;
+        let waited = now.saturating_duration_since(pending.first);
+        let quiet = now.saturating_duration_since(pending.last);
+        if waited < self.settings.max && quiet < self.quiet {
+            self.timer = Some(pending.last + self.quiet);
+            self.pending = Some(pending);
+            return None;
+        }
+        let follows = self.last_push.is_some_and(|last| now.saturating_duration_since(last) < IDLE);
+        if follows {
+            self.quiet = (self.quiet * 2).min(self.settings.after_max.max(self.settings.after));
+        }
+        self.last_push = Some(now);
+        self.timer = None;
+        self.building = true;
+        Some(Batch { request: pending.request, events: pending.events, waited, exclusive: true })
+    }
+}
+
+#[cfg(test)]
+mod tests;
