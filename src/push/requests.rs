@@ -107,6 +107,7 @@ impl Change<'_> {
     fn for_router(&self, key: &PushKey) -> Types {
         let kind = match key.kind {
             PushKind::Endpoints => return self.of_endpoints(key).when(self.sees_host(key)),
+            PushKind::DnsName => return Types::NDS,
             PushKind::Config(kind) => kind,
         };
         let filters = self.context.features().filter_gateway_cluster_config;
@@ -127,6 +128,7 @@ impl Change<'_> {
                 let seen = |scope: &SidecarScope| scope.has_service(&key.name, &key.namespace);
                 return self.of_endpoints(key).when(seen(&self.now) || seen(&self.before));
             }
+            PushKind::DnsName => return Types::NDS,
             PushKind::Config(kind) => kind,
         };
         let (now, before) = (&*self.now, &*self.before);
