@@ -116,7 +116,7 @@ fn proxy_headers(context: &PushContext, view: &ProxyView) -> ProxyHeaders {
     ProxyHeaders::of(&proxy_config::effective(context, view), ListenerClass::SidecarOutbound)
 }
 
-/// Services by lower-case host name.
+/// Services by host name, in lower case where only one port counts.
 type Registry<'a> = IndexMap<Hostname, &'a Service>;
 
 struct Outbound<'a> {
@@ -158,7 +158,7 @@ impl<'a> Outbound<'a> {
             .services
             .iter()
             .filter(|service| port == 0 || service.port_by_number(port).is_some())
-            .map(|service| (lower_case(&service.hostname), &**service))
+            .map(|service| (if port == 0 { service.hostname.clone() } else { lower_case(&service.hostname) }, &**service))
             .collect();
         let headers = proxy_headers(context, view);
         Some(Self { context, view, scope, listener, port, registry, headers })
