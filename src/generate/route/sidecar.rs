@@ -158,7 +158,9 @@ impl<'a> Outbound<'a> {
             .services
             .iter()
             .filter(|service| port == 0 || service.port_by_number(port).is_some())
-            .map(|service| (if port == 0 { service.hostname.clone() } else { lower_case(&service.hostname) }, &**service))
+            .map(|service| {
+                (if port == 0 { service.hostname.clone() } else { lower_case(&service.hostname) }, &**service)
+            })
             .collect();
         let headers = proxy_headers(context, view);
         Some(Self { context, view, scope, listener, port, registry, headers })
