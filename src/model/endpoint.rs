@@ -56,8 +56,10 @@ impl Locality {
 /// Whether an endpoint may get traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
 pub enum HealthStatus {
-    /// Ready.
+    /// Nobody says: endpoints of ServiceEntries and WorkloadEntries. They get traffic.
     #[default]
+    Unknown,
+    /// Ready.
     Healthy,
     /// Not ready.
     UnHealthy,

@@ -106,6 +106,7 @@ fn mtls_wanted(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> bool {
 
 fn envoy_health(health: HealthStatus) -> core::HealthStatus {
     match health {
+        HealthStatus::Unknown => core::HealthStatus::Unknown,
         HealthStatus::Healthy => core::HealthStatus::Healthy,
         HealthStatus::UnHealthy => core::HealthStatus::Unhealthy,
         HealthStatus::Draining | HealthStatus::Terminating => core::HealthStatus::Draining,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod as PodObject, PodStatus};
 
 use crate::{
-    model::{Config, Endpoint, Labels, Locality, WorkloadInstance},
+    model::{Config, Endpoint, HealthStatus, Labels, Locality, WorkloadInstance},
     registry::{
         env::{Env, augment_labels, locality_of_labels, names},
         intern::Interner,
@@ -115,6 +115,7 @@ impl Pod {
             true => self.ips.clone(),
             false => self.ips.first().cloned().into_iter().collect(),
         };
+        endpoint.health = HealthStatus::Healthy;
         endpoint.send_unhealthy = env.features.send_unhealthy_endpoints || env.features.auto_send_unhealthy_endpoints;
         let tcp = self.ports.iter().filter(|p| p.protocol == "TCP");
         Some(Arc::new(WorkloadInstance {
