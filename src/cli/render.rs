@@ -1,10 +1,27 @@
 //! `pilothouse render`: what one proxy would be sent, written to files, without a server.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
+use anyhow::Context;
 use clap::Args;
+use prost::{Message, Name};
+use serde_json::{Value, json};
 
-use super::MeshArgs;
+use super::{EXIT_DATA, EXIT_USAGE, MeshArgs};
+use crate::{
+    generate::{resources, secret},
+    model::{ConfigSnapshot, Features, Identity, Locality, Mesh, Node, Origin},
+    proto::to_json,
+    push::{PushContext, context::PushInputs},
+    registry::ServiceEntryStore,
+    settings::{MeshSettings, SourceSettings},
+    sources::{Findings, file::load, mesh::read_mesh},
+};
 
 /// Arguments of `render`.
 #[derive(Debug, Clone, Args)]
@@ -58,6 +75,144 @@ pub struct RenderArgs {
 ///
 /// # Errors
 /// What cannot be read or written.
-pub fn run(_args: RenderArgs) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("render is not built yet")
+pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
+    let node = match node(&args) {
+        Ok(node) => node,
+        Err(error) => {
+            eprintln!("pilothouse: {error:#}");
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
+    let mesh = match read_mesh(&mesh_settings(&args.mesh), SourceSettings::default().max_file_bytes) {
+        Ok(mesh) => Arc::new(mesh),
+        Err(error) => {
+            eprintln!("pilothouse: {error}");
+            return Ok(ExitCode::from(EXIT_DATA));
+        }
+    };
+    let (features, wrong) = Features::from_env();
+    for text in wrong {
+        eprintln!("pilothouse: {text}");
+    }
+    let (configs, findings) = configs(&args)?;
+    for refused in &findings.refused {
+        eprintln!("pilothouse: {refused}");
+    }
+    let identity = match &args.identity {
+        Some(text) => Some(Identity::parse(text).with_context(|| format!("{text:?} is not a SPIFFE identity"))?),
+        None => claimed_identity(&node, &mesh),
+    };
+    let context = context(mesh, Arc::new(features), configs);
+    fs::create_dir_all(&args.out).with_context(|| format!("creating {}", args.out.display()))?;
+    write(&args.out, &context, &node, &args.listener, identity.as_ref())?;
+    write_file(&args.out, "rejected", &rejected(&findings))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The context that a server would have after reading the same files.
+fn context(mesh: Arc<Mesh>, features: Arc<Features>, configs: ConfigSnapshot) -> PushContext {
+    let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
+    PushContext::build(PushInputs { mesh, features, configs, registry })
+}
+
+fn mesh_settings(args: &MeshArgs) -> MeshSettings {
+    MeshSettings {
+        config_file: args.mesh_config.clone(),
+        networks_file: args.networks_config.clone(),
+        cluster_id: args.cluster_id.clone(),
+        domain: args.domain.clone(),
+    }
+}
+
+/// The objects of all folders; the first folder that holds a key wins. Remote clusters have keys of their own.
+fn configs(args: &RenderArgs) -> anyhow::Result<(ConfigSnapshot, Findings)> {
+    let limit = SourceSettings::default().max_file_bytes;
+    let origin = |path: &Path, cluster: &str| Origin {
+        source: format!("file:{}", path.display()).into(),
+        cluster: cluster.into(),
+        ..Origin::default()
+    };
+    let mut all = load::Loaded::default();
+    for path in &args.config_dir {
+        all.extend(load::load(path, &origin(path, ""), limit));
+    }
+    let load::Loaded { mut configs, mut findings } = all;
+    for remote in &args.remote_cluster {
+        let (name, path) = remote.split_once('=').with_context(|| format!("{remote:?} is not NAME=DIR"))?;
+        let path = Path::new(path);
+        let more = load::load(path, &origin(path, name), limit);
+        configs.extend(more.configs);
+        findings.refused.extend(more.findings.refused);
+    }
+    Ok((ConfigSnapshot::of(configs), findings))
+}
+
+fn node(args: &RenderArgs) -> anyhow::Result<Node> {
+    let read = |path: &Path| -> anyhow::Result<Value> {
+        let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))
+    };
+    if let Some(path) = &args.node_file {
+        let node = read(path)?;
+        let part = |key: &str, other: &str| -> Arc<str> {
+            node["locality"][key].as_str().or(node["locality"][other].as_str()).unwrap_or_default().into()
+        };
+        let locality =
+            Locality { region: part("region", ""), zone: part("zone", ""), subzone: part("subZone", "sub_zone") };
+        let id = node["id"].as_str().with_context(|| format!("{} has no id", path.display()))?;
+        return Ok(Node::from_parts(id, node["metadata"].clone(), locality)?);
+    }
+    let metadata = args.metadata.as_deref().map_or(Ok(Value::Null), read)?;
+    let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
+    Ok(Node::from_parts(args.node.as_deref().unwrap_or_default(), metadata, locality)?)
+}
+
+/// Without `--identity` the node is believed, as the server believes clients on the loopback interface.
+fn claimed_identity(node: &Node, mesh: &Mesh) -> Option<Identity> {
+    let account = if node.metadata.service_account.is_empty() { "default" } else { &node.metadata.service_account };
+    Identity::parse(&format!("spiffe://{}/ns/{}/sa/{account}", mesh.config.trust_domain, node.namespace))
+}
+
+fn write(
+    out: &Path,
+    context: &PushContext,
+    node: &Node,
+    listeners: &[String],
+    identity: Option<&Identity>,
+) -> anyhow::Result<()> {
+    let view = context.view_of(node);
+    let got = resources::all(context, &view, listeners, identity);
+    let requested = secret::names(&got.clusters, &got.listeners);
+    write_file(out, "clusters", &json_list(&got.clusters, "name")?)?;
+    write_file(out, "endpoints", &json_list(&got.endpoints, "clusterName")?)?;
+    write_file(out, "listeners", &json_list(&got.listeners, "name")?)?;
+    write_file(out, "routes", &json_list(&got.routes, "name")?)?;
+    write_file(out, "extensions", &json!([]))?;
+    let tables: Vec<_> = got.name_table.into_iter().collect();
+    write_file(out, "nds", &json_list(&tables, "name")?)?;
+    let secrets = json!({"requested": requested, "resources": json_list(&got.secrets, "name")?});
+    write_file(out, "secrets", &secrets)
+}
+
+fn json_list<M: Message + Name>(messages: &[M], name: &str) -> anyhow::Result<Value> {
+    let mut list = messages.iter().map(to_json).collect::<Result<Vec<Value>, _>>()?;
+    list.iter_mut().for_each(Value::sort_all_objects);
+    list.sort_by(|a, b| a[name].as_str().cmp(&b[name].as_str()));
+    Ok(Value::Array(list))
+}
+
+fn rejected(findings: &Findings) -> Value {
+    let mut list: Vec<Value> = findings
+        .refused
+        .iter()
+        .map(|r| json!({"Kind": r.kind, "Namespace": r.namespace, "Name": r.name, "Error": r.reason}))
+        .collect();
+    list.sort_by_key(|v| (v["Kind"].to_string(), v["Namespace"].to_string(), v["Name"].to_string()));
+    Value::Array(list)
+}
+
+fn write_file(out: &Path, name: &str, value: &Value) -> anyhow::Result<()> {
+    let path = out.join(format!("{name}.json"));
+    let text = serde_json::to_string_pretty(value)? + "\n";
+    fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
 }

@@ -3,6 +3,14 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::{EXIT_DATA, EXIT_USAGE};
+use crate::{
+    model::Origin,
+    settings::SourceSettings,
+    sources::file::load::{Loaded, load},
+};
 
 /// Form of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -28,7 +36,48 @@ pub struct ValidateArgs {
 /// Checks the files.
 ///
 /// # Errors
-/// Paths that cannot be read.
-pub fn run(_args: ValidateArgs) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("validate is not built yet")
+/// An answer that cannot be printed.
+pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
+    if let Some(missing) = args.paths.iter().find(|p| !p.exists()) {
+        eprintln!("pilothouse: {}: no such file or folder", missing.display());
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let mut all = Loaded::default();
+    for path in &args.paths {
+        let origin = Origin { source: format!("file:{}", path.display()).into(), ..Origin::default() };
+        all.extend(load(path, &origin, SourceSettings::default().max_file_bytes));
+    }
+    match args.output {
+        Output::Text => print!("{}", text(&all)),
+        Output::Json => {
+            let answer = json!({
+                "valid": all.findings.refused.is_empty(),
+                "objects": all.configs.len(),
+                "refused": all.findings.refused,
+                "warned": all.findings.warned,
+                "ignored": all.findings.ignored,
+            });
+            println!("{}", serde_json::to_string_pretty(&answer)?);
+        }
+    }
+    Ok(if all.findings.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DATA) })
+}
+
+fn text(all: &Loaded) -> String {
+    let mut out = String::new();
+    let findings = &all.findings;
+    for refused in &findings.refused {
+        out.push_str(&format!("{refused}\n"));
+    }
+    for w in &findings.warned {
+        out.push_str(&format!("{}:{}: {} {}/{} warning: {}\n", w.file, w.line, w.kind, w.namespace, w.name, w.warning));
+    }
+    out.push_str(&format!(
+        "{} objects taken, {} refused, {} warnings, {} of kinds that are not read\n",
+        all.configs.len(),
+        findings.refused.len(),
+        findings.warned.len(),
+        findings.ignored.len()
+    ));
+    out
 }
