@@ -94,7 +94,9 @@ pub fn check(case: &Case) -> Verdict {
         lines.extend(normal::compare("secrets", "name", &wanted, &json(&got.secrets), &multi));
     }
     if expected.join("nds.json").exists() {
-        lines.push("nds: not compared yet".to_string());
+        let wanted = data::json(&expected.join("nds.json"));
+        let tables: Vec<_> = got.name_table.into_iter().collect();
+        lines.extend(normal::compare("nds", "name", &wanted, &json(&tables), &multi));
     }
     if expected.join("extensions.json").exists() {
         lines.push("extensions: ECDS is not built yet".to_string());

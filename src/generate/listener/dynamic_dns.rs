@@ -30,6 +30,9 @@ use crate::{
     },
 };
 
+/// The name of the network filter that resolves server names, as Istio writes it.
+pub const SNI_FILTER: &str = "envoy.extensions.filters.network.sni_dynamic_forward_proxy";
+
 /// Whether unknown hosts are resolved by the proxy.
 #[must_use]
 pub fn allow_any(builder: &Builder) -> bool {
@@ -76,7 +79,7 @@ pub fn sni_filter(builder: &Builder, host: &str, port: u32) -> Filter {
         port_specifier: Some(PortSpecifier::PortValue(port)),
         ..Default::default()
     };
-    network_filter("envoy.filters.network.sni_dynamic_forward_proxy", &config)
+    network_filter(SNI_FILTER, &config)
 }
 
 /// The HTTP filter of the policy `ALLOW_ANY_DYNAMIC_DNS`.

@@ -6,6 +6,7 @@ use crate::{
         listener::{
             bind::{accepts_per_event, additional, address, balance, listener_name},
             builder::Builder,
+            dynamic_dns::SNI_FILTER,
             filter_chain::Chain,
             hcm::{self, HttpOptions, Routes},
             listener_filters::{http_inspector, tls_inspector},
@@ -77,7 +78,7 @@ fn from_parts(
 }
 
 fn add_inspectors(builder: &Builder, listener: &mut Listener, chains: &[Chain]) {
-    let resolves_sni = |f: &Filter| f.name == "envoy.filters.network.sni_dynamic_forward_proxy";
+    let resolves_sni = |f: &Filter| f.name == SNI_FILTER;
     let offers_alpn = |c: &Chain| {
         let common = c.tls.as_ref().and_then(|t| t.common_tls_context.as_ref());
         common.is_some_and(|t| !t.alpn_protocols.is_empty())
