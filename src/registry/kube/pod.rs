@@ -86,6 +86,8 @@ impl Pod {
             hostname: interner.text(hostname),
             subdomain: interner.text(subdomain),
             node_name: interner.text(node_name),
+            // Only a ready pod becomes an instance; slices say otherwise where they know better.
+            health: HealthStatus::Healthy,
             ..Endpoint::default()
         };
         Self {
