@@ -26,6 +26,8 @@ mod virtual_host;
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod tests;
 
 pub use cluster_name::of as destination_cluster;
 pub use defaults::{outbound_route, trace_operation};
