@@ -58,7 +58,8 @@ fn view(kind: &str, namespace: &str, labels: &[(&str, &str)]) -> ProxyView {
 }
 
 fn weighted(host: &str, first: i32) -> Arc<Config> {
-    let route = |port: u32, weight: i32| json!({"destination": {"host": host, "port": {"number": port}}, "weight": weight});
+    let route =
+        |port: u32, weight: i32| json!({"destination": {"host": host, "port": {"number": port}}, "weight": weight});
     let spec = json!({"hosts": [host], "http": [{"route": [route(80, first), route(81, 100 - first)]}]});
     config("VirtualService", host, spec)
 }
@@ -129,7 +130,8 @@ fn behind_a_proxy_port_only_port_80_goes_without_a_port() {
 }
 
 fn any_configs() -> impl Strategy<Value = Vec<Arc<Config>>> {
-    let hosts = prop::sample::select(vec!["s0.x.svc.cluster.local", "S1", "*.x.svc.cluster.local", "ext.test", "*", "s0.x"]);
+    let hosts =
+        prop::sample::select(vec!["s0.x.svc.cluster.local", "S1", "*.x.svc.cluster.local", "ext.test", "*", "s0.x"]);
     let rule = (prop::sample::select(vec!["s0", "s1", "gone.test"]), 0..3usize, 0..3u32, 0..100i32).prop_map(
         |(destination, matches, port, weight)| {
             let conditions = [
@@ -152,7 +154,8 @@ fn any_configs() -> impl Strategy<Value = Vec<Arc<Config>>> {
     );
     let hash = prop::option::of(prop::sample::select(vec!["h1", "h2"])).prop_map(|header| {
         let balancer = header.map(|h| json!({"consistentHash": {"httpHeaderName": h}}));
-        let spec = json!({"host": "s0", "trafficPolicy": {"loadBalancer": balancer.unwrap_or(json!({"simple": "RANDOM"}))}});
+        let spec =
+            json!({"host": "s0", "trafficPolicy": {"loadBalancer": balancer.unwrap_or(json!({"simple": "RANDOM"}))}});
         config("DestinationRule", "s0", spec)
     });
     let servers = any::<bool>().prop_map(|redirect| {
@@ -162,10 +165,7 @@ fn any_configs() -> impl Strategy<Value = Vec<Arc<Config>>> {
     });
     (prop::collection::vec(spec, 0..5), hash, servers).prop_map(|(specs, hash, gateway)| {
         let numbered = specs.into_iter().enumerate();
-        numbered
-            .map(|(i, spec)| config("VirtualService", &format!("v{i}"), spec))
-            .chain([hash, gateway])
-            .collect()
+        numbered.map(|(i, spec)| config("VirtualService", &format!("v{i}"), spec)).chain([hash, gateway]).collect()
     })
 }
 
