@@ -1,4 +1,5 @@
 //! pilothouse: an Istio-API control plane in one binary.
+pub mod admin;
 pub mod cli;
 pub mod generate;
 pub mod model;

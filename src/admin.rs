@@ -1,0 +1,16 @@
+//! The admin server: health, metrics, debug pages, and a page for people. It reads what the other rooms publish and changes
+//! nothing but what its caller asks for by name (a push, a disconnect).
+//!
+//! Debug pages answer callers on the loopback interface only, unless they were opened. Private keys and the data of Secrets
+//! are never shown.
+
+mod document;
+mod envoy_dump;
+mod page;
+mod proxies;
+mod registry;
+mod server;
+mod state;
+
+pub use server::{AdminServer, serve};
+pub use state::AdminState;

@@ -1,0 +1,181 @@
+//! The HTTP server of the admin pages.
+
+use std::{collections::BTreeMap, net::TcpListener};
+
+use actix_web::{
+    App, Error, HttpRequest, HttpResponse, HttpServer,
+    body::MessageBody,
+    dev::{Server, ServerHandle, ServiceRequest, ServiceResponse},
+    http::header::ContentType,
+    middleware::{Next, from_fn},
+    web,
+};
+use serde_json::{Value, json};
+
+use super::{AdminState, envoy_dump, page, proxies, registry};
+use crate::{
+    model::Reason,
+    xds::{Connection, ResourceType},
+};
+
+/// Parameters of a query.
+type Query = web::Query<BTreeMap<String, String>>;
+
+/// A running admin server.
+pub struct AdminServer {
+    /// Runs until it is stopped.
+    pub server: Server,
+    /// Stops it.
+    pub handle: ServerHandle,
+}
+
+impl std::fmt::Debug for AdminServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminServer").finish_non_exhaustive()
+    }
+}
+
+/// Serves the pages on these sockets. Signals are left to the process.
+///
+/// # Errors
+/// A socket that cannot be served.
+pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<AdminServer> {
+    let mut http = HttpServer::new(move || {
+        App::new()
+            .app_data(web::Data::new(state.clone()))
+            .route("/", web::get().to(overview))
+            .route("/ready", web::get().to(ready))
+            .route("/healthz", web::get().to(|| async { HttpResponse::Ok().finish() }))
+            .route("/metrics", web::get().to(metrics))
+            .route("/version", web::get().to(version))
+            .service(
+                web::scope("/debug")
+                    .wrap(from_fn(loopback_only))
+                    .route("", web::get().to(|| async { html(page::index()) }))
+                    .route("/list", web::get().to(list))
+                    .route("/{page}", web::get().to(debug)),
+            )
+    })
+    .workers(1)
+    .disable_signals()
+    .shutdown_timeout(2);
+    for listener in listeners {
+        http = http.listen(listener)?;
+    }
+    let server = http.run();
+    let handle = server.handle();
+    Ok(AdminServer { server, handle })
+}
+
+async fn loopback_only<B: MessageBody + 'static>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<actix_web::body::EitherBody<B>>, Error> {
+    let open = request.app_data::<web::Data<AdminState>>().is_some_and(|s| s.open_debug);
+    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
+    if !open && !local {
+        let text = "debug pages answer on the loopback interface only; --open-debug opens them\n";
+        return Ok(request.into_response(HttpResponse::Forbidden().body(text)).map_into_right_body());
+    }
+    Ok(next.call(request).await?.map_into_left_body())
+}
+
+fn html(body: String) -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::html()).body(body)
+}
+
+fn answer(value: &Value, pretty: bool) -> HttpResponse {
+    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    match text {
+        Ok(text) => HttpResponse::Ok().content_type(ContentType::json()).body(text + "\n"),
+        Err(error) => HttpResponse::InternalServerError().body(error.to_string()),
+    }
+}
+
+async fn overview(request: HttpRequest, state: web::Data<AdminState>) -> HttpResponse {
+    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
+    if !local && !state.open_debug {
+        return HttpResponse::Forbidden().body("the overview answers on the loopback interface only\n");
+    }
+    html(page::overview(&state))
+}
+
+async fn ready(state: web::Data<AdminState>) -> HttpResponse {
+    if state.is_ready() {
+        return HttpResponse::Ok().finish();
+    }
+    let waiting = state.readiness.waiting_for();
+    HttpResponse::ServiceUnavailable().body(format!("waiting for: {}\n", waiting.join(", ")))
+}
+
+async fn metrics(state: web::Data<AdminState>) -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(state.metrics.render())
+}
+
+async fn version() -> HttpResponse {
+    answer(&json!({"product": "pilothouse", "version": env!("CARGO_PKG_VERSION")}), false)
+}
+
+async fn list() -> HttpResponse {
+    let paths: Vec<String> = page::DEBUG_PAGES.iter().map(|(p, _)| format!("/debug/{p}")).collect();
+    answer(&json!(paths), true)
+}
+
+async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminState>) -> HttpResponse {
+    let pretty = query.contains_key("pretty");
+    let value = match path.as_str() {
+        "adsz" if query.get("push").is_some_and(|p| p == "true") => {
+            let Some(current) = state.xds.current() else { return HttpResponse::ServiceUnavailable().finish() };
+            let request = crate::model::PushRequest::everything(Reason::Debug);
+            state.xds.publish(current.context.clone(), &request);
+            return HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()));
+        }
+        "adsz" => proxies::adsz(&state),
+        "syncz" => proxies::syncz(&state, query.get("namespace").map(String::as_str)),
+        "connections" => proxies::connections(&state),
+        "push_status" => proxies::push_status(&state),
+        "configz" => registry::configs(&state),
+        "registryz" => registry::services(&state),
+        "endpointShardz" | "endpointz" => registry::endpoint_shards(&state),
+        "mesh" => registry::mesh(&state),
+        "sourcez" => registry::sources(&state),
+        "queuez" => json!(state.wards.reports()),
+        "eventz" => json!(state.xds.events()),
+        "viewz" => {
+            let (builds, resources) = state.xds.build_counts();
+            json!({"views": state.xds.views(), "builds": builds, "resources": resources})
+        }
+        "shadowz" => shadowed(&state).await,
+        "edsz" | "ndsz" | "config_dump" => return of_proxy(&path, &query, &state),
+        unknown => return HttpResponse::NotFound().body(format!("no debug page {unknown:?}; GET /debug lists them\n")),
+    };
+    answer(&value, pretty)
+}
+
+async fn shadowed(state: &AdminState) -> Value {
+    let all = state.store.shadowed().await;
+    all.iter().map(|s| json!({"key": s.key.to_string(), "winner": &*s.winner, "shadowed": &*s.loser})).collect()
+}
+
+fn of_proxy(page: &str, query: &Query, state: &AdminState) -> HttpResponse {
+    let Some(id) = query.get("proxyID") else {
+        return HttpResponse::BadRequest().body("You must provide a proxyID in the query string\n");
+    };
+    let Some(connection) = state.xds.connection(id) else {
+        return HttpResponse::NotFound()
+            .body("Proxy not connected to this Pilot instance. It may be connected to another instance.\n");
+    };
+    answer(&dump(page, query, &connection), query.contains_key("pretty"))
+}
+
+fn dump(page: &str, query: &Query, connection: &Connection) -> Value {
+    match page {
+        "edsz" => proxies::sent(connection, ResourceType::Endpoint),
+        "ndsz" => proxies::sent(connection, ResourceType::NameTable),
+        _ => {
+            let types: Vec<&str> =
+                query.get("types").map(|t| t.split(',').map(str::trim).collect()).unwrap_or_default();
+            envoy_dump::dump(connection, &types, query.get("resource").map(String::as_str))
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the admin pages read.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::{
+    push::PushContext,
+    runtime::{Readiness, Wards},
+    sources::SourceBoard,
+    store::StoreHandle,
+    telemetry::Metrics,
+    xds::XdsState,
+};
+
+/// What the admin pages read: handles of the other rooms, cheap to clone.
+#[derive(Clone)]
+pub struct AdminState {
+    /// The xDS server.
+    pub xds: XdsState,
+    /// The store.
+    pub store: StoreHandle,
+    /// All sources.
+    pub sources: Arc<[Arc<SourceBoard>]>,
+    /// All actors.
+    pub wards: Wards,
+    /// Who is still to come.
+    pub readiness: Readiness,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// Debug pages answer everybody.
+    pub open_debug: bool,
+    /// Since when the process runs.
+    pub started: Instant,
+}
+
+impl AdminState {
+    /// The context in force; `None` before the first push.
+    #[must_use]
+    pub fn context(&self) -> Option<Arc<PushContext>> {
+        self.xds.current().map(|p| p.context.clone())
+    }
+
+    /// Everything has synced and a context was published.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.readiness.is_ready() && self.xds.current().is_some() && !self.xds.is_shutting_down()
+    }
+}
+
+impl std::fmt::Debug for AdminState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminState").field("open_debug", &self.open_debug).finish_non_exhaustive()
+    }
+}
