@@ -12,4 +12,6 @@ pub mod simulate;
 pub mod sources;
 pub mod store;
 pub mod telemetry;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod xds;

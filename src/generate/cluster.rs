@@ -46,9 +46,7 @@ pub fn all(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
         clusters.extend(inbound(context, view));
         clusters
     };
-    if view.metadata.other("credential") == "true" {
-        clusters.push(special::external_sds(&context.mesh().config));
-    }
+    clusters.extend(external_sds(context, view));
     let mut seen = HashSet::new();
     clusters.retain(|c| seen.insert(c.name.clone()));
     clusters
@@ -76,6 +74,12 @@ pub fn outbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
         clusters.extend(OutboundPlan::sni_dnat(context, view).inputs().filter_map(|inputs| inputs.build()));
     }
     clusters
+}
+
+/// The cluster of the proxy's own SDS server, if the proxy says that it has one.
+#[must_use]
+pub fn external_sds(context: &PushContext, view: &ProxyView) -> Option<Cluster> {
+    (view.metadata.other("credential") == "true").then(|| special::external_sds(&context.mesh().config))
 }
 
 /// The clusters for what arrives at a sidecar's workload. Needs the whole view.

@@ -3,11 +3,7 @@
 //! A generator sees the context and a [`Slot`], never a connection or a node: proxies whose slots are equal get the same
 //! bytes, so an input that the slot does not hold cannot leak into what others are sent.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    sync::Arc,
-};
+use std::{fmt, hash::Hash, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -20,7 +16,9 @@ use crate::{
 /// Which part of a proxy's resources a slot is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub enum Part {
-    /// What all proxies of one outbound view share.
+    /// Clusters, endpoints and routes for what a proxy sends: shared most widely.
+    Routing,
+    /// Listeners for what a proxy sends.
     Outbound,
     /// What depends on the workload itself.
     Own,
@@ -29,8 +27,11 @@ pub enum Part {
 }
 
 impl Part {
+    /// How many parts there are.
+    pub const COUNT: usize = 4;
+
     /// All parts.
-    pub const ALL: [Self; 3] = [Self::Outbound, Self::Own, Self::Private];
+    pub const ALL: [Self; Self::COUNT] = [Self::Routing, Self::Outbound, Self::Own, Self::Private];
 
     /// Position in [`Part::ALL`].
     #[must_use]
@@ -57,25 +58,8 @@ impl Slot {
         let mut hasher = Xxh3::new();
         self.part.hash(&mut hasher);
         self.identity.as_ref().map(ToString::to_string).hash(&mut hasher);
-        hash_view(&self.view, &mut hasher);
+        self.view.key().hash(&mut hasher);
         hasher.digest128()
-    }
-}
-
-fn hash_view(view: &ProxyView, hasher: &mut impl Hasher) {
-    view.node_type.hash(hasher);
-    view.namespace.hash(hasher);
-    view.dns_domain.hash(hasher);
-    view.labels.hash(hasher);
-    view.locality.hash(hasher);
-    view.network.hash(hasher);
-    view.cluster_id.hash(hasher);
-    (view.ipv4, view.ipv6, view.ipv6_first).hash(hasher);
-    view.metadata.hash(hasher);
-    view.ips.hash(hasher);
-    for target in view.targets.iter() {
-        (target.service.stamp, target.target_port).hash(hasher);
-        target.port.hash(hasher);
     }
 }
 
@@ -83,16 +67,22 @@ fn hash_view(view: &ProxyView, hasher: &mut impl Hasher) {
 #[derive(Debug, Clone)]
 pub struct Audience {
     /// The slots.
-    pub slots: [Slot; 3],
+    pub slots: [Slot; Part::COUNT],
 }
 
 impl Audience {
     /// An audience of these views.
     #[must_use]
-    pub fn new(outbound: Arc<ProxyView>, own: Arc<ProxyView>, identity: Option<Identity>) -> Self {
+    pub fn new(
+        routing: Arc<ProxyView>,
+        outbound: Arc<ProxyView>,
+        own: Arc<ProxyView>,
+        identity: Option<Identity>,
+    ) -> Self {
         let slot = |part, view, identity| Slot { part, view, identity };
         Self {
             slots: [
+                slot(Part::Routing, routing, None),
                 slot(Part::Outbound, outbound, None),
                 slot(Part::Own, own.clone(), None),
                 slot(Part::Private, own, identity),

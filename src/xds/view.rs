@@ -20,14 +20,14 @@ type SnapshotKey = (ResourceType, (bool, u128));
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) key: u128,
-    pub(super) halves: [Arc<Half>; 3],
+    pub(super) halves: [Arc<Half>; Part::COUNT],
     layouts: [Layout; ResourceType::COUNT],
     snapshots: Mutex<HashMap<SnapshotKey, (u64, Weak<Snapshot>)>>,
     tick: watch::Sender<u64>,
 }
 
 impl View {
-    pub(super) fn new(key: u128, halves: [Arc<Half>; 3], generator: &dyn Generator) -> Self {
+    pub(super) fn new(key: u128, halves: [Arc<Half>; Part::COUNT], generator: &dyn Generator) -> Self {
         let own = &halves[Part::Own.index()].slot;
         let layouts = ResourceType::ALL.map(|kind| generator.layout(own, kind));
         Self { key, halves, layouts, snapshots: Mutex::default(), tick: watch::channel(0).0 }

@@ -1,0 +1,141 @@
+//! An xDS server with made-up resources.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::Content;
+use crate::{
+    model::{Identity, Node, PushRequest, Reason},
+    proto::wkt,
+    push::{PushContext, context::PushInputs},
+    xds::{self, Audience, Generator, Layout, Part, Resource, ResourceType, Slot, XdsOptions, XdsState},
+};
+
+/// Resources that a test sets.
+#[derive(Debug, Default)]
+pub struct FakeGenerator {
+    content: Mutex<BTreeMap<ResourceType, Content>>,
+}
+
+impl FakeGenerator {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<ResourceType, Content>)) {
+        change(&mut self.content.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn content(&self, kind: ResourceType) -> Content {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner).get(&kind).cloned().unwrap_or_default()
+    }
+
+    /// The text of an `Any` of [`FakeServer`], as `name=text`.
+    #[must_use]
+    pub fn read(any: &wkt::Any) -> (String, String) {
+        let text = String::from_utf8_lossy(&any.value).into_owned();
+        text.split_once('=').map_or_else(Default::default, |(name, text)| (name.to_string(), text.to_string()))
+    }
+}
+
+fn resource(kind: ResourceType, name: &str, text: &str) -> Resource {
+    assert!(text != "panic", "asked to panic");
+    Resource::of_parts(name, kind.url(), format!("{name}={text}").as_bytes())
+}
+
+impl Generator for FakeGenerator {
+    fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+        let own = Arc::new(context.view_of(node));
+        Audience::new(own.clone(), own.clone(), own, identity.cloned())
+    }
+
+    fn layout(&self, _: &Slot, kind: ResourceType) -> Layout {
+        Layout { parts: &[Part::Own], listed: kind.is_wildcard() }
+    }
+
+    fn list(&self, _: &PushContext, _: &Slot, kind: ResourceType) -> Vec<Resource> {
+        self.content(kind).iter().map(|(name, text)| resource(kind, name, text)).collect()
+    }
+
+    fn named(&self, _: &PushContext, _: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource> {
+        let content = self.content(kind);
+        names.iter().filter_map(|name| Some(resource(kind, name, content.get(&**name)?))).collect()
+    }
+
+    fn affects(&self, _: &PushContext, _: &PushRequest, _: &Slot, _: ResourceType) -> bool {
+        true
+    }
+
+    fn affects_name(&self, _: &PushContext, _: &PushRequest, _: ResourceType, _: &str) -> bool {
+        true
+    }
+
+    fn moves_nodes(&self, _: &PushContext, _: &PushContext, _: &PushRequest) -> bool {
+        false
+    }
+}
+
+/// A server of [`FakeGenerator`] on a free port.
+#[derive(Debug)]
+pub struct FakeServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its state.
+    pub state: XdsState,
+    generator: Arc<FakeGenerator>,
+    shutdown: CancellationToken,
+}
+
+impl FakeServer {
+    /// Starts a server that is ready and has no resources.
+    ///
+    /// # Errors
+    /// When no port can be had.
+    pub async fn start(options: XdsOptions) -> std::io::Result<Self> {
+        let server = Self::start_unready(options).await?;
+        server.set(&[]);
+        Ok(server)
+    }
+
+    /// Starts a server that nothing was published to.
+    ///
+    /// # Errors
+    /// When no port can be had.
+    pub async fn start_unready(options: XdsOptions) -> std::io::Result<Self> {
+        let generator = Arc::new(FakeGenerator::default());
+        let state = XdsState::new(generator.clone(), options);
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let shutdown = CancellationToken::new();
+        tokio::spawn(xds::serve(listener, state.clone(), shutdown.clone()));
+        Ok(Self { address, state, generator, shutdown })
+    }
+
+    /// Sets resources (`None` removes one) and publishes them as one change.
+    pub fn set(&self, changes: &[(ResourceType, &str, Option<&str>)]) {
+        self.generator.change(|content| {
+            for (kind, name, text) in changes {
+                let of_kind = content.entry(*kind).or_default();
+                match text {
+                    Some(text) => of_kind.insert((*name).to_string(), (*text).to_string()),
+                    None => of_kind.remove(*name),
+                };
+            }
+        });
+        let context = Arc::new(PushContext::build(PushInputs::default()));
+        self.state.publish(context, &PushRequest::everything(Reason::Config));
+    }
+
+    /// Begins to shut down.
+    pub fn shut_down(&self) {
+        self.shutdown.cancel();
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}

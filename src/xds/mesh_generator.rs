@@ -1,0 +1,279 @@
+//! The generator that serves the mesh: sidecars, gateways and proxyless gRPC, from what the `generate` room makes.
+//!
+//! Owns which view each type may read, and which changes can touch it (Istio's table of kinds that a type ignores).
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use prost::Name;
+
+use super::{
+    Resource, ResourceType,
+    generator::{Audience, Generator, Layout, Part, Slot},
+};
+use crate::{
+    generate::{
+        cluster, grpc, listener,
+        name_table::{self, NameTable},
+        names::parse_subset_key,
+        resources, secret,
+    },
+    model::{Identity, Kind, Node, NodeType, PushKey, PushRequest, Reason, push_request::PushKind},
+    proto::envoy::config::{endpoint::v3::ClusterLoadAssignment, route::v3::RouteConfiguration},
+    push::{ProxyView, PushContext},
+    simulate,
+};
+
+/// Generates what Istio would send.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MeshGenerator;
+
+fn is_grpc(view: &ProxyView) -> bool {
+    &*view.metadata.generator == "grpc"
+}
+
+impl Generator for MeshGenerator {
+    fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+        let own = context.view_of(node);
+        if own.is_router() || is_grpc(&own) {
+            let own = Arc::new(own);
+            return Audience::new(own.clone(), own.clone(), own, identity.cloned());
+        }
+        let (routing, outbound) = (context.routing_view(&own), context.outbound_view(&own));
+        Audience::new(Arc::new(routing), Arc::new(outbound), Arc::new(own), identity.cloned())
+    }
+
+    fn layout(&self, slot: &Slot, kind: ResourceType) -> Layout {
+        let view = &slot.view;
+        let grpc = is_grpc(view);
+        let parts: &'static [Part] = match kind {
+            ResourceType::Secret => &[Part::Private],
+            _ if grpc || view.is_router() => &[Part::Own],
+            ResourceType::Cluster => &[Part::Routing, Part::Own],
+            ResourceType::Listener => &[Part::Outbound, Part::Own],
+            ResourceType::Endpoint | ResourceType::Route => &[Part::Routing],
+            ResourceType::Extension => &[Part::Own],
+            ResourceType::NameTable => &[Part::Outbound],
+        };
+        Layout { parts, listed: kind.is_wildcard() && !grpc }
+    }
+
+    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Resource> {
+        let view = &*slot.view;
+        if is_grpc(view) {
+            // Proxyless gRPC asks for everything by name.
+            return Vec::new();
+        }
+        match kind {
+            ResourceType::Cluster => {
+                clusters(context, slot).iter().map(|c| Resource::encode(c.name.as_str(), c)).collect()
+            }
+            ResourceType::Listener => {
+                listeners(context, slot).iter().map(|l| Resource::encode(l.name.as_str(), l)).collect()
+            }
+            ResourceType::NameTable if view.metadata.dns_capture && view.node_type == NodeType::Sidecar => {
+                vec![Resource::encode(NameTable::NAME, &name_table::name_table(context, view))]
+            }
+            ResourceType::Endpoint => {
+                let names = cluster::eds_cluster_names(&resources::clusters(context, view));
+                names.iter().map(|name| endpoints(context, view, name)).collect()
+            }
+            ResourceType::Route => {
+                let names = simulate::Proxy::route_names(&resources::listeners(context, view));
+                names.iter().filter_map(|name| route(context, view, name)).collect()
+            }
+            ResourceType::NameTable | ResourceType::Secret | ResourceType::Extension => Vec::new(),
+        }
+    }
+
+    fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource> {
+        let view = &*slot.view;
+        let texts = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        match kind {
+            ResourceType::Endpoint => names.iter().map(|name| endpoints(context, view, name)).collect(),
+            ResourceType::Route => names.iter().filter_map(|name| route(context, view, name)).collect(),
+            ResourceType::Secret => {
+                let made = secret::secrets(context, view, &texts(), slot.identity.as_ref());
+                for refused in &made.refused {
+                    tracing::warn!(secret = refused.name, reason = refused.reason, "a secret is not sent");
+                }
+                made.resources.iter().map(|s| Resource::encode(s.name.as_str(), s)).collect()
+            }
+            ResourceType::Cluster if is_grpc(view) => {
+                let made = grpc::clusters(context, view, &texts());
+                made.iter().map(|c| Resource::encode(c.name.as_str(), c)).collect()
+            }
+            ResourceType::Listener if is_grpc(view) => {
+                let made = grpc::listeners(context, view, &texts());
+                made.iter().map(|l| Resource::encode(l.name.as_str(), l)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn affects(&self, _: &PushContext, request: &PushRequest, slot: &Slot, kind: ResourceType) -> bool {
+        let router = slot.view.is_router();
+        request.keys.iter().any(|key| may_change(key, kind, router))
+    }
+
+    fn affects_name(&self, _: &PushContext, request: &PushRequest, kind: ResourceType, name: &str) -> bool {
+        if kind != ResourceType::Endpoint {
+            return true;
+        }
+        let host = parse_subset_key(name).map_or("", |(_, _, host, _)| host);
+        request.keys.iter().any(|key| match key.kind {
+            PushKind::Endpoints | PushKind::Config(Kind::ServiceEntry) => &*key.name == host,
+            _ => may_change(key, kind, false),
+        })
+    }
+
+    fn moves_nodes(&self, before: &PushContext, now: &PushContext, request: &PushRequest) -> bool {
+        let (old, new) = (&before.inputs.registry, &now.inputs.registry);
+        let same_directory = match (&old.directory, &new.directory) {
+            (None, None) => true,
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            _ => false,
+        };
+        let registry_stays =
+            same_directory && Arc::ptr_eq(&old.targets, &new.targets) && Arc::ptr_eq(&old.workloads, &new.workloads);
+        let only_endpoints = request.endpoints_only() && !request.reasons.contains_key(&Reason::Proxy);
+        let sidecars = request.keys.iter().any(|k| k.kind == PushKind::Config(Kind::Sidecar));
+        !(registry_stays || only_endpoints) || sidecars || before.read_keys != now.read_keys
+    }
+}
+
+fn clusters(context: &PushContext, slot: &Slot) -> Vec<crate::proto::envoy::config::cluster::v3::Cluster> {
+    let view = &*slot.view;
+    if view.is_router() {
+        return resources::clusters(context, view);
+    }
+    if slot.part == Part::Routing {
+        return cluster::outbound(context, view);
+    }
+    let mut own = cluster::inbound(context, view);
+    own.extend(cluster::external_sds(context, view));
+    own
+}
+
+fn listeners(context: &PushContext, slot: &Slot) -> Vec<crate::proto::envoy::config::listener::v3::Listener> {
+    let view = &*slot.view;
+    match slot.part {
+        _ if view.is_router() => resources::listeners(context, view),
+        Part::Outbound => listener::sidecar_outbound(context, view),
+        _ => listener::sidecar_inbound(context, view),
+    }
+}
+
+/// A cluster that nobody knows has no endpoints, which a client must be told so that it does not wait.
+fn endpoints(context: &PushContext, view: &ProxyView, name: &str) -> Resource {
+    let mut made: ClusterLoadAssignment = resources::load_assignment(context, view, name);
+    if made.cluster_name.is_empty() {
+        made.cluster_name = name.to_string();
+    }
+    Resource::encode(name, &made)
+}
+
+/// Route configurations that nobody knows are empty, or a listener would wait for them; to gRPC they do not exist.
+fn route(context: &PushContext, view: &ProxyView, name: &str) -> Option<Resource> {
+    if is_grpc(view) {
+        return grpc::route_configuration(context, view, name).map(|route| Resource::encode(name, &route));
+    }
+    let mut made: RouteConfiguration = resources::route_configuration(context, view, name);
+    if made.name.is_empty() {
+        made.name = name.to_string();
+    }
+    Some(Resource::encode(name, &made))
+}
+
+/// Whether a change of this thing may change resources of a type.
+fn may_change(key: &PushKey, kind: ResourceType, router: bool) -> bool {
+    let changed = match key.kind {
+        PushKind::Endpoints => return kind == ResourceType::Endpoint,
+        PushKind::DnsName => return kind == ResourceType::NameTable,
+        PushKind::Config(changed) => changed,
+    };
+    if matches!(changed, Kind::WorkloadGroup | Kind::WorkloadEntry) {
+        return false;
+    }
+    let policies = [
+        Kind::AuthorizationPolicy,
+        Kind::RequestAuthentication,
+        Kind::Telemetry,
+        Kind::WasmPlugin,
+        Kind::TrafficExtension,
+    ];
+    let material = matches!(changed, Kind::Secret | Kind::ConfigMap);
+    match kind {
+        ResourceType::Secret => material || changed == Kind::Gateway,
+        ResourceType::Cluster => !(policies.contains(&changed) || changed == Kind::Secret),
+        ResourceType::Endpoint => {
+            !(policies.contains(&changed)
+                || material
+                || matches!(changed, Kind::Gateway | Kind::VirtualService | Kind::Sidecar))
+        }
+        ResourceType::Listener => changed != Kind::Secret && (router || changed != Kind::Gateway),
+        ResourceType::Route => {
+            let authn = BTreeSet::from([Kind::PeerAuthentication, Kind::Secret]);
+            !(policies.contains(&changed) || authn.contains(&changed) || (!router && changed == Kind::Gateway))
+        }
+        ResourceType::Extension => {
+            matches!(changed, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension | Kind::Secret)
+        }
+        ResourceType::NameTable => {
+            !(policies.contains(&changed)
+                || material
+                || matches!(changed, Kind::EnvoyFilter | Kind::PeerAuthentication))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        model::{Locality, NodeType},
+        push::context::PushInputs,
+    };
+
+    fn slot(node_type: &str, metadata: serde_json::Value) -> (PushContext, Slot) {
+        let context = PushContext::build(PushInputs::default());
+        let id = format!("{node_type}~10.0.0.1~a.b~b.svc.cluster.local");
+        let node = Node::from_parts(&id, metadata, Locality::default()).unwrap();
+        let audience = MeshGenerator.audience(&context, &node, None);
+        let [.., own, _] = audience.slots;
+        (context, own)
+    }
+
+    #[test]
+    fn whoever_asks_for_unknown_names_is_told_so() {
+        let (context, own) = slot("sidecar", json!({}));
+        assert_eq!(own.view.node_type, NodeType::Sidecar);
+        let names = ["outbound|80||nobody".into(), "8080".into()];
+        for kind in [ResourceType::Endpoint, ResourceType::Route] {
+            let made = MeshGenerator.named(&context, &own, kind, &names);
+            assert_eq!(made.iter().map(|r| &**r.name()).collect::<Vec<_>>(), ["outbound|80||nobody", "8080"]);
+        }
+    }
+
+    #[test]
+    fn grpc_has_everything_by_name() {
+        let (_, own) = slot("sidecar", json!({"GENERATOR": "grpc"}));
+        assert!(!MeshGenerator.layout(&own, ResourceType::Listener).listed);
+        let (_, own) = slot("sidecar", json!({}));
+        assert!(MeshGenerator.layout(&own, ResourceType::Listener).listed);
+        assert_eq!(MeshGenerator.layout(&own, ResourceType::Cluster).parts, [Part::Routing, Part::Own]);
+    }
+
+    #[test]
+    fn endpoint_changes_touch_only_their_clusters() {
+        let (context, own) = slot("sidecar", json!({}));
+        let key = PushKey { kind: PushKind::Endpoints, name: "a.b".into(), namespace: "b".into() };
+        let request = PushRequest::of(key, Reason::Endpoint);
+        let touched = |kind| MeshGenerator.affects(&context, &request, &own, kind);
+        assert!(touched(ResourceType::Endpoint));
+        assert!(!touched(ResourceType::Cluster) && !touched(ResourceType::Route));
+        let name = |name| MeshGenerator.affects_name(&context, &request, ResourceType::Endpoint, name);
+        assert!(name("outbound|80|v1|a.b") && !name("outbound|80||other.b"));
+    }
+}

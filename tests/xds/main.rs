@@ -1,0 +1,51 @@
+//! The xDS server over the wire, in both protocols: the scenarios of the public xDS conformance harness, and what hostile
+//! or broken clients do.
+
+mod delta;
+mod faults;
+mod sotw;
+
+use std::collections::BTreeMap;
+
+use pilothouse::{
+    testing::{Content, FakeGenerator, FakeServer},
+    xds::{ResourceType, XdsOptions},
+};
+
+/// The types that the scenarios run on.
+const TYPES: [ResourceType; 4] =
+    [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route, ResourceType::Endpoint];
+
+/// A server that holds these names of a type at version 1.
+async fn server(kind: ResourceType, names: &[&str]) -> FakeServer {
+    let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
+    set(&server, kind, names, "1");
+    server
+}
+
+/// Sets these names of a type to a version, as one change.
+fn set(server: &FakeServer, kind: ResourceType, names: &[&str], version: &str) {
+    let changes: Vec<_> = names.iter().map(|name| (kind, *name, Some(version))).collect();
+    server.set(&changes);
+}
+
+/// These names at a version.
+fn content(names: &[&str], version: &str) -> Content {
+    names.iter().map(|name| ((*name).to_string(), version.to_string())).collect()
+}
+
+fn sotw_content(response: &pilothouse::proto::envoy::service::discovery::v3::DiscoveryResponse) -> Content {
+    let content: BTreeMap<_, _> = response.resources.iter().map(FakeGenerator::read).collect();
+    assert_eq!(content.len(), response.resources.len(), "no name twice");
+    content
+}
+
+fn delta_content(response: &pilothouse::proto::envoy::service::discovery::v3::DeltaDiscoveryResponse) -> Content {
+    let read = |r: &pilothouse::proto::envoy::service::discovery::v3::Resource| {
+        let (name, text) = FakeGenerator::read(r.resource.as_ref().expect("a resource"));
+        assert_eq!(name, r.name);
+        assert!(!r.version.is_empty());
+        (name, text)
+    };
+    response.resources.iter().map(read).collect()
+}
