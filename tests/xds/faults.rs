@@ -86,7 +86,7 @@ async fn a_silent_client_is_sent_away() {
 async fn a_client_that_does_not_read_is_cut_off() {
     let options = XdsOptions { send_stall: Duration::from_millis(100), ..XdsOptions::default() };
     let server = FakeServer::start(options).await.expect("a free port");
-    let big = "x".repeat(1 << 20);
+    let big = "x".repeat(8 << 20);
     server.set(&[(Cluster, "a", Some(&big)), (Listener, "a", Some(&big)), (NameTable, "a", Some(&big))]);
     let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
     let mut stream = client.sotw(None).await.expect("a stream");
