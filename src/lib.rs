@@ -2,6 +2,7 @@
 pub mod admin;
 pub mod cli;
 pub mod generate;
+pub mod handlers;
 pub mod model;
 pub mod proto;
 pub mod push;

@@ -6,6 +6,7 @@
 //! service accounts, which outlive the last endpoint of a service); parts of a snapshot that a change cannot affect are the
 //! same `Arc` as before. It never does I/O and never looks at a clock except to stamp push requests.
 
+pub mod actor;
 mod aggregate;
 mod auto_allocation;
 mod decisions;
@@ -14,6 +15,7 @@ mod external;
 mod intern;
 mod kube;
 mod memory;
+mod quarantine;
 mod selectors;
 mod service_entry;
 mod shards;
@@ -21,6 +23,8 @@ mod store;
 mod updates;
 mod workload_entry;
 
+pub use actor::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor};
 pub use memory::{service_order, snapshot_of};
+pub use quarantine::Quarantine;
 pub use store::ServiceEntryStore;
 pub use updates::{EndpointPush, XdsUpdate};

@@ -5,6 +5,7 @@
 //! bytes are never sent again; nothing is held across a socket write. What a client sends may end its own stream, and
 //! nothing else.
 
+pub mod actor;
 mod admission;
 mod body;
 mod build;
@@ -27,6 +28,7 @@ pub mod subscription;
 mod view;
 mod wire;
 
+pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
 pub use build::BuildError;
 pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
 pub use generator::{Audience, Generator, Layout, Part, Slot};

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use tokio::sync::Notify;
+
 use super::{Findings, SourceId};
 
 /// How a source is.
@@ -51,6 +53,7 @@ pub struct SourceReport {
 #[derive(Debug)]
 pub struct SourceBoard {
     inner: Mutex<(SourceReport, Instant)>,
+    written: Notify,
 }
 
 impl SourceBoard {
@@ -69,7 +72,7 @@ impl SourceBoard {
             kept: Vec::new(),
             findings: Findings::default(),
         };
-        Self { inner: Mutex::new((report, Instant::now())) }
+        Self { inner: Mutex::new((report, Instant::now())), written: Notify::new() }
     }
 
     /// The report as it stands.
@@ -87,6 +90,20 @@ impl SourceBoard {
             inner.0.since = unix_seconds();
         }
         inner.1 = Instant::now();
+        drop(inner);
+        self.written.notify_waiters();
+    }
+
+    /// Waits until the report says something.
+    pub async fn until(&self, says: impl Fn(&SourceReport) -> bool) {
+        loop {
+            let mut written = std::pin::pin!(self.written.notified());
+            written.as_mut().enable();
+            if says(&self.lock().0) {
+                return;
+            }
+            written.await;
+        }
     }
 
     /// A sign of life.

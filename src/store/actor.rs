@@ -87,7 +87,8 @@ impl AggregateCacheActor {
         let vitals = wards.admit("aggregate-cache");
         let queue = vitals.queue();
         let published = Arc::new(ArcSwap::from_pointee(ConfigSnapshot::default()));
-        let aggregate = Aggregate::new(&order, writer.clone());
+        // Nothing is published before every source has spoken, or proxies that reconnect would lose what is still to come.
+        let aggregate = Aggregate::recovering(&order, writer.clone(), &published.load());
         let (handlers, shared) = (handlers.into(), published.clone());
         let address =
             Supervisor::start(move |_| Self { order, writer, aggregate, handlers, published: shared, resync, vitals });
@@ -192,6 +193,7 @@ impl Handler<Retry> for AggregateCacheActor {
 
     fn handle(&mut self, Retry(index, events): Retry, context: &mut Self::Context) {
         let Some(handler) = self.handlers.get(index).cloned() else { return };
+        let events: Arc<[ConfigEvent]> = events.iter().map(|e| self.aggregate.overtaken(e)).collect();
         let told = async move { if run(handler.as_ref(), events.clone()).await { Ok(()) } else { Err(events) } };
         context.wait(
             told.into_actor(self)

@@ -134,12 +134,12 @@ impl Aggregate {
                     touched.insert(StoreKey::of(&config));
                     store.put(config);
                 }
-                for key in deletes {
-                    let found: Vec<StoreKey> = store.iter().map(|(k, _)| k).filter(|k| k.key == key).cloned().collect();
-                    for key in found {
-                        store.take(&key);
-                        touched.insert(key);
-                    }
+                let deletes: BTreeSet<ConfigKey> = deletes.into_iter().collect();
+                let gone = |key: &&StoreKey| !deletes.is_empty() && deletes.contains(&key.key);
+                let found: Vec<StoreKey> = store.iter().map(|(k, _)| k).filter(gone).cloned().collect();
+                for key in found {
+                    store.take(&key);
+                    touched.insert(key);
                 }
             }
         }
@@ -154,6 +154,16 @@ impl Aggregate {
             touched.extend(self.sources.iter().flat_map(|(_, s)| s.iter().map(|(k, _)| k.clone())));
         }
         self.settle(touched)
+    }
+
+    /// What an event that was told too late says now: the object may have changed or gone since.
+    #[must_use]
+    pub fn overtaken(&self, event: &ConfigEvent) -> ConfigEvent {
+        match (self.view.get(&StoreKey::of(&event.current)), event.kind) {
+            (Some(now), EventKind::Add) => ConfigEvent { current: now.clone(), ..event.clone() },
+            (Some(now), _) => ConfigEvent { current: now.clone(), kind: EventKind::Update, ..event.clone() },
+            (None, _) => ConfigEvent { kind: EventKind::Delete, ..event.clone() },
+        }
     }
 
     /// Takes a write in.

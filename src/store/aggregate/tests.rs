@@ -116,3 +116,14 @@ proptest! {
         prop_assert_eq!(from_events, from_view);
     }
 }
+
+#[test]
+fn an_event_that_was_told_too_late_says_what_is_true_now() {
+    let mut aggregate = Aggregate::new(&order(), None);
+    let first = aggregate.apply(full("first", vec![entry("first", "a", 1)])).remove(0);
+    aggregate.apply(full("first", vec![entry("first", "a", 2)]));
+    let overtaken = aggregate.overtaken(&first);
+    assert_eq!(overtaken.current.service_entry().unwrap().hosts, ["a-2.example"]);
+    aggregate.apply(full("first", Vec::new()));
+    assert_eq!(aggregate.overtaken(&first).kind, EventKind::Delete);
+}

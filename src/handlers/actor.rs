@@ -1,0 +1,115 @@
+//! The actor around a handler's decision.
+
+use std::sync::Arc;
+
+use actix::{
+    Actor, ActorFutureExt, AtomicResponse, Context, Handler, Message, Supervised, Supervisor, WrapFuture, fut,
+};
+use futures::{FutureExt, future::BoxFuture};
+use metrics::counter;
+
+use super::{Decide, RegistryPort, XdsUpdater};
+use crate::{
+    model::{ConfigEvent, EventKind, Kind},
+    runtime::{Mailbox, Vitals, Wards},
+    store::{EventHandler, HandlerError},
+};
+
+/// Takes events in. An error means that they are to be sent again.
+#[derive(Message)]
+#[rtype(result = "Result<(), HandlerError>")]
+struct Take(Arc<[ConfigEvent]>);
+
+/// One handler: decides, hands to the registry, asks for the push, in this order.
+pub struct HandlerActor<D: Decide> {
+    decide: D,
+    registry: Arc<dyn RegistryPort>,
+    updater: Arc<dyn XdsUpdater>,
+    vitals: Vitals,
+}
+
+/// What the store holds of a handler.
+pub struct HandlerPort<D: Decide> {
+    mailbox: Mailbox<HandlerActor<D>>,
+}
+
+impl<D: Decide> HandlerActor<D> {
+    /// Starts the actor.
+    pub fn start(
+        wards: &Wards,
+        decide: D,
+        registry: Arc<dyn RegistryPort>,
+        updater: Arc<dyn XdsUpdater>,
+    ) -> HandlerPort<D> {
+        let vitals = wards.admit(D::NAME);
+        let queue = vitals.queue();
+        let address = Supervisor::start(move |_| Self { decide, registry, updater, vitals });
+        HandlerPort { mailbox: Mailbox::new(address, queue) }
+    }
+}
+
+impl<D: Decide> Actor for HandlerActor<D> {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.vitals.started(context, |actor: &mut Self, _| actor.vitals.up());
+    }
+}
+
+impl<D: Decide> Supervised for HandlerActor<D> {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        self.vitals.restarting();
+    }
+}
+
+impl<D: Decide> Handler<Take> for HandlerActor<D> {
+    type Result = AtomicResponse<Self, Result<(), HandlerError>>;
+
+    fn handle(&mut self, Take(events): Take, context: &mut Self::Context) -> Self::Result {
+        let decide = &self.decide;
+        let decided = self.vitals.guard(context, || {
+            count(&events);
+            decide.decide(&events)
+        });
+        let Some(decision) = decided else {
+            let error = HandlerError(format!("{} was interrupted", D::NAME));
+            return AtomicResponse::new(Box::pin(fut::ready(Err(error))));
+        };
+        let operation: BoxFuture<'static, _> = match decision.registry {
+            true => self.registry.operate(events),
+            false => async { Ok(()) }.boxed(),
+        };
+        AtomicResponse::new(Box::pin(operation.into_actor(self).map(move |done, actor, _| {
+            done.map_err(|e| HandlerError(e.to_string()))?;
+            actor.vitals.recovered();
+            decision.push.into_iter().for_each(|push| actor.updater.config_update(push));
+            Ok(())
+        })))
+    }
+}
+
+impl<D: Decide> EventHandler for HandlerPort<D> {
+    fn name(&self) -> &str {
+        D::NAME
+    }
+
+    fn wants(&self, kind: Kind) -> bool {
+        D::wants(kind)
+    }
+
+    fn handle(&self, events: Arc<[ConfigEvent]>) -> BoxFuture<'static, Result<(), HandlerError>> {
+        let mailbox = self.mailbox.clone();
+        async move { mailbox.send(Take(events)).await.unwrap_or_else(|e| Err(HandlerError(e.to_string()))) }.boxed()
+    }
+}
+
+fn count(events: &[ConfigEvent]) {
+    for event in events {
+        let what = match event.kind {
+            EventKind::Add => "add",
+            EventKind::Update => "update",
+            EventKind::Delete => "delete",
+        };
+        counter!("pilot_k8s_cfg_events", "type" => event.current.kind().as_str(), "event" => what).increment(1);
+    }
+}

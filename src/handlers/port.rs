@@ -1,0 +1,25 @@
+//! What handlers push into.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use crate::{
+    model::{ConfigEvent, PushRequest},
+    sources::Interrupted,
+};
+
+/// Takes requests to push (Istio's `XDSUpdater`). Calls merge in the receiver and never block.
+pub trait XdsUpdater: Send + Sync + 'static {
+    /// Something changed and is to be pushed.
+    fn config_update(&self, request: PushRequest);
+
+    /// The proxy with this address has to look at its own services and labels again.
+    fn proxy_update(&self, cluster: &str, ip: &str);
+}
+
+/// Takes operations on the registry.
+pub trait RegistryPort: Send + Sync + 'static {
+    /// Hands events over. The reply comes when the registry's snapshot says what they say.
+    fn operate(&self, events: Arc<[ConfigEvent]>) -> BoxFuture<'static, Result<(), Interrupted>>;
+}

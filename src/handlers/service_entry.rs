@@ -1,0 +1,21 @@
+//! The ServiceEntry handler: ServiceEntries go to the registry, which tells added, deleted, updated and unchanged services
+//! apart (Istio's `serviceEntryHandler`).
+
+use super::{Decide, Decision};
+use crate::model::{ConfigEvent, Kind};
+
+/// Hands ServiceEntries to the registry.
+#[derive(Debug, Default)]
+pub struct ServiceEntryHandler;
+
+impl Decide for ServiceEntryHandler {
+    const NAME: &'static str = "service-entry-handler";
+
+    fn wants(kind: Kind) -> bool {
+        kind == Kind::ServiceEntry
+    }
+
+    fn decide(&self, events: &[ConfigEvent]) -> Decision {
+        Decision { registry: !events.is_empty(), push: None }
+    }
+}

@@ -1,0 +1,21 @@
+//! The WorkloadEntry handler: WorkloadEntries go to the registry, which finds the services that select them (Istio's
+//! `workloadEntryHandler`). A change of their health is a change of their endpoints.
+
+use super::{Decide, Decision};
+use crate::model::{ConfigEvent, Kind};
+
+/// Hands WorkloadEntries to the registry.
+#[derive(Debug, Default)]
+pub struct WorkloadEntryHandler;
+
+impl Decide for WorkloadEntryHandler {
+    const NAME: &'static str = "workload-entry-handler";
+
+    fn wants(kind: Kind) -> bool {
+        kind == Kind::WorkloadEntry
+    }
+
+    fn decide(&self, events: &[ConfigEvent]) -> Decision {
+        Decision { registry: !events.is_empty(), push: None }
+    }
+}

@@ -1,0 +1,177 @@
+//! The actor that owns the registry: events in, a published snapshot and the xDS updates out.
+//!
+//! After a fault the registry is built anew from the store's published snapshot, and until then the last good one stays.
+
+use std::sync::Arc;
+
+use actix::{Actor, Context, Handler, Message, Supervised, Supervisor};
+use arc_swap::ArcSwap;
+use futures::{FutureExt, future::BoxFuture};
+use metrics::{counter, gauge};
+
+use super::{ServiceEntryStore, XdsUpdate, quarantine::Quarantine};
+use crate::{
+    handlers::{RegistryPort, XdsUpdater},
+    model::{ConfigEvent, ConfigSnapshot, EventKind, Features, Mesh, PushRequest, Reason, RegistrySnapshot},
+    runtime::{Mailbox, Vitals, Wards},
+    sources::Interrupted,
+};
+
+/// Takes events in.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Operate(Arc<[ConfigEvent]>);
+
+/// Takes new mesh settings in.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct SetMesh(Arc<Mesh>);
+
+/// What the registry is started with.
+pub struct RegistrySetup {
+    /// Mesh settings.
+    pub mesh: Arc<Mesh>,
+    /// Feature flags.
+    pub features: Arc<Features>,
+    /// Reads the store's published snapshot.
+    pub configs: Arc<dyn Fn() -> Arc<ConfigSnapshot> + Send + Sync>,
+    /// Takes the updates.
+    pub updater: Arc<dyn XdsUpdater>,
+}
+
+/// Owns the registry.
+pub struct ServiceEntryStoreActor {
+    setup: RegistrySetup,
+    store: ServiceEntryStore,
+    quarantine: Quarantine,
+    published: Arc<ArcSwap<RegistrySnapshot>>,
+    vitals: Vitals,
+}
+
+/// What others hold of the registry.
+#[derive(Clone)]
+pub struct RegistryHandle {
+    mailbox: Mailbox<ServiceEntryStoreActor>,
+    published: Arc<ArcSwap<RegistrySnapshot>>,
+}
+
+impl ServiceEntryStoreActor {
+    /// Starts the actor with an empty registry.
+    #[must_use]
+    pub fn start(wards: &Wards, setup: RegistrySetup) -> RegistryHandle {
+        let vitals = wards.admit("service-entry-store");
+        let (queue, published) = (vitals.queue(), Arc::new(ArcSwap::from_pointee(RegistrySnapshot::default())));
+        let store = ServiceEntryStore::new(setup.mesh.clone(), setup.features.clone());
+        let shared = published.clone();
+        let quarantine = Quarantine::default();
+        let address = Supervisor::start(move |_| Self { setup, store, quarantine, published: shared, vitals });
+        RegistryHandle { mailbox: Mailbox::new(address, queue), published }
+    }
+
+    fn publish(&self, snapshot: RegistrySnapshot, updates: Vec<XdsUpdate>) {
+        gauge!("pilot_services").set(snapshot.services.len() as f64);
+        self.published.store(Arc::new(snapshot));
+        let mut push: Option<PushRequest> = None;
+        for update in updates {
+            match update {
+                XdsUpdate::Push(request) => match &mut push {
+                    Some(all) => all.merge(request),
+                    None => push = Some(request),
+                },
+                XdsUpdate::ProxyUpdate { cluster, ip } => self.setup.updater.proxy_update(&cluster, &ip),
+                update => counter!("pilot_inbound_updates", "type" => inbound(&update)).increment(1),
+            }
+        }
+        push.into_iter().for_each(|request| self.setup.updater.config_update(request));
+    }
+
+    /// Builds the registry from what the store has published.
+    fn rebuild(&mut self, context: &mut Context<Self>) {
+        let configs = (self.setup.configs)();
+        match self.quarantine.rebuild(&self.setup.mesh, &self.setup.features, &configs) {
+            Ok(mut store) => {
+                let snapshot = store.snapshot();
+                self.store = store;
+                self.vitals.recovered();
+                self.publish(snapshot, vec![XdsUpdate::Push(PushRequest::everything(Reason::Global))]);
+            }
+            Err(panicked) => self.vitals.fault(context, &panicked),
+        }
+    }
+}
+
+const fn inbound(update: &XdsUpdate) -> &'static str {
+    match update {
+        XdsUpdate::Service { event: EventKind::Delete, .. } => "svcdelete",
+        XdsUpdate::Service { .. } => "svc",
+        _ => "eds",
+    }
+}
+
+impl Actor for ServiceEntryStoreActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.vitals.started(context, |actor: &mut Self, context| {
+            actor.vitals.up();
+            actor.rebuild(context);
+        });
+    }
+}
+
+impl Supervised for ServiceEntryStoreActor {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        self.vitals.restarting();
+        self.store = ServiceEntryStore::new(self.setup.mesh.clone(), self.setup.features.clone());
+    }
+}
+
+impl Handler<Operate> for ServiceEntryStoreActor {
+    type Result = ();
+
+    /// Events that are not taken in because of a fault are in the store's snapshot, from which the registry is built anew.
+    fn handle(&mut self, Operate(events): Operate, context: &mut Self::Context) {
+        let (store, events) = (&mut self.store, self.quarantine.admit(&events));
+        let done = self.vitals.guard(context, || {
+            let updates = store.apply_all(&events);
+            (store.snapshot(), updates)
+        });
+        if let Some((snapshot, updates)) = done {
+            self.publish(snapshot, updates);
+        }
+    }
+}
+
+impl Handler<SetMesh> for ServiceEntryStoreActor {
+    type Result = ();
+
+    fn handle(&mut self, SetMesh(mesh): SetMesh, context: &mut Self::Context) {
+        self.setup.mesh = mesh;
+        if self.vitals.guard(context, || ()).is_some() {
+            self.rebuild(context);
+        }
+    }
+}
+
+impl RegistryHandle {
+    /// The registry as last published.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<RegistrySnapshot> {
+        self.published.load_full()
+    }
+
+    /// Brings the registry to new mesh settings; the reply comes when it is there.
+    ///
+    /// # Errors
+    /// [`Interrupted`] when the actor is gone.
+    pub async fn set_mesh(&self, mesh: Arc<Mesh>) -> Result<(), Interrupted> {
+        self.mailbox.send(SetMesh(mesh)).await.map_err(|_| Interrupted)
+    }
+}
+
+impl RegistryPort for RegistryHandle {
+    fn operate(&self, events: Arc<[ConfigEvent]>) -> BoxFuture<'static, Result<(), Interrupted>> {
+        let mailbox = self.mailbox.clone();
+        async move { mailbox.send(Operate(events)).await.map_err(|_| Interrupted) }.boxed()
+    }
+}
