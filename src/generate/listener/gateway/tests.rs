@@ -10,10 +10,9 @@ use super::{
     gateway_with_conflicts,
 };
 use crate::{
-    model::{ConfigSnapshot, Locality, Mesh, Node, Origin, Port, Protocol, Service, decode},
+    model::{ConfigSnapshot, Locality, Mesh, Node, Origin, Port, Protocol, RegistrySnapshot, Service, decode},
     proto::to_json,
     push::{ProxyView, PushContext, context::PushInputs},
-    registry,
 };
 
 fn chain(sni: &[&str], alpn: &[&str]) -> Chain {
@@ -69,7 +68,7 @@ fn listeners_with(servers: &[Value], mut objects: Vec<Value>, mesh: &Value, meta
     let context = PushContext::build(PushInputs {
         mesh: Arc::new(Mesh::from_values(mesh, &Value::Null, "cluster.local", "Kubernetes").unwrap()),
         configs: ConfigSnapshot::of(configs),
-        registry: registry::snapshot_of(vec![Arc::new(service.stamped())], Vec::new()),
+        registry: RegistrySnapshot { services: Arc::new(vec![Arc::new(service.stamped())]), ..Default::default() },
         ..PushInputs::default()
     });
     let id = "router~1.1.1.1~gw-0.edge~edge.svc.cluster.local";
