@@ -3,6 +3,7 @@
 
 pub mod addresses;
 pub mod cluster;
+pub mod dns_cache;
 pub mod endpoint;
 pub mod grpc;
 pub mod listener;

@@ -21,12 +21,12 @@ mod stat_name;
 mod tls;
 mod tls_context;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
-pub use capabilities::{Capabilities, ClientCertificates, Flags, dns_lookup_family};
+pub use capabilities::{Capabilities, ClientCertificates, Flags};
 pub use inputs::{ClusterInputs, ClusterMode};
 pub use outbound::OutboundPlan;
-pub use special::{ALLOW_ANY_DNS_CACHE, ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
+pub use special::{ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
 pub use stat_name::fill_in as stat_name;
 
 pub use super::endpoint::eds_cluster_names;
@@ -56,22 +56,25 @@ pub fn all(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
 /// enough; a router's Gateways are found by its own services.
 #[must_use]
 pub fn outbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
+    let mut clusters: Vec<Cluster> = OutboundPlan::of(context, view).inputs().filter_map(|i| i.build()).collect();
+    clusters.extend(unknown_destinations(context, view));
+    if let Some(plan) = OutboundPlan::sni_dnat(context, view) {
+        clusters.extend(plan.inputs().filter_map(|inputs| inputs.build()));
+    }
+    clusters
+}
+
+/// The clusters for destinations that are no service: refused for a router, for a sidecar as its outbound policy says.
+#[must_use]
+pub fn unknown_destinations(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
     let mesh = &context.mesh().config;
-    let capabilities = Capabilities::of(context, view);
-    let gateways = if view.is_router() { context.gateways.merged(context, view) } else { None };
-    let none = BTreeSet::new();
-    let names = gateways.as_ref().map_or(&none, |g| &g.gateway_names);
-    let mut clusters: Vec<Cluster> =
-        OutboundPlan::of(context, view, names).inputs().filter_map(|inputs| inputs.build()).collect();
-    clusters.push(special::black_hole(mesh));
+    let mut clusters = vec![special::black_hole(mesh)];
     if view.node_type == NodeType::Sidecar {
+        let capabilities = Capabilities::of(context, view);
         clusters.push(special::passthrough(mesh, &capabilities));
         if context.scope(view).outbound_traffic_policy.mode == Mode::AllowAnyDynamicDns as i32 {
             clusters.push(special::allow_any_dynamic_dns(context, view, &capabilities));
         }
-    }
-    if gateways.is_some_and(|g| g.contains_auto_passthrough) {
-        clusters.extend(OutboundPlan::sni_dnat(context, view).inputs().filter_map(|inputs| inputs.build()));
     }
     clusters
 }
@@ -90,3 +93,6 @@ pub fn inbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
     clusters.push(special::inbound_passthrough(&context.mesh().config, &capabilities, view));
     clusters
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,21 +33,26 @@ use crate::{
 /// load assignment of that name.
 #[must_use]
 pub fn load_assignment(context: &PushContext, view: &ProxyView, cluster_name: &str) -> ClusterLoadAssignment {
-    let empty = || ClusterLoadAssignment { cluster_name: cluster_name.to_string(), ..Default::default() };
-    let Some((_, subset, host, port)) = names::parse_subset_key(cluster_name) else {
-        return empty();
-    };
+    with_inputs(context, view, cluster_name, |inputs| inputs.load_assignment())
+        .unwrap_or_else(|| ClusterLoadAssignment { cluster_name: cluster_name.to_string(), ..Default::default() })
+}
+
+/// Calls `f` with what the endpoints of a cluster are made from, whose key tells whether an answer that was given before is
+/// still right. `None` when the name leads to no service or port.
+pub fn with_inputs<R>(
+    context: &PushContext,
+    view: &ProxyView,
+    cluster_name: &str,
+    f: impl FnOnce(&EndpointInputs<'_>) -> R,
+) -> Option<R> {
+    let (_, subset, host, port) = names::parse_subset_key(cluster_name)?;
     let scope = context.scope(view);
-    let Some(service) = scope.services_by_host.get(host) else {
-        return empty();
-    };
-    let Some(port) = service.port_by_number(port) else {
-        return empty();
-    };
-    let rule = context.destination_rules.lookup(&context.inputs, view, service);
+    let service = scope.services_by_host.get(host)?;
+    let port = service.port_by_number(port)?;
+    let rule = scope.destination_rule(view, host);
     let client = EndpointClient::of(view);
-    let target = ClusterTarget { service, port, subset, rule: rule.as_deref() };
-    EndpointInputs::of(context, view, &client, target, cluster_name.to_string()).load_assignment()
+    let target = ClusterTarget { service, port, subset, rule: rule.map(|r| &**r) };
+    Some(f(&EndpointInputs::of(context, view, &client, target, cluster_name.to_string())))
 }
 
 /// The names by which the EDS clusters among these ask for endpoints, in order.

@@ -10,7 +10,7 @@ use super::{
     tls::{self, UpstreamTls},
 };
 use crate::{
-    generate::endpoint::Group,
+    generate::{dns_cache, endpoint::Group},
     model::Service,
     proto::{
         envoy::{
@@ -99,7 +99,7 @@ impl ClusterInputs<'_> {
         let resolver =
             CaresDnsResolverConfig { udp_max_queries: Some(flags.dns_cares_udp_max_queries), ..Default::default() };
         cluster.typed_dns_resolver_config = Some(TypedExtensionConfig {
-            name: "envoy.network.dns_resolver.cares".to_string(),
+            name: dns_cache::RESOLVER.to_string(),
             typed_config: Some(to_any(&resolver)),
         });
         cluster.dns_jitter = wkt::Duration::try_from(flags.dns_jitter).ok();

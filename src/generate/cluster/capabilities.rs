@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    generate::{dns_cache, proxy_config},
     model::{Features, NodeType},
     proto::envoy::config::cluster::v3::cluster::DnsLookupFamily,
     push::{ProxyView, PushContext},
@@ -43,6 +44,7 @@ pub struct Capabilities {
     pub file_credential_socket: bool,
     /// Flags of the process.
     pub flags: Flags,
+    stamp: u64,
 }
 
 /// The feature flags that clusters depend on.
@@ -99,24 +101,27 @@ impl Capabilities {
             key: metadata.tls_client_key.clone(),
             root: metadata.tls_client_root_cert.clone(),
         });
-        Self {
+        let mut capabilities = Self {
             node_type: view.node_type,
             istio_proxy: view.is_istio_proxy(),
-            dns_lookup_family: dns_lookup_family(context.features(), view),
+            dns_lookup_family: dns_cache::lookup_family(context.features(), view),
             preserve_header_case: preserve_header_case(context, view),
             certificates,
             credential_socket: set("credential"),
             file_credential_socket: set("file-credential"),
             flags: Flags::of(context.features()),
-        }
+            stamp: 0,
+        };
+        let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
+        capabilities.hash(&mut hasher);
+        capabilities.stamp = hasher.finish();
+        capabilities
     }
 
-    /// Hash of the content.
+    /// Hash of the content: equal stamps mean equal capabilities.
     #[must_use]
     pub fn stamp(&self) -> u64 {
-        let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
-        self.hash(&mut hasher);
-        hasher.finish()
+        self.stamp
     }
 
     /// Upstream connections carry Istio's metadata exchange.
@@ -126,22 +131,8 @@ impl Capabilities {
     }
 }
 
-/// Which addresses Envoy asks DNS for (Istio's `SelectDNSLookupFamily`).
-#[must_use]
-pub fn dns_lookup_family(features: &Features, view: &ProxyView) -> DnsLookupFamily {
-    match (view.ipv4, view.ipv6) {
-        (false, true) if features.istio_enable_ipv4_outbound_listener_for_ipv6_clusters => DnsLookupFamily::All,
-        (false, true) => DnsLookupFamily::V6Only,
-        (true, true) if features.istio_dual_stack => DnsLookupFamily::All,
-        _ => DnsLookupFamily::V4Only,
-    }
-}
-
 /// `proxyHeaders.preserveHttp1HeaderCase` of the proxy's own settings, else of the mesh's.
 fn preserve_header_case(context: &PushContext, view: &ProxyView) -> bool {
-    let own: Option<crate::proto::mesh::ProxyConfig> = serde_json::from_str(&view.metadata.proxy_config)
-        .ok()
-        .and_then(|value| crate::proto::from_json(&value, false).ok());
-    let effective = own.as_ref().or(context.mesh().config.default_config.as_ref());
-    effective.and_then(|c| c.proxy_headers.as_ref()?.preserve_http1_header_case) == Some(true)
+    let headers = proxy_config::effective(context, view).proxy_headers;
+    headers.and_then(|h| h.preserve_http1_header_case) == Some(true)
 }

@@ -2,7 +2,7 @@
 //! destinations under `ALLOW_ANY_DYNAMIC_DNS`.
 
 use super::{connection_pool, draft::Draft, inputs::ClusterInputs};
-use crate::proto::{
+use crate::{generate::dns_cache, proto::{
     envoy::{
         config::cluster::v3::{
             Cluster,
@@ -14,7 +14,7 @@ use crate::proto::{
         },
     },
     to_any,
-};
+}};
 use prost::Message;
 
 /// A cluster that resolves hosts through this DNS cache. Without TLS that checks the host, Envoy demands `insecure`.
@@ -36,9 +36,7 @@ pub(super) fn draft(name: &str, cache: DnsCacheConfig, insecure: bool) -> Draft 
 
 /// The cluster of a wildcard service's port.
 pub(super) fn of_service(inputs: &ClusterInputs<'_>) -> Draft {
-    let mut cache =
-        DnsCacheConfig { name: format!("{}_dfp_dns_cache", inputs.service.hostname), ..DnsCacheConfig::default() };
-    cache.set_dns_lookup_family(inputs.capabilities.dns_lookup_family);
+    let cache = dns_cache::of_host(&inputs.service.hostname, inputs.capabilities.dns_lookup_family);
     let mut draft = draft(&inputs.name(), cache, false);
     connection_pool::upstream_protocol(&mut draft, inputs.port, inputs.capabilities);
     draft

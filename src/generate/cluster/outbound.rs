@@ -34,20 +34,25 @@ struct PlannedService {
 
 impl<'a> OutboundPlan<'a> {
     /// The clusters for the traffic of a proxy: those of all services in its scope, or for a router with
-    /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG` of those that its Gateways lead to. `gateways` names the latter.
+    /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG` of those that its Gateways lead to.
     #[must_use]
-    pub fn of(context: &'a PushContext, view: &'a ProxyView, gateways: &BTreeSet<Arc<str>>) -> Self {
-        let wanted = (context.features().filter_gateway_cluster_config && view.is_router())
-            .then(|| ReferencedServices::of(context, gateways));
-        let is_wanted =
-            |s: &Service| s.resolution != Resolution::Alias && wanted.as_ref().is_none_or(|wanted| wanted.contains(s));
+    pub fn of(context: &'a PushContext, view: &'a ProxyView) -> Self {
+        let wanted = (context.features().filter_gateway_cluster_config && view.is_router()).then(|| {
+            let gateways = context.gateways.merged(context, view);
+            ReferencedServices::of(context, gateways.iter().flat_map(|g| &g.gateway_names))
+        });
+        let is_wanted = |s: &Service| {
+            s.resolution != Resolution::Alias && wanted.as_ref().is_none_or(|wanted| wanted.contains(s))
+        };
         Self::with(context, view, ClusterMode::Outbound, is_wanted)
     }
 
-    /// The clusters by which an `AUTO_PASSTHROUGH` gateway passes TLS through, named by SNI.
+    /// The clusters by which an `AUTO_PASSTHROUGH` gateway passes TLS through, named by SNI; `None` for any other proxy.
     #[must_use]
-    pub fn sni_dnat(context: &'a PushContext, view: &'a ProxyView) -> Self {
-        Self::with(context, view, ClusterMode::SniDnat, |s| !s.mesh_external)
+    pub fn sni_dnat(context: &'a PushContext, view: &'a ProxyView) -> Option<Self> {
+        let passes_through =
+            view.is_router() && context.gateways.merged(context, view).is_some_and(|g| g.contains_auto_passthrough);
+        passes_through.then(|| Self::with(context, view, ClusterMode::SniDnat, |s| !s.mesh_external))
     }
 
     fn with(
@@ -158,7 +163,7 @@ struct ReferencedServices {
 
 impl ReferencedServices {
     /// Destinations of the VirtualServices of these Gateways, and services of extension providers.
-    fn of(context: &PushContext, gateways: &BTreeSet<Arc<str>>) -> Self {
+    fn of<'a>(context: &PushContext, gateways: impl Iterator<Item = &'a Arc<str>>) -> Self {
         let mut referenced = Self { hosts: BTreeSet::new(), in_namespace: BTreeSet::new() };
         for provider in &context.mesh().config.extension_providers {
             if let Some(service) = provider.provider.as_ref().and_then(service_of_provider) {

@@ -10,7 +10,7 @@ use super::{
     tls_context::ContextBuilder,
 };
 use crate::{
-    generate::{names, sds},
+    generate::{dns_cache, names, sds},
     proto::{
         envoy::{
             config::{
@@ -20,21 +20,16 @@ use crate::{
                 },
                 core::v3::{
                     self as core, BindConfig, ExtraSourceAddress, Http1ProtocolOptions, Http2ProtocolOptions,
-                    TypedExtensionConfig,
                 },
                 endpoint::v3::{
                     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
                 },
             },
-            extensions::{
-                common::dynamic_forward_proxy::v3::DnsCacheConfig,
-                network::dns_resolver::cares::v3::CaresDnsResolverConfig,
-                upstreams::http::v3::http_protocol_options::explicit_http_config::ProtocolConfig,
-            },
+            extensions::upstreams::http::v3::http_protocol_options::explicit_http_config::ProtocolConfig,
         },
         mesh::MeshConfig,
         networking::client_tls_settings::TlSmode,
-        seconds, to_any,
+        seconds,
     },
     push::{ProxyView, PushContext},
 };
@@ -47,8 +42,6 @@ pub const PASSTHROUGH: &str = "PassthroughCluster";
 pub const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
 /// Where HTTP requests to unknown hosts go when those are resolved per request.
 pub const ALLOW_ANY_DYNAMIC_DNS: &str = "AllowAnyDynamicDNSCluster";
-/// DNS cache of [`ALLOW_ANY_DYNAMIC_DNS`]; its HTTP filter uses the same.
-pub const ALLOW_ANY_DNS_CACHE: &str = "allow_any_dfp_dns_cache";
 /// Source addresses that the redirection of inbound traffic leaves alone.
 pub(super) const PASSTHROUGH_BIND_V4: &str = "127.0.0.6";
 /// As [`PASSTHROUGH_BIND_V4`].
@@ -104,7 +97,7 @@ pub(super) fn allow_any_dynamic_dns(context: &PushContext, view: &ProxyView, cap
     let mesh = &context.mesh().config;
     let tls =
         mesh.outbound_traffic_policy.as_ref().and_then(|p| p.tls.as_ref()).filter(|tls| tls.mode() != TlSmode::Disable);
-    let mut draft = dynamic::draft(ALLOW_ANY_DYNAMIC_DNS, dns_cache(context, view, capabilities), tls.is_none());
+    let mut draft = dynamic::draft(ALLOW_ANY_DYNAMIC_DNS, dns_cache::allow_any(context, view), tls.is_none());
     connection_pool::apply(&mut draft, mesh, capabilities, None, None);
     if let Some(tls) = tls {
         let builder =
@@ -117,30 +110,6 @@ pub(super) fn allow_any_dynamic_dns(context: &PushContext, view: &ProxyView, cap
     }
     add_metadata_exchange(&mut draft.cluster, capabilities);
     draft.build()
-}
-
-/// The DNS cache for unknown hosts. With `DNS_CAPTURE` it asks the agent's DNS proxy, which knows the mesh's names.
-fn dns_cache(context: &PushContext, view: &ProxyView, capabilities: &Capabilities) -> DnsCacheConfig {
-    let mut cache = DnsCacheConfig {
-        name: ALLOW_ANY_DNS_CACHE.to_string(),
-        max_hosts: Some(context.features().allow_any_dynamic_dns_max_hosts),
-        ..DnsCacheConfig::default()
-    };
-    cache.set_dns_lookup_family(capabilities.dns_lookup_family);
-    if view.metadata.dns_capture {
-        let written = view.metadata.other("DNS_PROXY_ADDR");
-        let (host, port) = written.rsplit_once(':').unwrap_or(("127.0.0.1", "15053"));
-        let host = if host == "localhost" { "127.0.0.1" } else { host.trim_matches(['[', ']']) };
-        let resolver = CaresDnsResolverConfig {
-            resolvers: vec![names::address(host, port.parse().unwrap_or(15053))],
-            ..CaresDnsResolverConfig::default()
-        };
-        cache.typed_dns_resolver_config = Some(TypedExtensionConfig {
-            name: "envoy.network.dns_resolver.cares".to_string(),
-            typed_config: Some(to_any(&resolver)),
-        });
-    }
-    cache
 }
 
 /// The local SDS server for `credentialName` secrets.

@@ -26,28 +26,32 @@ pub struct EndpointClient {
     pub ipv4: bool,
     /// Has an IPv6 address.
     pub ipv6: bool,
+    stamp: u64,
 }
 
 impl EndpointClient {
     /// The client that a view stands for.
     #[must_use]
     pub fn of(view: &ProxyView) -> Self {
-        Self {
+        let mut client = Self {
             node_type: view.node_type,
             network: view.network.clone(),
             cluster: view.cluster_id.clone(),
             visible_networks: view.metadata.requested_network_view.clone(),
             ipv4: view.ipv4,
             ipv6: view.ipv6,
-        }
+            stamp: 0,
+        };
+        let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
+        client.hash(&mut hasher);
+        client.stamp = hasher.finish();
+        client
     }
 
-    /// Hash of the content.
+    /// Hash of the content: equal stamps mean equal clients.
     #[must_use]
     pub fn stamp(&self) -> u64 {
-        let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
-        self.hash(&mut hasher);
-        hasher.finish()
+        self.stamp
     }
 
     /// Wants to see endpoints of that network.

@@ -113,7 +113,7 @@ impl<'a> LocalityLb<'a> {
                     return;
                 }
                 if !setting.failover_priority.is_empty() {
-                    prioritise_by_labels(groups, place.labels.as_ref(), &self.failover_priority());
+                    prioritise_by_labels(groups, &place.labels, &self.failover_priority());
                 }
                 let preferred = setting.failover.iter().find(|f| f.from == *place.locality.region);
                 prioritise(groups, 3, |l| match preferred {
@@ -126,7 +126,7 @@ impl<'a> LocalityLb<'a> {
             _ if failover || self.forces_failover() => {
                 let labels = self.failover_priority();
                 if !labels.is_empty() {
-                    prioritise_by_labels(groups, place.labels.as_ref(), &labels);
+                    prioritise_by_labels(groups, &place.labels, &labels);
                 }
                 if labels.is_empty() || !self.failover().is_empty() {
                     fail_over(groups, &place.locality, self.failover());
@@ -142,8 +142,8 @@ impl<'a> LocalityLb<'a> {
 pub struct Place {
     /// Its locality.
     pub locality: Locality,
-    /// Its labels among those that the setting compares; `None` for a proxy without any label, which is not compared.
-    pub labels: Option<BTreeMap<String, String>>,
+    /// Its labels among those that the setting compares.
+    pub labels: Labels,
 }
 
 impl Place {
@@ -152,8 +152,8 @@ impl Place {
     pub fn of(setting: &LocalityLb<'_>, locality: &Locality, labels: &Labels) -> Self {
         let keys = setting.failover_priority();
         let read = |key: &str| keys.iter().any(|k| k.split_once('=').map_or(*k, |(name, _)| name) == key);
-        let read = || labels.iter().filter(|(k, _)| read(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
-        Self { locality: locality.clone(), labels: (!labels.is_empty()).then(read) }
+        let labels = labels.iter().filter(|(k, _)| read(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        Self { locality: locality.clone(), labels }
     }
 }
 
@@ -253,10 +253,7 @@ fn close_gaps(groups: &mut [Group]) {
 /// Splits each group by how many of the labels an endpoint shares with the proxy, counted from the first one. A label may
 /// be written `name=value`: then that value counts instead of the proxy's. When the network is the first label, another
 /// network only adds a whole step, and the labels after it still count.
-fn prioritise_by_labels(groups: &mut Vec<Group>, proxy: Option<&BTreeMap<String, String>>, labels: &[&str]) {
-    let Some(proxy) = proxy else {
-        return;
-    };
+fn prioritise_by_labels(groups: &mut Vec<Group>, proxy: &Labels, labels: &[&str]) {
     let wanted: Vec<(&str, &str)> = labels
         .iter()
         .map(|label| match label.split_once('=') {

@@ -33,7 +33,7 @@ fn setting(value: serde_json::Value) -> LocalityLoadBalancerSetting {
 }
 
 fn place(locality: &str) -> Place {
-    Place { locality: Locality::parse(locality), labels: Some(BTreeMap::new()) }
+    Place { locality: Locality::parse(locality), labels: Labels::new() }
 }
 
 fn priorities(groups: &[Group]) -> Vec<(String, u32)> {
@@ -83,7 +83,7 @@ fn labels_split_a_locality_by_the_first_that_differs() {
         ..Group::default()
     }];
     let labels = BTreeMap::from([("zone".to_string(), "z".to_string()), ("rack".to_string(), "1".to_string())]);
-    let place = Place { locality: Locality::default(), labels: Some(labels) };
+    let place = Place { locality: Locality::default(), labels };
     LocalityLb::Locality(&setting).apply(&mut groups, &place, true);
     assert_eq!(
         groups.iter().map(|g| (g.priority, g.weight)).collect::<Vec<_>>(),
@@ -104,7 +104,7 @@ fn another_network_comes_after_everything_in_the_own_one() {
         ..Group::default()
     }];
     let labels = here.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
-    setting.apply(&mut groups, &Place { locality: Locality::default(), labels: Some(labels) }, false);
+    setting.apply(&mut groups, &Place { locality: Locality::default(), labels }, false);
     let order: Vec<_> = groups.iter().map(|g| g.members[0].labels.get(NETWORK).cloned().unwrap_or_default()).collect();
     assert_eq!(order, ["n", "n", "m"]);
     assert_eq!(groups.iter().map(|g| g.priority).collect::<Vec<_>>(), [0, 1, 2]);
