@@ -98,10 +98,8 @@ impl ClusterInputs<'_> {
         cluster.set_dns_lookup_family(self.capabilities.dns_lookup_family);
         let resolver =
             CaresDnsResolverConfig { udp_max_queries: Some(flags.dns_cares_udp_max_queries), ..Default::default() };
-        cluster.typed_dns_resolver_config = Some(TypedExtensionConfig {
-            name: dns_cache::RESOLVER.to_string(),
-            typed_config: Some(to_any(&resolver)),
-        });
+        cluster.typed_dns_resolver_config =
+            Some(TypedExtensionConfig { name: dns_cache::RESOLVER.to_string(), typed_config: Some(to_any(&resolver)) });
         cluster.dns_jitter = wkt::Duration::try_from(flags.dns_jitter).ok();
         cluster.dns_refresh_rate = self.mesh.config.dns_refresh_rate;
         cluster.respect_dns_ttl = true;

@@ -2,19 +2,22 @@
 //! destinations under `ALLOW_ANY_DYNAMIC_DNS`.
 
 use super::{connection_pool, draft::Draft, inputs::ClusterInputs};
-use crate::{generate::dns_cache, proto::{
-    envoy::{
-        config::cluster::v3::{
-            Cluster,
-            cluster::{ClusterDiscoveryType, CustomClusterType, LbPolicy},
+use crate::{
+    generate::dns_cache,
+    proto::{
+        envoy::{
+            config::cluster::v3::{
+                Cluster,
+                cluster::{ClusterDiscoveryType, CustomClusterType, LbPolicy},
+            },
+            extensions::{
+                clusters::dynamic_forward_proxy::v3::{ClusterConfig, cluster_config::ClusterImplementationSpecifier},
+                common::dynamic_forward_proxy::v3::DnsCacheConfig,
+            },
         },
-        extensions::{
-            clusters::dynamic_forward_proxy::v3::{ClusterConfig, cluster_config::ClusterImplementationSpecifier},
-            common::dynamic_forward_proxy::v3::DnsCacheConfig,
-        },
+        to_any,
     },
-    to_any,
-}};
+};
 use prost::Message;
 
 /// A cluster that resolves hosts through this DNS cache. Without TLS that checks the host, Envoy demands `insecure`.

@@ -41,9 +41,8 @@ impl<'a> OutboundPlan<'a> {
             let gateways = context.gateways.merged(context, view);
             ReferencedServices::of(context, gateways.iter().flat_map(|g| &g.gateway_names))
         });
-        let is_wanted = |s: &Service| {
-            s.resolution != Resolution::Alias && wanted.as_ref().is_none_or(|wanted| wanted.contains(s))
-        };
+        let is_wanted =
+            |s: &Service| s.resolution != Resolution::Alias && wanted.as_ref().is_none_or(|wanted| wanted.contains(s));
         Self::with(context, view, ClusterMode::Outbound, is_wanted)
     }
 

@@ -18,9 +18,7 @@ use crate::{
                     Cluster,
                     cluster::{ClusterDiscoveryType, DiscoveryType, LbPolicy},
                 },
-                core::v3::{
-                    self as core, BindConfig, ExtraSourceAddress, Http1ProtocolOptions, Http2ProtocolOptions,
-                },
+                core::v3::{self as core, BindConfig, ExtraSourceAddress, Http1ProtocolOptions, Http2ProtocolOptions},
                 endpoint::v3::{
                     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
                 },

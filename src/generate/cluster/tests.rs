@@ -28,11 +28,15 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
 }
 
 fn entry(protocol: &str) -> Value {
-    object("ServiceEntry", "a", json!({
-        "hosts": ["a.test"], "resolution": "STATIC", "location": "MESH_INTERNAL",
-        "ports": [{"number": 80, "name": "p", "protocol": protocol}],
-        "endpoints": [{"address": "1.1.1.1", "labels": {"security.istio.io/tlsMode": "istio"}, "serviceAccount": "sa"}]
-    }))
+    object(
+        "ServiceEntry",
+        "a",
+        json!({
+            "hosts": ["a.test"], "resolution": "STATIC", "location": "MESH_INTERNAL",
+            "ports": [{"number": 80, "name": "p", "protocol": protocol}],
+            "endpoints": [{"address": "1.1.1.1", "labels": {"security.istio.io/tlsMode": "istio"}, "serviceAccount": "sa"}]
+        }),
+    )
 }
 
 fn rule(spec: Value) -> Value {
@@ -88,7 +92,8 @@ fn a_stock_envoy_is_sent_nothing_that_it_does_not_know() {
     for objects in [vec![entry("HTTP")], vec![entry("HTTP"), mutual]] {
         let context = context(json!({}), &objects);
         for view in [stock(&context), stock_with_files(&context)] {
-            let text = serde_json::to_string(&all(&context, &view).iter().map(|c| to_json(c).unwrap()).collect::<Vec<_>>());
+            let text =
+                serde_json::to_string(&all(&context, &view).iter().map(|c| to_json(c).unwrap()).collect::<Vec<_>>());
             let text = text.unwrap();
             for unknown in ["sds-grpc", "istio.metadata_exchange", "istio-peer-exchange"] {
                 assert!(!text.contains(unknown), "{unknown} in {text}");
@@ -103,8 +108,7 @@ fn a_stock_envoy_uses_mutual_tls_with_its_files_and_plaintext_without() {
     let plain = named(&context, &stock(&context), A);
     assert!(plain["transportSocket"].is_null() && plain["transportSocketMatches"].is_null());
     let with_files = named(&context, &stock_with_files(&context), A);
-    let common =
-        &with_files["transportSocketMatches"][0]["transportSocket"]["typedConfig"]["commonTlsContext"];
+    let common = &with_files["transportSocketMatches"][0]["transportSocket"]["typedConfig"]["commonTlsContext"];
     assert_eq!(common["tlsCertificates"][0]["certificateChain"]["filename"], "/c/cert.pem");
     assert_eq!(common["validationContext"]["trustedCa"]["filename"], "/c/root.pem");
     assert_eq!(common["alpnProtocols"], json!(["istio-http/1.1", "istio", "http/1.1"]));
@@ -154,6 +158,7 @@ fn keys_follow_what_a_cluster_is_made_from() {
         keys.insert(key(&changed, istio(&changed)));
     }
     assert_eq!(keys.len(), 6, "each difference shows");
-    let labelled = view(&base, json!({"NAMESPACE": "ns", "ISTIO_VERSION": "1.32.0", "LABELS": {"pod-template-hash": "x"}}));
+    let labelled =
+        view(&base, json!({"NAMESPACE": "ns", "ISTIO_VERSION": "1.32.0", "LABELS": {"pod-template-hash": "x"}}));
     assert_eq!(own, key(&base, labelled), "what nothing reads does not count");
 }
