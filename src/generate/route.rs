@@ -25,8 +25,6 @@ mod table;
 mod virtual_host;
 
 #[cfg(test)]
-mod conformance;
-#[cfg(test)]
 mod tests;
 
 pub use cluster_name::of as destination_cluster;

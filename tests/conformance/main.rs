@@ -13,6 +13,7 @@ mod environment;
 mod generate;
 mod normal;
 mod ratchet;
+mod routes;
 mod xds;
 
 use data::Case;
@@ -42,6 +43,11 @@ fn calls_go_where_istio_says() {
 #[test]
 fn generated_resources_equal_recorded_ones() {
     run("generate", || data::cases("generate", "case.json"), generate::check);
+}
+
+#[test]
+fn virtual_services_become_recorded_routes() {
+    run("routes", routes::cases, routes::check);
 }
 
 #[test]

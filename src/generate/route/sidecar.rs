@@ -381,9 +381,8 @@ impl<'o, 'a> Hosts<'o, 'a> {
         let Domains { mut all, derived } = domains;
         all.retain(|domain| {
             let lower = domain.to_lowercase();
-            !self.domains.contains(&lower)
-                && !(derived.contains(domain) && self.known.contains(domain))
-                && self.domains.insert(lower)
+            let gives_way = derived.contains(domain) && self.known.contains(domain);
+            !gives_way && self.domains.insert(lower)
         });
         all
     }

@@ -1,26 +1,59 @@
-//! The recorded family `routes`: one VirtualService and its surroundings in, Envoy routes in order out.
+//! Family `routes`: one VirtualService and its surroundings in, Envoy routes in order out.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{collections::HashMap, fs};
 
-use serde_json::Value;
-
-use super::{InferencePool, Lookup, RouteOptions, VirtualServiceRoutes};
-use crate::{
-    model::{Features, Labels, Mesh, Origin, Port, Protocol, Service, decode},
+use pilothouse::{
+    generate::route::{InferencePool, Lookup, RouteOptions, VirtualServiceRoutes},
+    model::{Labels, Mesh, Origin, Port, Protocol, Service, decode},
     proto::{
         envoy::config::route::v3::Route,
         from_json,
         networking::{Destination, load_balancer_settings::ConsistentHashLb},
     },
 };
+use serde_json::Value;
 
-struct Case {
+use crate::{
+    data::{self, Case, Verdict},
+    environment, generate,
+};
+
+/// One file is one case.
+pub fn cases() -> Vec<Case> {
+    let files = data::folders("routes").into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let mut cases: Vec<_> = files
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .map(|path| {
+            let id = format!("routes/{}", path.file_stem().unwrap().to_string_lossy());
+            Case { id, folder: path, proxy: String::new() }
+        })
+        .collect();
+    cases.sort_by(|a, b| a.id.cmp(&b.id));
+    cases
+}
+
+/// Exact, including order.
+pub fn check(case: &Case) -> Verdict {
+    let value = data::json(&case.folder);
+    let (got, wanted) = routes(&value);
+    if value["error"].is_string() == got.is_empty() && got == wanted {
+        return Verdict::Passed;
+    }
+    Verdict::Failed(vec![format!(
+        "expected {} / got {}",
+        Value::from(generate::json(&wanted)),
+        Value::from(generate::json(&got))
+    )])
+}
+
+struct Recorded {
     services: HashMap<String, Service>,
     hashes: HashMap<(usize, usize), ConsistentHashLb>,
     pools: HashMap<String, InferencePool>,
 }
 
-impl Lookup for Case {
+impl Lookup for Recorded {
     fn service(&self, host: &str) -> Option<&Service> {
         self.services.get(host)
     }
@@ -49,7 +82,7 @@ fn service(value: &Value) -> Service {
     }
 }
 
-fn case(value: &Value) -> Case {
+fn recorded(value: &Value) -> Recorded {
     let list = |key: &str| value[key].as_array().cloned().unwrap_or_default();
     let pools = value["inferencePools"].as_object().into_iter().flatten().map(|(name, p)| {
         let pool = InferencePool {
@@ -59,7 +92,7 @@ fn case(value: &Value) -> Case {
         };
         (name.clone(), pool)
     });
-    Case {
+    Recorded {
         services: list("services").iter().map(|s| (s["hostname"].as_str().unwrap().to_string(), service(s))).collect(),
         hashes: list("hashes")
             .iter()
@@ -72,13 +105,10 @@ fn case(value: &Value) -> Case {
     }
 }
 
-/// The routes of a case as JSON texts, and what was recorded.
-fn run(value: &Value) -> (Vec<Route>, Vec<Route>) {
-    let case = case(value);
-    let mut features = Features::default();
-    for (name, flag) in value["featureFlags"].as_object().into_iter().flatten() {
-        features.set(name, &flag.to_string()).unwrap();
-    }
+/// Our routes, and what was recorded.
+fn routes(value: &Value) -> (Vec<Route>, Vec<Route>) {
+    let surroundings = recorded(value);
+    let features = environment::features(&value["featureFlags"]);
     let mesh = Mesh::from_values(&value["mesh"], &Value::Null, "cluster.local", "Kubernetes").unwrap();
     let config = decode::from_value(&value["virtualService"], Origin::default()).unwrap();
     let gateways: Vec<&str> = value["gatewayNames"].as_array().unwrap().iter().map(|g| g.as_str().unwrap()).collect();
@@ -97,33 +127,10 @@ fn run(value: &Value) -> (Vec<Route>, Vec<Route>) {
         default_retry: mesh.config.default_http_retry_policy.as_ref(),
         features: &features,
     };
-    let routes =
-        VirtualServiceRoutes::resolve(&config, options, &gateways, &case).map(|r| r.build()).unwrap_or_default();
-    let expected =
+    let got = VirtualServiceRoutes::resolve(&config, options, &gateways, &surroundings)
+        .map(|r| r.build())
+        .unwrap_or_default();
+    let wanted =
         value["routes"].as_array().into_iter().flatten().map(|r| from_json(r, true).unwrap()).collect::<Vec<Route>>();
-    (routes, expected)
-}
-
-#[test]
-fn recorded_routes_are_met() {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance");
-    let root = std::env::var_os("PILOTHOUSE_CONFORMANCE").map_or(default, PathBuf::from);
-    let Ok(folder) = std::fs::read_dir(root.join("routes")) else {
-        println!("routes: no recordings at {}", root.display());
-        return;
-    };
-    let mut failed = Vec::new();
-    let mut passed = 0;
-    for entry in folder.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "json")) {
-        let value: Value = serde_json::from_slice(&std::fs::read(&entry).unwrap()).unwrap();
-        let (routes, expected) = run(&value);
-        let wants_error = value["error"].is_string();
-        if routes == expected && (wants_error == routes.is_empty()) {
-            passed += 1;
-        } else {
-            failed.push(format!("{}\n  got  {routes:?}\n  want {expected:?}", entry.display()));
-        }
-    }
-    println!("routes: {passed} passed, {} failed", failed.len());
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    (got, wanted)
 }
