@@ -20,6 +20,9 @@ pub mod tcp;
 pub mod tls_context;
 pub mod tracing;
 
+#[cfg(test)]
+mod tests;
+
 pub use builder::Builder;
 pub use gateway::gateway;
 

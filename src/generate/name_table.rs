@@ -124,3 +124,81 @@ fn registry(registry: Registry) -> &'static str {
         Registry::None => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        model::{Locality, Node, Port, Protocol},
+        push::context::PushInputs,
+        registry::snapshot_of,
+    };
+
+    fn service(host: &str, registry: Registry, address: &str, resolution: Resolution) -> Arc<Service> {
+        let service = Service {
+            hostname: host.into(),
+            name: host.split('.').next().unwrap_or_default().into(),
+            namespace: "shop".into(),
+            ports: vec![
+                Port { name: "a".into(), port: 80, protocol: Protocol::Tcp },
+                Port { name: "b".into(), port: 81, protocol: Protocol::Tcp },
+            ],
+            default_address: address.into(),
+            registry,
+            resolution,
+            ..Service::default()
+        };
+        Arc::new(service.stamped())
+    }
+
+    fn pod(ip: &str, hostname: &str, health: HealthStatus, port: &str) -> Endpoint {
+        let subdomain = if hostname.is_empty() { "" } else { "db" };
+        Endpoint {
+            addresses: vec![ip.into()],
+            service_port_name: port.into(),
+            hostname: hostname.into(),
+            subdomain: subdomain.into(),
+            health,
+            ..Endpoint::default()
+        }
+    }
+
+    fn table(services: Vec<Arc<Service>>, pods: Vec<Endpoint>) -> BTreeMap<String, NameInfo> {
+        let host: Arc<str> = "db.shop.svc.cluster.local".into();
+        let endpoints = pods.into_iter().map(|p| (host.clone(), "shop".into(), p)).collect();
+        let inputs = PushInputs { registry: snapshot_of(services, endpoints), ..PushInputs::default() };
+        let context = PushContext::build(inputs);
+        let id = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local";
+        let node = Node::from_parts(id, json!({"DNS_CAPTURE": "true"}), Locality::default()).unwrap();
+        name_table(&context, &context.view_of(&node)).table
+    }
+
+    #[test]
+    fn a_headless_service_is_its_ready_pods_each_once() {
+        let headless =
+            service("db.shop.svc.cluster.local", Registry::Kubernetes, UNSPECIFIED_IP, Resolution::Passthrough);
+        let ready = HealthStatus::Healthy;
+        let pods = vec![
+            pod("10.0.1.1", "db-0", ready, "a"),
+            pod("10.0.1.1", "db-0", ready, "b"),
+            pod("10.0.1.2", "", ready, "a"),
+            pod("10.0.1.3", "db-2", HealthStatus::UnHealthy, "a"),
+        ];
+        let table = table(vec![headless], pods);
+        assert_eq!(table["db.shop.svc.cluster.local"].ips, ["10.0.1.1", "10.0.1.2"]);
+        assert_eq!(table["db-0.db.shop.svc.cluster.local"].ips, ["10.0.1.1"]);
+        assert_eq!(table["db-0.db.shop.svc.cluster.local"].shortname, "db-0.db");
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn cidrs_and_services_without_addresses_are_left_out() {
+        let of = |host: &str, address: &str| service(host, Registry::External, address, Resolution::ClientSideLB);
+        let table =
+            table(vec![of("a.test", "10.9.0.0/16"), of("b.test", UNSPECIFIED_IP), of("c.test", "10.9.0.1")], vec![]);
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["c.test"]);
+        assert_eq!(table["c.test"].registry, "External");
+    }
+}

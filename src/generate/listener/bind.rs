@@ -67,12 +67,15 @@ pub struct Wanted<'a> {
     pub virtual_ports: bool,
 }
 
-/// Whether the proxy can bind there: not a port below 1024 without privileges, not a port that its own listeners have
+/// Whether the proxy can bind there: a port that exists, not a port below 1024 without privileges, not a port that its own listeners have
 /// (Istio's `CanBindToPort`).
 #[must_use]
 pub fn can_bind(builder: &Builder, wanted: Wanted) -> bool {
     let metadata = &builder.view.metadata;
     let Wanted { bind_to_port, bind, port, protocol, virtual_ports } = wanted;
+    if port > u32::from(u16::MAX) {
+        return false;
+    }
     if bind_to_port && metadata.unprivileged_pod && (1..1024).contains(&port) {
         return false;
     }

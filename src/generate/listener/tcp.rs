@@ -81,8 +81,8 @@ pub fn metadata_exchange(builder: &Builder) -> Option<Filter> {
     })
 }
 
-/// The terminal filters for a port's protocol around a finished TCP proxy. MySQL's filter is in contrib builds of Envoy only,
-/// which the flag `PILOT_ENABLE_MYSQL_FILTER` says the proxies are.
+/// The terminal filters for a port's protocol around a finished TCP proxy. MySQL's filter is in Istio's and in contrib builds
+/// of Envoy only: a stock one would refuse the listener.
 #[must_use]
 pub fn protocol_stack(builder: &Builder, protocol: Protocol, proxy: &TcpProxy, cluster: &str) -> Vec<Filter> {
     let features = builder.features();
@@ -93,7 +93,7 @@ pub fn protocol_stack(builder: &Builder, protocol: Protocol, proxy: &TcpProxy, c
             vec![network_filter("envoy.filters.network.mongo_proxy", &config), tcp_filter(proxy)]
         }
         Protocol::Redis if features.enable_redis_filter => vec![redis(stat_prefix, cluster)],
-        Protocol::Mysql if features.enable_mysql_filter => {
+        Protocol::Mysql if features.enable_mysql_filter && builder.is_istio_proxy() => {
             let config = MySqlProxy { stat_prefix, ..Default::default() };
             vec![network_filter("envoy.filters.network.mysql_proxy", &config), tcp_filter(proxy)]
         }

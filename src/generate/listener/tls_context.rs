@@ -264,15 +264,15 @@ impl<'a> Files<'a> {
             ValidationContextType::ValidationContext(context)
         } else {
             let name = if self.root.is_empty() { String::new() } else { format!("file-root:{}", self.root) };
-            combined(context, Some(agent_secret(builder, &name, ROOT_SECRET)))
+            combined(context, agent_secret(builder, &name, ROOT_SECRET))
         });
     }
 }
 
-fn combined(context: CertificateValidationContext, secret: Option<SdsSecretConfig>) -> ValidationContextType {
+fn combined(context: CertificateValidationContext, secret: SdsSecretConfig) -> ValidationContextType {
     ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
         default_validation_context: Some(context),
-        validation_context_sds_secret_config: secret,
+        validation_context_sds_secret_config: Some(secret),
         ..Default::default()
     })
 }
@@ -364,31 +364,29 @@ pub fn credential_resource(name: &str) -> String {
     format!("kubernetes://{name}")
 }
 
-/// The secret behind a `credentialName`; `None` when an `sds://` provider is not to be found.
+/// The secret behind a `credentialName`. One of an `sds://` provider whose service is not known is asked for over ADS, where
+/// nobody has it: a TLS context without it would make Envoy refuse the whole listener.
 #[must_use]
-pub fn credential_secret(builder: &Builder, name: &str) -> Option<SdsSecretConfig> {
+pub fn credential_secret(builder: &Builder, name: &str) -> SdsSecretConfig {
     if name == "builtin://" {
-        return Some(agent_secret(builder, "", DEFAULT_SECRET));
+        return agent_secret(builder, "", DEFAULT_SECRET);
     }
     if name.strip_prefix("builtin://") == Some(CA_SUFFIX) {
-        return Some(agent_secret(builder, "", ROOT_SECRET));
+        return agent_secret(builder, "", ROOT_SECRET);
     }
     let Some(resource) = name.strip_prefix("sds://") else {
-        return Some(ads_secret(&credential_resource(name)));
+        return ads_secret(&credential_resource(name));
     };
     if has_credential_socket(builder) {
-        return Some(grpc_sds(name, "sds-external", ""));
+        return grpc_sds(name, "sds-external", "");
     }
     let provider = builder.mesh().extension_providers.iter().find_map(|p| match &p.provider {
         Some(Provider::Sds(sds)) => Some(sds),
         _ => None,
     });
-    match provider {
-        Some(sds) => {
-            let (host, cluster) = provider_cluster(builder, &sds.service, sds.port)?;
-            Some(grpc_sds(resource, &cluster, &host))
-        }
-        None => Some(ads_secret(&credential_resource(resource))),
+    match provider.and_then(|sds| provider_cluster(builder, &sds.service, sds.port)) {
+        Some((host, cluster)) => grpc_sds(resource, &cluster, &host),
+        None => ads_secret(&credential_resource(resource)),
     }
 }
 
@@ -396,12 +394,17 @@ fn has_credential_socket(builder: &Builder) -> bool {
     builder.view.metadata.other("credential") == "true"
 }
 
-/// Host and cluster of a provider's service, given as `host` or `namespace/host` (Istio's `LookupCluster`).
+/// Host and cluster of a provider's service, given as `namespace/host`, or as `host` where only one namespace has it
+/// (Istio's `LookupCluster`).
 #[must_use]
 pub fn provider_cluster(builder: &Builder, service: &str, port: u32) -> Option<(String, String)> {
     let (namespace, host) = service.split_once('/').map_or((None, service), |(n, h)| (Some(n), h));
     let services = builder.context.services.by_host.get(host)?;
-    let found = services.iter().find(|s| namespace.is_none_or(|n| n == &*s.namespace))?;
+    let mut matching = services.iter().filter(|s| namespace.is_none_or(|n| n == &*s.namespace));
+    let found = matching.next()?;
+    if matching.any(|s| s.namespace != found.namespace) {
+        return None;
+    }
     Some((found.hostname.to_string(), subset_key(Direction::Outbound, "", &found.hostname, port)))
 }
 
@@ -409,7 +412,7 @@ pub fn provider_cluster(builder: &Builder, service: &str, port: u32) -> Option<(
 fn apply_credentials(builder: &Builder, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
     let single = std::slice::from_ref(&settings.credential_name);
     let names = if settings.credential_names.is_empty() { single } else { settings.credential_names.as_slice() };
-    common.tls_certificate_sds_secret_configs = names.iter().filter_map(|n| credential_secret(builder, n)).collect();
+    common.tls_certificate_sds_secret_configs = names.iter().map(|n| credential_secret(builder, n)).collect();
     let exact = || settings.subject_alt_names.iter().map(|n| matcher(MatchPattern::Exact(n.clone()))).collect();
     if matches!(settings.mode(), TlSmode::Mutual | TlSmode::OptionalMutual) {
         let context = CertificateValidationContext {

@@ -73,6 +73,10 @@ impl Entries {
             return;
         }
         resolve_binding(builder, &mut target);
+        // A service without any address cannot be listened for.
+        if target.binding.primary().is_empty() {
+            return;
+        }
         let key = (target.binding.primary().to_string(), target.port.port);
         let current = self.map.get(&key);
         if current.is_some_and(|c| c.locked) {
