@@ -121,3 +121,41 @@ impl PushRequest {
         !self.forced && !self.keys.is_empty() && self.keys.iter().all(|k| k.kind == PushKind::Endpoints)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn merged(requests: &[PushRequest]) -> Option<PushRequest> {
+        requests.iter().cloned().reduce(|mut merged, next| {
+            merged.merge(next);
+            merged
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn merging_does_not_depend_on_the_order(
+            parts in proptest::collection::vec((0u8..5, any::<bool>(), 0u64..9), 1..8),
+            turn in 0usize..8,
+        ) {
+            let base = Instant::now();
+            let request = |(name, forced, ms): &(u8, bool, u64)| {
+                let kind = if name % 2 == 0 { PushKind::Endpoints } else { PushKind::Config(Kind::Sidecar) };
+                let reason = if name % 3 == 0 { Reason::Config } else { Reason::Endpoint };
+                let key = PushKey { kind, name: name.to_string().as_str().into(), namespace: "x".into() };
+                let start = base + Duration::from_millis(*ms);
+                PushRequest { forced: *forced, start, ..PushRequest::of(key, reason) }
+            };
+            let requests: Vec<_> = parts.iter().map(request).collect();
+            let mut other = requests.clone();
+            other.rotate_left(turn % requests.len());
+            other.reverse();
+            prop_assert_eq!(merged(&requests), merged(&other));
+        }
+    }
+}
