@@ -1,5 +1,6 @@
 //! pilothouse: an Istio-API control plane in one binary.
 pub mod admin;
+pub mod app;
 pub mod cli;
 pub mod generate;
 pub mod handlers;

@@ -1,27 +1,22 @@
 //! `pilothouse serve`: the server, until a signal ends it.
 
+mod demo;
+
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 
 use super::MeshArgs;
 use crate::{
+    app::{self, Addresses},
     model::Features,
     proto::go_duration,
+    runtime::{Shutdown, install_panic_hook, listen_for_signals},
     settings::{
         AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, WatchMode, XdsSettings,
     },
+    telemetry::{LogFormat, init_log},
 };
-
-/// Form of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
 
 /// How changes of files are noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -151,10 +146,36 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// What keeps the server from starting.
+/// What keeps the server from starting, and the fault that ends it.
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let _settings = args.settings()?;
-    anyhow::bail!("serve is not built yet")
+    init_log(&args.log_level, args.log_format).map_err(anyhow::Error::msg)?;
+    let mut settings = args.settings()?;
+    let demo = settings.sources.config_dirs.is_empty() && settings.mesh.config_file.is_none();
+    if demo {
+        demo::add(&mut settings)?;
+    }
+    if args.registries.iter().any(|r| r == "Kubernetes") {
+        tracing::warn!("the Kubernetes registry is not read yet; Kubernetes objects in files are");
+    }
+    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime()?;
+    let system = actix::System::with_tokio_rt(|| runtime);
+    let ended = system.block_on(async move {
+        let shutdown = Shutdown::default();
+        install_panic_hook(&shutdown);
+        listen_for_signals(&shutdown)?;
+        let running = app::build(settings, shutdown).await?;
+        announce(&running.addresses, demo);
+        running.wait().await.map_err(anyhow::Error::msg)
+    });
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+fn announce(addresses: &Addresses, demo: bool) {
+    tracing::info!(grpc = %addresses.grpc, http = %addresses.http, monitoring = ?addresses.monitoring, "serving");
+    if demo {
+        println!("{}", demo::welcome(addresses));
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,191 @@
+//! The composition root: every room is started and joined to the next here, a line or two each, in the order of the flow.
+//!
+//! Start-up is bottom up, so that nobody speaks into the void; the end is top down. Only this room, `cli` and tests know
+//! all the others.
+
+mod inputs;
+mod running;
+mod sources;
+
+use std::{sync::Arc, time::Instant};
+
+use actix::Arbiter;
+use tokio::{net::TcpListener, sync::oneshot};
+
+pub use self::sources::SourceHandle;
+pub use inputs::Inputs;
+pub use running::{Addresses, Running};
+
+use crate::{
+    admin::AdminState,
+    handlers::{
+        ConfigHandler, Decide, HandlerActor, RegistryPort, ServiceEntryHandler, ServiceHandler, WorkloadEntryHandler,
+        WorkloadInstanceHandler, XdsUpdater,
+    },
+    model::{PushRequest, Reason},
+    push::DebounceSettings,
+    registry::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor},
+    runtime::{Readiness, RestartBudget, Shutdown, Wards},
+    settings::{ListenAddress, Settings},
+    sources::{SourceId, read_mesh},
+    store::{AggregateCacheActor, EventHandler, StoreHandle},
+    telemetry::{Metrics, SetupError},
+    xds::{MeshGenerator, XdsOptions, XdsServerActor, XdsState},
+};
+
+/// Why the process cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address cannot be bound.
+    #[error("cannot listen on {address}: {error}")]
+    Bind {
+        /// The address as it was given.
+        address: ListenAddress,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The mesh settings cannot be read.
+    #[error("{0}")]
+    Mesh(String),
+    /// A source that is named does not exist or is not of a kind that we read.
+    #[error("{0}")]
+    Source(String),
+    /// An arbiter did not start.
+    #[error("the config thread did not start")]
+    Arbiter,
+    /// The system refuses something that the servers need.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+    /// The recorder of metrics cannot be installed.
+    #[error("{0}")]
+    Metrics(#[from] SetupError),
+}
+
+/// Starts everything. Must run inside an actix `System` whose runtime has worker threads; `shutdown` ends it.
+///
+/// # Errors
+/// [`Error`]; what was started by then ends with `shutdown`.
+pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Error> {
+    let Settings { sources, mesh, xds, admin, runtime, features } = settings;
+    let readiness = Readiness::default();
+    let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
+    let wards = Wards::new(budget, runtime.first_pause, runtime.longest_pause);
+
+    let grpc = bind(&xds.grpc_address).await?;
+    let pages: Vec<&ListenAddress> = std::iter::once(&admin.http_address).chain(&admin.monitoring_address).collect();
+    let pages = pages.into_iter().map(bind_pages).collect::<Result<Vec<_>, Error>>()?;
+    let addresses = Addresses::of(&grpc, &pages)?;
+
+    let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
+    let named = sources::named(&settings_in_force, &mesh, &sources)?;
+    let inputs = Arc::new(Inputs::new(settings_in_force.clone(), Arc::new(features)));
+
+    let state =
+        XdsState::new(Arc::new(MeshGenerator), XdsOptions { drain: runtime.shutdown / 4, ..XdsOptions::default() });
+    let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());
+    let xds_server =
+        XdsServerActor::start(&wards, state.clone(), inputs.reader(), debounce, readiness.guard("first push"));
+
+    let order: Vec<SourceId> = named.iter().map(|s| s.id()).collect();
+    let resync = Arc::new(sources::ResyncAll::default());
+    let updater: Arc<dyn XdsUpdater> = Arc::new(xds_server.clone());
+    let config_thread = Arbiter::new();
+    let (store, registry) = start_config(&config_thread, &wards, &inputs, order, resync.clone(), updater).await?;
+
+    let sinks = sources::Sinks {
+        store: store.clone(),
+        registry: registry.clone(),
+        inputs: inputs.clone(),
+        xds: xds_server.clone(),
+    };
+    let started = sources::start(named, (mesh, sources), &sinks, &wards, &shutdown, &readiness);
+    resync.set(started.mailboxes.clone());
+    let synced = started.synced;
+    tokio::spawn(async move {
+        // Even nothing is something to publish: a mesh without objects has proxies too.
+        synced.await;
+        xds_server.config_update(PushRequest::everything(Reason::Global));
+    });
+
+    let grpc_server = tokio::spawn(crate::xds::serve(grpc, state.clone(), shutdown.child()));
+    let pages = crate::admin::serve(
+        pages,
+        AdminState {
+            xds: state.clone(),
+            store: store.clone(),
+            sources: started.handles.iter().map(|h| h.board.clone()).collect(),
+            wards: wards.clone(),
+            readiness: readiness.clone(),
+            metrics: Metrics::install()?,
+            open_debug: admin.open_debug,
+            started: Instant::now(),
+        },
+    )
+    .map_err(Error::System)?;
+    actix::spawn(pages.server);
+    Ok(Running {
+        addresses,
+        readiness,
+        shutdown,
+        drain: runtime.shutdown,
+        wards,
+        state,
+        store,
+        registry,
+        inputs,
+        sources: started.handles,
+        tasks: running::Tasks { grpc_server, pages: pages.handle, config_thread },
+    })
+}
+
+fn bind_pages(address: &ListenAddress) -> Result<std::net::TcpListener, Error> {
+    std::net::TcpListener::bind(address.as_str()).map_err(|error| Error::Bind { address: address.clone(), error })
+}
+
+async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {
+    TcpListener::bind(address.as_str()).await.map_err(|error| Error::Bind { address: address.clone(), error })
+}
+
+/// Starts the store, the handlers and the registry on the config thread. The order of the handlers is the order in which
+/// each change is told: the registry knows of a service before a push of what refers to it is asked for.
+async fn start_config(
+    thread: &Arbiter,
+    wards: &Wards,
+    inputs: &Arc<Inputs>,
+    order: Vec<SourceId>,
+    resync: Arc<sources::ResyncAll>,
+    updater: Arc<dyn XdsUpdater>,
+) -> Result<(StoreHandle, RegistryHandle), Error> {
+    let (wards, inputs) = (wards.clone(), inputs.clone());
+    let (answer, started) = oneshot::channel();
+    thread.spawn_fn(move || {
+        let setup = RegistrySetup {
+            mesh: inputs.mesh(),
+            features: inputs.features.clone(),
+            configs: inputs.config_reader(),
+            updater: updater.clone(),
+        };
+        let registry = ServiceEntryStoreActor::start(&wards, setup);
+        let port: Arc<dyn RegistryPort> = Arc::new(registry.clone());
+        let handlers = vec![
+            handler(&wards, ServiceHandler, &port, &updater),
+            handler(&wards, WorkloadInstanceHandler, &port, &updater),
+            handler(&wards, WorkloadEntryHandler, &port, &updater),
+            handler(&wards, ServiceEntryHandler, &port, &updater),
+            handler(&wards, ConfigHandler, &port, &updater),
+        ];
+        let store = AggregateCacheActor::start(&wards, order, None, handlers, Arc::new(move || resync.ask()));
+        inputs.join(store.clone(), registry.clone());
+        let _ = answer.send((store, registry));
+    });
+    started.await.map_err(|_| Error::Arbiter)
+}
+
+fn handler<D: Decide>(
+    wards: &Wards,
+    decide: D,
+    registry: &Arc<dyn RegistryPort>,
+    updater: &Arc<dyn XdsUpdater>,
+) -> Arc<dyn EventHandler> {
+    Arc::new(HandlerActor::start(wards, decide, registry.clone(), updater.clone()))
+}

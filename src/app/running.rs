@@ -1,0 +1,105 @@
+//! The running process: what others may ask of it, and its end.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::Arbiter;
+use actix_web::dev::ServerHandle;
+use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+
+use super::{Inputs, sources::SourceHandle};
+use crate::{
+    registry::RegistryHandle,
+    runtime::{Readiness, Shutdown, Wards},
+    store::StoreHandle,
+    xds::{ServeError, XdsState},
+};
+
+/// The addresses that were bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// xDS.
+    pub grpc: SocketAddr,
+    /// Readiness and debug pages.
+    pub http: SocketAddr,
+    /// Metrics, when they have an address of their own.
+    pub monitoring: Option<SocketAddr>,
+}
+
+impl Addresses {
+    /// The addresses of the listeners; the first page's is that of readiness and debug pages.
+    pub(super) fn of(grpc: &TcpListener, pages: &[std::net::TcpListener]) -> io::Result<Self> {
+        let mut pages = pages.iter().map(std::net::TcpListener::local_addr);
+        let http = pages.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
+        Ok(Self { grpc: grpc.local_addr()?, http, monitoring: pages.next().transpose()? })
+    }
+}
+
+pub(super) struct Tasks {
+    pub(super) grpc_server: JoinHandle<Result<(), ServeError>>,
+    pub(super) pages: ServerHandle,
+    pub(super) config_thread: Arbiter,
+}
+
+/// A running process. Dropping it ends nothing: [`Running::wait`] does, when `shutdown` begins.
+pub struct Running {
+    /// The addresses that were bound.
+    pub addresses: Addresses,
+    /// Who is still to come.
+    pub readiness: Readiness,
+    /// Begins the end.
+    pub shutdown: Shutdown,
+    /// All actors.
+    pub wards: Wards,
+    /// The xDS server.
+    pub state: XdsState,
+    /// The store.
+    pub store: StoreHandle,
+    /// The registry.
+    pub registry: RegistryHandle,
+    /// Mesh settings and flags.
+    pub inputs: Arc<Inputs>,
+    /// The sources, in order of precedence; the mesh settings last.
+    pub sources: Vec<SourceHandle>,
+    pub(super) drain: Duration,
+    pub(super) tasks: Tasks,
+}
+
+impl Running {
+    /// Waits for the end to begin, and ends everything in good order within the time for a drain.
+    ///
+    /// # Errors
+    /// The fault, when it is one that ends the process.
+    pub async fn wait(self) -> Result<(), String> {
+        let Self { shutdown, state, drain, tasks, .. } = self;
+        let Tasks { mut grpc_server, pages, config_thread } = tasks;
+        // The server ends only when it is told to, or by a fault.
+        tokio::select! {
+            () = shutdown.begun() => {}
+            ended = &mut grpc_server => {
+                if !shutdown.has_begun() {
+                    shutdown.fail(format!("the xDS server ended: {ended:?}"));
+                }
+            }
+        }
+        let (began, deadline) = (Instant::now(), drain);
+        state.shut_down();
+        if !grpc_server.is_finished() && timeout(deadline, &mut grpc_server).await.is_err() {
+            tracing::warn!("streams did not end in time, cut off");
+            grpc_server.abort();
+        }
+        pages.stop(true).await;
+        config_thread.stop();
+        let left = deadline.saturating_sub(began.elapsed()).max(Duration::from_millis(100));
+        let joined = tokio::task::spawn_blocking(move || config_thread.join());
+        if timeout(left, joined).await.is_err() {
+            tracing::warn!("the config thread did not end in time");
+        }
+        tracing::info!(took_ms = began.elapsed().as_millis() as u64, "drained");
+        shutdown.fault().map_or(Ok(()), Err)
+    }
+}
