@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
+    config::{self, gateway, object, service, subsets},
     http::{Answer, Echo, get},
     mesh::{ControlPlane, Envoy},
     process::{free_port, wait_for},
@@ -12,69 +13,14 @@ use crate::{
 
 const NODE: &str = "router~127.0.0.1~edge.istio-system~istio-system.svc.cluster.local";
 
-/// A ServiceEntry `host` whose endpoints are `(port, version, locality)` on this machine.
-fn service(name: &str, host: &str, endpoints: &[(u16, &str, &str)]) -> String {
-    let endpoints: Vec<_> = endpoints
-        .iter()
-        .map(|(port, version, locality)| {
-            json!({"address": "127.0.0.1", "ports": {"http": port}, "labels": {"version": version}, "locality": locality})
-        })
-        .collect();
-    yaml(
-        "networking.istio.io/v1",
-        "ServiceEntry",
-        name,
-        &json!({
-            "hosts": [host], "location": "MESH_INTERNAL", "resolution": "STATIC",
-            "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "endpoints": endpoints,
-        }),
-    )
+const HOST: &str = "web.example";
+
+fn routes(http: &Value) -> String {
+    object("VirtualService", "web", &json!({"hosts": [HOST], "gateways": ["edge"], "http": http}))
 }
 
-/// One document; JSON is YAML.
-fn yaml(api_version: &str, kind: &str, name: &str, spec: &serde_json::Value) -> String {
-    let object =
-        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "shop"}, "spec": spec});
-    format!("---\n{object}\n")
-}
-
-fn gateway(port: u16) -> String {
-    yaml(
-        "networking.istio.io/v1",
-        "Gateway",
-        "edge",
-        &json!({
-            "selector": {"app": "edge"},
-            "servers": [{"port": {"number": port, "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}],
-        }),
-    )
-}
-
-fn routes(http: &serde_json::Value) -> String {
-    yaml(
-        "networking.istio.io/v1",
-        "VirtualService",
-        "web",
-        &json!({
-            "hosts": ["web.example"], "gateways": ["edge"], "http": http,
-        }),
-    )
-}
-
-fn subsets() -> String {
-    yaml(
-        "networking.istio.io/v1",
-        "DestinationRule",
-        "web",
-        &json!({
-            "host": "web.example",
-            "subsets": [{"name": "v1", "labels": {"version": "v1"}}, {"name": "v2", "labels": {"version": "v2"}}],
-        }),
-    )
-}
-
-fn to(subset: &str) -> serde_json::Value {
-    json!({"destination": {"host": "web.example", "subset": subset}})
+fn to(subset: &str) -> Value {
+    config::to(HOST, subset)
 }
 
 /// A gateway in front of `web.example` with two versions.
@@ -87,10 +33,10 @@ struct Edge {
 }
 
 impl Edge {
-    fn start(http: &serde_json::Value, delta: bool) -> Self {
+    fn start(http: &Value, delta: bool) -> Self {
         let (v1, v2, port) = (Echo::start("v1"), Echo::start("v2"), free_port());
         let endpoints = [(v1.port, "v1", ""), (v2.port, "v2", "")];
-        let text = service("web", "web.example", &endpoints) + &subsets() + &gateway(port) + &routes(http);
+        let text = service(HOST, 80, "HTTP", &endpoints) + &subsets(HOST) + &gateway(port) + &routes(http);
         let plane = ControlPlane::start(&[("shop.yaml", text)]);
         let envoy = Envoy::start(&plane, NODE, &json!({"LABELS": {"app": "edge"}}), delta);
         let edge = Self { port, v1, v2, plane, envoy };
@@ -152,7 +98,7 @@ fn weights_are_kept_over_a_thousand_requests_and_follow_a_change() {
     assert!((140..=260).contains(&v2), "20 % of 1,000 is about 200, not {v2}");
 
     let endpoints = [(edge.v1.port, "v1", ""), (edge.v2.port, "v2", "")];
-    let text = service("web", "web.example", &endpoints) + &subsets() + &gateway(edge.port) + &routes(&split(0, 100));
+    let text = service(HOST, 80, "HTTP", &endpoints) + &subsets(HOST) + &gateway(edge.port) + &routes(&split(0, 100));
     edge.plane.write("shop.yaml", &text);
     wait_for("the new weight arrives", || {
         (0..20).all(|_| edge.get("/", &[]).is_ok_and(|a| a.seen("name") == "v2")).then_some(())

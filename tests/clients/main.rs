@@ -2,8 +2,12 @@
 //!
 //! The clients are installed once under `target/clients` (PyPI and npm). A test fails on the first NACK.
 
+mod config;
 mod gateway;
+mod grpc;
 mod http;
 mod mesh;
 mod process;
+mod sidecar;
+mod tls;
 mod tools;
