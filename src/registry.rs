@@ -15,11 +15,14 @@ mod external;
 mod intern;
 mod kube;
 mod memory;
+mod namespaces;
 mod quarantine;
 mod selectors;
 mod service_entry;
 mod shards;
 mod store;
+#[cfg(test)]
+mod tests;
 mod updates;
 mod workload_entry;
 

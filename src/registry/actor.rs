@@ -73,13 +73,15 @@ impl ServiceEntryStoreActor {
         self.published.store(Arc::new(snapshot));
         let mut push: Option<PushRequest> = None;
         for update in updates {
-            match update {
-                XdsUpdate::Push(request) => match &mut push {
-                    Some(all) => all.merge(request),
-                    None => push = Some(request),
-                },
-                XdsUpdate::ProxyUpdate { cluster, ip } => self.setup.updater.proxy_update(&cluster, &ip),
-                update => counter!("pilot_inbound_updates", "type" => inbound(&update)).increment(1),
+            match &update {
+                XdsUpdate::Push(_) => {}
+                XdsUpdate::ProxyUpdate { cluster, ip } => self.setup.updater.proxy_update(cluster, ip),
+                update => counter!("pilot_inbound_updates", "type" => inbound(update)).increment(1),
+            }
+            match (update.into_push(), &mut push) {
+                (Some(request), Some(all)) => all.merge(request),
+                (Some(request), none) => *none = Some(request),
+                (None, _) => {}
             }
         }
         push.into_iter().for_each(|request| self.setup.updater.config_update(request));

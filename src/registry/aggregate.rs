@@ -109,10 +109,7 @@ pub struct Workloads {
 impl Workloads {
     fn instances_of<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Instance> {
         let found = node.ips.iter().filter_map(|ip| self.instances.get(ip)).flat_map(|list| list.iter());
-        let own = match node.metadata.other("NAMESPACE") {
-            "" => &*node.namespace,
-            said => said,
-        };
+        let own = stated_namespace(node);
         found.filter(move |(s, _)| own.is_empty() || *s.namespace == *own)
     }
 
@@ -149,6 +146,14 @@ impl WorkloadDirectory for Workloads {
             locality: endpoint.locality.clone(),
             service_account: account(&endpoint.service_account),
         })
+    }
+}
+
+/// The namespace that the proxy's metadata states, else the one that its domain states.
+pub fn stated_namespace(node: &Node) -> &str {
+    match node.metadata.other("NAMESPACE") {
+        "" => &node.namespace,
+        stated => stated,
     }
 }
 

@@ -11,12 +11,12 @@ const PRIME: u32 = 65011;
 /// Third and fourth octet in 240.240.0.0/16.
 type Octets = (u32, u32);
 
-/// Gives an address to each eligible service: no address, no wildcard host, not passthrough. When two keys want one slot the
-/// first in key order gets it, so that the order of the list does not matter.
+/// Gives an address to each eligible service: no address, no wildcard host, not passthrough. Services of one key take a slot
+/// each and share the address of the first. When two want one slot the first in key order gets it, so that the order of the
+/// list does not matter.
 pub fn allocate(services: &mut [Arc<Service>]) {
     let mut keys: Vec<_> = services.iter().filter(|s| eligible(s)).map(|s| s.key()).collect();
     keys.sort_by(|(h, n), (i, m)| (n, h).cmp(&(m, i)));
-    keys.dedup();
     let by_key = addresses(keys);
     for service in services.iter_mut().filter(|s| eligible(s)) {
         let Some((third, fourth)) = by_key.get(&service.key()) else { continue };
@@ -53,7 +53,7 @@ fn addresses(keys: Vec<(Hostname, Arc<str>)>) -> HashMap<(Hostname, Arc<str>), O
         if x % 255 == 0 {
             x += 1;
         }
-        out.insert(key, (x / 255, x % 255));
+        out.entry(key).or_insert((x / 255, x % 255));
     }
     out
 }
@@ -102,6 +102,16 @@ mod tests {
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), 3000);
+    }
+
+    #[test]
+    fn two_services_of_one_key_share_an_address() {
+        let mut one = Service::clone(&service("istio.io", UNSPECIFIED_IP));
+        one.namespace = "default".into();
+        let one = Arc::new(one);
+        let mut list = vec![one.clone(), one];
+        allocate(&mut list);
+        assert!(list.iter().all(|s| s.auto_allocated_v4.as_deref() == Some("240.240.91.120")), "{list:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
     env::Env,
     intern::Interner,
     selectors::{SelectorIndex, WorkloadKey, Workloads},
-    service_entry::{is_dns, resolution, services},
+    service_entry::{Inherited, is_dns, resolution, services},
     workload_entry::{endpoints_of, inline_endpoints},
 };
 use crate::model::{Config, Endpoint, EventKind, Hostname, Labels, Resolution, Service, WorkloadInstance};
@@ -62,7 +62,7 @@ pub struct Changes {
 
 #[derive(Debug, Default)]
 struct Namespace {
-    annotations: Labels,
+    inherited: Inherited,
     selectors: SelectorIndex<Arc<str>>,
     workloads: Workloads,
 }
@@ -111,15 +111,16 @@ impl External {
         old
     }
 
-    /// Takes the annotations of a namespace in.
-    pub fn set_namespace(&mut self, namespace: &Arc<str>, annotations: &Labels) {
+    /// Takes the labels and annotations of a namespace in.
+    pub fn set_namespace(&mut self, namespace: &Arc<str>, inherited: Inherited) {
         let space = self.namespaces.entry(namespace.clone()).or_default();
-        if space.annotations == *annotations {
+        if space.inherited == inherited {
             return;
         }
-        space.annotations = annotations.clone();
-        let of_namespace = self.entries.keys().filter(|(ns, _)| ns == namespace).cloned();
-        self.dirty.extend(of_namespace.collect::<Vec<_>>());
+        space.inherited = inherited;
+        let first = (namespace.clone(), Arc::from(""));
+        let of_namespace = self.entries.range(first..).map(|(key, _)| key).take_while(|(ns, _)| ns == namespace);
+        self.dirty.extend(of_namespace.cloned());
     }
 
     /// The endpoints of a host.
@@ -181,7 +182,7 @@ impl External {
             target_ports: target_ports.clone(),
             service,
         };
-        services(env, config, entry, space.map(|s| &s.annotations)).into_iter().map(offer).collect()
+        services(env, config, entry, space.map(|s| &s.inherited)).into_iter().map(offer).collect()
     }
 
     fn merge(&mut self, host: ServiceKey, changes: &mut Changes) {

@@ -8,7 +8,9 @@ mod directory;
 mod endpoints;
 mod pod;
 mod service;
+mod space;
 
-pub use cluster::{Cluster, Flushed, Unit};
+pub use cluster::Cluster;
 pub use directory::Directory;
 pub use pod::Pod;
+pub use space::{Flushed, Unit};

@@ -4,7 +4,10 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::env::{Env, traffic_distribution};
+use super::{
+    env::{Env, traffic_distribution},
+    namespaces::capped_export_to,
+};
 use crate::{
     model::{Config, Labels, Port, Protocol, Registry, Resolution, Service, Visibility, service::UNSPECIFIED_IP},
     proto::networking::{ServiceEntry, service_entry},
@@ -17,9 +20,18 @@ const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
 const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
 const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
 
+/// What a ServiceEntry inherits from its namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// Labels of the namespace.
+    pub labels: Labels,
+    /// Annotations of the namespace.
+    pub annotations: Labels,
+}
+
 /// The services of a ServiceEntry, hosts in order, each with its addresses in order. Addresses that are neither an IP nor a
 /// CIDR are passed over; a host all of whose addresses are bad has no service.
-pub fn services(env: &Env, config: &Config, entry: &ServiceEntry, namespace: Option<&Labels>) -> Vec<Arc<Service>> {
+pub fn services(env: &Env, config: &Config, entry: &ServiceEntry, namespace: Option<&Inherited>) -> Vec<Arc<Service>> {
     let template = template(env, config, entry, namespace);
     let allocated = allocated_addresses(env, config, entry);
     let addresses: Vec<String> = entry.addresses.iter().filter_map(|a| address(a)).collect();
@@ -64,7 +76,7 @@ pub fn resolution(entry: &ServiceEntry) -> Resolution {
     }
 }
 
-fn template(env: &Env, config: &Config, entry: &ServiceEntry, namespace: Option<&Labels>) -> Service {
+fn template(env: &Env, config: &Config, entry: &ServiceEntry, namespace: Option<&Inherited>) -> Service {
     let meta = &config.meta;
     let resolution = resolution(entry);
     let external = entry.location() == service_entry::Location::MeshExternal;
@@ -84,9 +96,14 @@ fn template(env: &Env, config: &Config, entry: &ServiceEntry, namespace: Option<
         registry: Registry::External,
         labels,
         label_selectors: entry.workload_selector.as_ref().map(|s| s.labels.clone()).unwrap_or_default(),
-        export_to: entry.export_to.iter().map(|e| Visibility::parse(e)).collect(),
+        export_to: capped_export_to(
+            &env.mesh.config,
+            entry.export_to.iter().map(|e| Visibility::parse(e)).collect(),
+            &meta.namespace,
+            namespace.map(|n| &n.labels),
+        ),
         passthrough_target_ports: target_ports.map(|p| (p.number, p.target_port)).collect(),
-        traffic_distribution: traffic_distribution(None, &meta.annotations, namespace),
+        traffic_distribution: traffic_distribution(None, &meta.annotations, namespace.map(|n| &n.annotations)),
         race_first_connection: meta
             .annotations
             .get(CONNECT_STRATEGY)

@@ -15,6 +15,7 @@ use super::{
     intern::Interner,
     kube::{Cluster, Directory, Pod, Unit},
     selectors::WorkloadKey,
+    service_entry::Inherited,
     shards::EndpointShards,
     workload_entry,
 };
@@ -134,8 +135,10 @@ impl ServiceEntryStore {
             Kind::Namespace => {
                 let moved = cluster.set_namespace(env, interner, name, current.as_deref());
                 if main {
-                    let annotations = current.as_ref().map(|c| c.meta.annotations.clone()).unwrap_or_default();
-                    self.external.set_namespace(name, &annotations);
+                    let inherited = current
+                        .as_ref()
+                        .map(|c| Inherited { labels: c.meta.labels.clone(), annotations: c.meta.annotations.clone() });
+                    self.external.set_namespace(name, inherited.unwrap_or_default());
                 }
                 self.note_pods(&id, moved, updates);
             }

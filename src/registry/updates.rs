@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{EventKind, Hostname, PushRequest, ShardKey};
+use crate::model::{EventKind, Hostname, Kind, PushKey, PushRequest, Reason, ShardKey, push_request::PushKind};
 
 /// How far new endpoints of a service have to be pushed (Istio's `PushType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,4 +62,44 @@ pub enum XdsUpdate {
     },
     /// A push is wanted (`ConfigUpdate`).
     Push(PushRequest),
+}
+
+impl XdsUpdate {
+    /// The push that this asks for: changed endpoints push themselves, or their service when that has to change too.
+    #[must_use]
+    pub fn into_push(self) -> Option<PushRequest> {
+        match self {
+            Self::Push(request) => Some(request),
+            Self::Endpoints { host, namespace, push, .. } => {
+                let kind = match push {
+                    EndpointPush::NoPush => return None,
+                    EndpointPush::Incremental => PushKind::Endpoints,
+                    EndpointPush::Full => PushKind::Config(Kind::ServiceEntry),
+                };
+                Some(PushRequest::of(PushKey { kind, name: host, namespace }, Reason::Endpoint))
+            }
+            Self::Service { .. } | Self::EndpointsCacheOnly { .. } | Self::ProxyUpdate { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Registry;
+
+    #[test]
+    fn endpoints_push_themselves_or_their_service() {
+        let update = |push| XdsUpdate::Endpoints {
+            shard: ShardKey { provider: Registry::External, cluster: "c".into() },
+            host: "h".into(),
+            namespace: "ns".into(),
+            count: 1,
+            push,
+        };
+        let kind = |push| update(push).into_push().map(|r| r.keys.iter().map(|k| k.kind).collect::<Vec<_>>());
+        assert_eq!(kind(EndpointPush::NoPush), None);
+        assert_eq!(kind(EndpointPush::Incremental), Some(vec![PushKind::Endpoints]));
+        assert_eq!(kind(EndpointPush::Full), Some(vec![PushKind::Config(Kind::ServiceEntry)]));
+    }
 }

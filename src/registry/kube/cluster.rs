@@ -10,14 +10,16 @@ use k8s_openapi::api::core::v1::{Node, Pod as PodObject};
 use super::{
     endpoints::{Sources, of_workloads},
     pod::{self, Pod},
-    service::{PortTarget, convert, node_selector, port_targets},
+    service::{convert, node_selector, port_targets},
+    space::{Causes, Flushed, Name, Space, Unit},
 };
 use crate::{
-    model::{Config, Endpoint, EventKind, Kind, Labels, Locality, Service, WorkloadInstance, labels},
+    model::{Config, Kind, Labels, Locality, Service, WorkloadInstance, labels},
     registry::{
         env::{Env, names},
         intern::Interner,
-        selectors::{SelectorIndex, WorkloadKey, Workloads},
+        namespaces::is_discovered,
+        selectors::WorkloadKey,
     },
 };
 
@@ -25,122 +27,6 @@ use crate::{
 const SLICE_SERVICE: &str = "kubernetes.io/service-name";
 /// Label of an EndpointSlice that belongs to a ServiceImport instead.
 const SLICE_IMPORT: &str = "multicluster.kubernetes.io/service-name";
-
-/// Namespace and name.
-type Name = (Arc<str>, Arc<str>);
-
-/// A Service with its endpoints.
-#[derive(Debug, Clone)]
-pub struct Unit {
-    /// The service.
-    pub service: Arc<Service>,
-    /// Its ports with their targets.
-    pub ports: Vec<PortTarget>,
-    /// Endpoints that its slices list.
-    pub listed: Vec<Arc<Endpoint>>,
-    /// Endpoints of WorkloadEntries that it selects.
-    pub selected: Vec<Arc<Endpoint>>,
-}
-
-/// The Services of a namespace.
-#[derive(Debug, Clone, Default)]
-pub struct Services {
-    /// By name.
-    pub units: BTreeMap<Arc<str>, Arc<Unit>>,
-    /// Names by selector.
-    pub selectors: SelectorIndex<Arc<str>>,
-}
-
-/// The pods of a namespace.
-#[derive(Debug, Clone, Default)]
-pub struct Pods {
-    by_name: HashMap<Arc<str>, Arc<Pod>>,
-    by_address: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
-}
-
-impl Pods {
-    /// The pod of this name.
-    pub fn get(&self, name: &str) -> Option<&Arc<Pod>> {
-        self.by_name.get(name)
-    }
-
-    /// The ready pod with this address, the first by name.
-    pub fn by_address(&self, address: &str) -> Option<&Arc<Pod>> {
-        self.by_address.get(address)?.first().and_then(|name| self.by_name.get(name))
-    }
-
-    fn set(&mut self, name: &Arc<str>, pod: Option<Arc<Pod>>) {
-        if let Some(address) = self.by_name.remove(name).and_then(|p| p.ips.first().cloned()) {
-            if let Some(names) = self.by_address.get_mut(&address) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.by_address.remove(&address);
-                }
-            }
-        }
-        let Some(pod) = pod else { return };
-        if let Some(address) = pod.ips.first().filter(|_| pod.in_endpoints) {
-            self.by_address.entry(address.clone()).or_default().insert(name.clone());
-        }
-        self.by_name.insert(name.clone(), pod);
-    }
-}
-
-/// Everything of one namespace. What lookups need is behind an `Arc`, shared with the directory of a snapshot.
-#[derive(Debug, Default)]
-pub struct Space {
-    annotations: Labels,
-    service_objects: HashMap<Arc<str>, Arc<Config>>,
-    pod_objects: HashMap<Arc<str>, Arc<Config>>,
-    slice_objects: HashMap<Arc<str>, Arc<Config>>,
-    slices: HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<Config>>>,
-    /// Services whose slices name this pod or this address.
-    refs: HashMap<Arc<str>, BTreeSet<Name>>,
-    /// Services.
-    pub services: Arc<Services>,
-    /// Pods.
-    pub pods: Arc<Pods>,
-    /// WorkloadEntries.
-    pub workloads: Arc<Workloads>,
-}
-
-/// Why a service has to be computed again.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Causes {
-    /// The Service object came, changed or went, or something that it inherits did.
-    pub service: bool,
-    /// A slice, a WorkloadEntry, or a pod that a slice was waiting for.
-    pub endpoints: bool,
-    /// A pod of it changed its labels.
-    pub relabelled: bool,
-}
-
-/// One service that was computed again.
-#[derive(Debug)]
-pub struct Flushed {
-    /// Why.
-    pub causes: Causes,
-    /// Before.
-    pub old: Option<Arc<Unit>>,
-    /// Now.
-    pub new: Option<Arc<Unit>>,
-}
-
-impl Flushed {
-    /// The endpoints of a unit, listed ones first.
-    pub fn endpoints(unit: Option<&Arc<Unit>>) -> Vec<Arc<Endpoint>> {
-        unit.map(|u| u.listed.iter().chain(&u.selected).cloned().collect()).unwrap_or_default()
-    }
-
-    /// What happened to the service itself.
-    pub fn event(&self) -> EventKind {
-        match (&self.old, &self.new) {
-            (None, _) => EventKind::Add,
-            (_, None) => EventKind::Delete,
-            _ => EventKind::Update,
-        }
-    }
-}
 
 /// One cluster.
 #[derive(Debug, Default)]
@@ -272,7 +158,8 @@ impl Cluster {
         name: &Arc<str>,
         config: Option<Arc<Config>>,
     ) -> (Option<Arc<Pod>>, Option<Arc<Pod>>) {
-        let object = config.as_ref().and_then(|c| Some((c, c.pod()?)));
+        let seen = is_discovered(&env.mesh.config, self.space(namespace).labels.as_ref());
+        let object = config.as_ref().filter(|_| seen).and_then(|c| Some((c, c.pod()?)));
         let new = object.map(|(config, object)| {
             let node = self.locality_of_node(object);
             Arc::new(Pod::of(env, interner, config, object, node, self.network.as_deref()))
@@ -358,37 +245,43 @@ impl Cluster {
         name: &Arc<str>,
         config: Option<&Config>,
     ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+        let labels = config.map(|c| c.meta.labels.clone());
         let annotations = config.map(|c| c.meta.annotations.clone()).unwrap_or_default();
         let space = self.space(name);
+        let seen = |l: &Option<Labels>| is_discovered(&env.mesh.config, l.as_ref());
         let distribution = |a: &Labels| a.get(names::TRAFFIC_DISTRIBUTION).cloned();
+        let toggled = seen(&space.labels) != seen(&labels);
         let inherited = distribution(&space.annotations) != distribution(&annotations);
+        space.labels = labels;
         space.annotations = annotations;
         if inherited {
             for service in space.service_objects.keys().cloned().collect::<Vec<_>>() {
                 self.touch((name.clone(), service), |c| &mut c.service);
             }
         }
-        if **name != *env.mesh.config.root_namespace {
-            return Vec::new();
+        let mut spaces: Vec<Arc<str>> = if toggled { vec![name.clone()] } else { Vec::new() };
+        if **name == *env.mesh.config.root_namespace {
+            let network = config.and_then(|c| c.meta.labels.get(names::NETWORK)).filter(|n| !n.is_empty());
+            let network: Option<Arc<str>> = network.map(|n| n.as_str().into());
+            if network != self.network {
+                self.network = network;
+                spaces = self.spaces.keys().cloned().collect();
+            }
         }
-        let labels = config.map(|c| &c.meta.labels);
-        let network: Option<Arc<str>> =
-            labels.and_then(|l| l.get(names::NETWORK)).filter(|n| !n.is_empty()).map(|n| n.as_str().into());
-        if network == self.network {
-            return Vec::new();
-        }
-        self.network = network;
-        self.refresh(env, interner)
+        spaces.iter().flat_map(|name| self.read_space(env, interner, name)).collect()
     }
 
-    /// Reads everything again, after settings that all of it depends on changed; gives all pods.
-    pub fn refresh(&mut self, env: &Env, interner: &mut Interner) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
-        let named = |n: &Arc<str>, k: &Arc<str>| (n.clone(), k.clone());
-        let pods = self.spaces.iter().flat_map(|(n, s)| s.pod_objects.keys().map(move |k| named(n, k))).collect();
-        let services: Vec<Name> =
-            self.spaces.iter().flat_map(|(n, s)| s.service_objects.keys().map(move |k| named(n, k))).collect();
-        for service in services {
-            let causes = self.dirty.entry(service).or_default();
+    /// Reads all objects of a namespace again; gives its pods.
+    fn read_space(
+        &mut self,
+        env: &Env,
+        interner: &mut Interner,
+        namespace: &Arc<str>,
+    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+        let Some(space) = self.spaces.get(namespace) else { return Vec::new() };
+        let pods = space.pod_objects.keys().map(|name| (namespace.clone(), name.clone())).collect();
+        for service in space.service_objects.keys().cloned().collect::<Vec<_>>() {
+            let causes = self.dirty.entry((namespace.clone(), service)).or_default();
             (causes.service, causes.endpoints) = (true, true);
         }
         self.read_again(env, interner, pods)
@@ -448,6 +341,9 @@ impl Cluster {
         let object = config.as_ref().and_then(|c| Some((c, c.service()?)));
         let new = object.and_then(|(config, object)| {
             let space = self.spaces.get(namespace)?;
+            if !is_discovered(&env.mesh.config, space.labels.as_ref()) {
+                return None;
+            }
             let known = space.services.units.get(name).filter(|_| !causes.service);
             let service = match known {
                 Some(unit) => unit.service.clone(),

@@ -7,14 +7,16 @@ use std::{
 };
 
 use super::{
-    cluster::{Cluster, Pods, Services, Unit},
+    cluster::Cluster,
     endpoints::{selects_workloads, workload_port},
     pod::Pod,
     service::{PortTarget, TargetPort},
+    space::{Name, Pods, Services, Unit},
 };
-use crate::model::{Labels, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance};
-
-type Name = (Arc<str>, Arc<str>);
+use crate::{
+    model::{Labels, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance},
+    registry::aggregate::stated_namespace,
+};
 
 /// An immutable view of one cluster for questions about proxies.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ impl Directory {
             if !selecting.is_empty() {
                 return selecting.iter().flat_map(|u| of_pod(u, pod)).collect();
             }
-            return self.of_slices(&node.namespace, address);
+            return self.of_slices(stated_namespace(node), address);
         }
         self.of_metadata(node).unwrap_or_default()
     }
@@ -63,7 +65,7 @@ impl Directory {
     /// The pod that the node's id names, in the namespace that its metadata names.
     fn pod(&self, node: &Node) -> Option<&Arc<Pod>> {
         let (name, namespace) = node.id.split_once('.')?;
-        if namespace != &*node.namespace {
+        if namespace != stated_namespace(node) {
             return None;
         }
         self.spaces.get(namespace)?.1.get(name)

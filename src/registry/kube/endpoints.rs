@@ -8,9 +8,9 @@ use std::{
 use k8s_openapi::api::discovery::v1::{Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice};
 
 use super::{
-    cluster::Space,
     pod::{Pod, network_of},
     service::{PortTarget, TargetPort},
+    space::Space,
 };
 use crate::{
     model::{Config, Endpoint, HealthStatus, Labels, Port, Resolution, Service, WorkloadInstance},

@@ -117,7 +117,6 @@ impl Pod {
             true => self.ips.clone(),
             false => self.ips.first().cloned().into_iter().collect(),
         };
-        endpoint.health = HealthStatus::Healthy;
         endpoint.send_unhealthy = env.features.send_unhealthy_endpoints || env.features.auto_send_unhealthy_endpoints;
         let tcp = self.ports.iter().filter(|p| p.protocol == "TCP");
         Some(Arc::new(WorkloadInstance {
