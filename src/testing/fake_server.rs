@@ -14,7 +14,7 @@ use crate::{
     model::{Identity, Node, PushRequest, Reason},
     proto::wkt,
     push::{PushContext, context::PushInputs},
-    xds::{self, Audience, Generator, Layout, Part, Resource, ResourceType, Slot, XdsOptions, XdsState},
+    xds::{self, Audience, Generator, Layout, Part, Resource, ResourceType, Slot, TypeSet, XdsOptions, XdsState},
 };
 
 /// Resources that a test sets.
@@ -64,11 +64,11 @@ impl Generator for FakeGenerator {
         names.iter().filter_map(|name| Some(resource(kind, name, content.get(&**name)?))).collect()
     }
 
-    fn affects(&self, _: &PushContext, _: &PushRequest, _: &Slot, _: ResourceType) -> bool {
-        true
+    fn affects(&self, _: &PushContext, _: &PushContext, _: &PushRequest, _: &Slot) -> TypeSet {
+        TypeSet::ALL
     }
 
-    fn affects_name(&self, _: &PushContext, _: &PushRequest, _: ResourceType, _: &str) -> bool {
+    fn affects_name(&self, _: &PushRequest, _: ResourceType, _: &str) -> bool {
         true
     }
 

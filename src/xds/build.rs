@@ -54,7 +54,7 @@ impl Builder {
 
     fn intern(&self, resource: Resource) -> Arc<Resource> {
         let mut entry = self.interned.entry(resource.hash()).or_default();
-        if let Some(known) = entry.upgrade().filter(|known| known.name() == resource.name()) {
+        if let Some(known) = entry.upgrade().filter(|known| **known == resource) {
             return known;
         }
         let resource = Arc::new(resource);
@@ -147,17 +147,17 @@ impl Half {
     pub(super) fn soil(
         &self,
         kind: ResourceType,
-        published: &Published,
+        version: u64,
         generator: &dyn Generator,
         request: Option<&PushRequest>,
     ) {
         let cache = self.cache(kind);
         let mut named = locked(&cache.named);
         for (name, entry) in &mut named.known {
-            let spared = request.is_some_and(|r| !generator.affects_name(&published.context, r, kind, name));
+            let spared = request.is_some_and(|r| !generator.affects_name(r, kind, name));
             entry.fresh &= spared;
         }
-        cache.dirty.store(published.version, Ordering::Release);
+        cache.dirty.store(version, Ordering::Release);
     }
 
     /// All resources of a type.

@@ -7,7 +7,7 @@ use std::{fmt, hash::Hash, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Resource, ResourceType};
+use super::{Resource, ResourceType, TypeSet};
 use crate::{
     model::{Identity, Node, PushRequest},
     push::{ProxyView, PushContext},
@@ -114,11 +114,11 @@ pub trait Generator: Send + Sync + 'static {
     /// The resources of these names, as far as they exist.
     fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource>;
 
-    /// Whether a change may change resources of a type. `true` when in doubt.
-    fn affects(&self, context: &PushContext, request: &PushRequest, slot: &Slot, kind: ResourceType) -> bool;
+    /// The types whose resources a change may change, given the context before and after it. All when in doubt.
+    fn affects(&self, before: &PushContext, now: &PushContext, request: &PushRequest, slot: &Slot) -> TypeSet;
 
     /// Whether a change that affects the type may change the resource of this name. Asked for types that are not listed.
-    fn affects_name(&self, context: &PushContext, request: &PushRequest, kind: ResourceType, name: &str) -> bool;
+    fn affects_name(&self, request: &PushRequest, kind: ResourceType, name: &str) -> bool;
 
     /// Whether slots of known nodes may be others now than in the context before.
     fn moves_nodes(&self, before: &PushContext, now: &PushContext, request: &PushRequest) -> bool;

@@ -1,13 +1,13 @@
 //! The generator that serves the mesh: sidecars, gateways and proxyless gRPC, from what the `generate` room makes.
 //!
-//! Owns which view each type may read, and which changes can touch it (Istio's table of kinds that a type ignores).
+//! Owns which view each type may read. Which changes can touch a type is told by [`requests::affects`].
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use prost::Name;
 
 use super::{
-    Resource, ResourceType,
+    Resource, ResourceType, TypeSet,
     generator::{Audience, Generator, Layout, Part, Slot},
 };
 use crate::{
@@ -19,7 +19,10 @@ use crate::{
     },
     model::{Identity, Kind, Node, NodeType, PushKey, PushRequest, Reason, push_request::PushKind},
     proto::envoy::config::{endpoint::v3::ClusterLoadAssignment, route::v3::RouteConfiguration},
-    push::{ProxyView, PushContext},
+    push::{
+        ProxyView, PushContext,
+        requests::{self, Types},
+    },
     simulate,
 };
 
@@ -110,20 +113,27 @@ impl Generator for MeshGenerator {
         }
     }
 
-    fn affects(&self, _: &PushContext, request: &PushRequest, slot: &Slot, kind: ResourceType) -> bool {
-        let router = slot.view.is_router();
-        request.keys.iter().any(|key| may_change(key, kind, router))
+    fn affects(&self, before: &PushContext, now: &PushContext, request: &PushRequest, slot: &Slot) -> TypeSet {
+        let types = requests::affects(request, now, Some(before), &slot.view);
+        let of = |kind| match kind {
+            ResourceType::Cluster => Types::CDS,
+            ResourceType::Endpoint => Types::EDS,
+            ResourceType::Listener => Types::LDS,
+            ResourceType::Route => Types::RDS,
+            ResourceType::Secret => Types::SDS,
+            ResourceType::Extension => Types::ECDS,
+            ResourceType::NameTable => Types::NDS,
+        };
+        ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).collect()
     }
 
-    fn affects_name(&self, _: &PushContext, request: &PushRequest, kind: ResourceType, name: &str) -> bool {
-        if kind != ResourceType::Endpoint {
+    fn affects_name(&self, request: &PushRequest, kind: ResourceType, name: &str) -> bool {
+        let of_hosts = |key: &PushKey| matches!(key.kind, PushKind::Endpoints | PushKind::Config(Kind::ServiceEntry));
+        if kind != ResourceType::Endpoint || !request.keys.iter().all(of_hosts) {
             return true;
         }
         let host = parse_subset_key(name).map_or("", |(_, _, host, _)| host);
-        request.keys.iter().any(|key| match key.kind {
-            PushKind::Endpoints | PushKind::Config(Kind::ServiceEntry) => &*key.name == host,
-            _ => may_change(key, kind, false),
-        })
+        request.keys.iter().any(|key| &*key.name == host)
     }
 
     fn moves_nodes(&self, before: &PushContext, now: &PushContext, request: &PushRequest) -> bool {
@@ -184,48 +194,6 @@ fn route(context: &PushContext, view: &ProxyView, name: &str) -> Option<Resource
     Some(Resource::encode(name, &made))
 }
 
-/// Whether a change of this thing may change resources of a type.
-fn may_change(key: &PushKey, kind: ResourceType, router: bool) -> bool {
-    let changed = match key.kind {
-        PushKind::Endpoints => return kind == ResourceType::Endpoint,
-        PushKind::DnsName => return kind == ResourceType::NameTable,
-        PushKind::Config(changed) => changed,
-    };
-    if matches!(changed, Kind::WorkloadGroup | Kind::WorkloadEntry) {
-        return false;
-    }
-    let policies = [
-        Kind::AuthorizationPolicy,
-        Kind::RequestAuthentication,
-        Kind::Telemetry,
-        Kind::WasmPlugin,
-        Kind::TrafficExtension,
-    ];
-    let material = matches!(changed, Kind::Secret | Kind::ConfigMap);
-    match kind {
-        ResourceType::Secret => material || changed == Kind::Gateway,
-        ResourceType::Cluster => !(policies.contains(&changed) || changed == Kind::Secret),
-        ResourceType::Endpoint => {
-            !(policies.contains(&changed)
-                || material
-                || matches!(changed, Kind::Gateway | Kind::VirtualService | Kind::Sidecar))
-        }
-        ResourceType::Listener => changed != Kind::Secret && (router || changed != Kind::Gateway),
-        ResourceType::Route => {
-            let authn = BTreeSet::from([Kind::PeerAuthentication, Kind::Secret]);
-            !(policies.contains(&changed) || authn.contains(&changed) || (!router && changed == Kind::Gateway))
-        }
-        ResourceType::Extension => {
-            matches!(changed, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension | Kind::Secret)
-        }
-        ResourceType::NameTable => {
-            !(policies.contains(&changed)
-                || material
-                || matches!(changed, Kind::EnvoyFilter | Kind::PeerAuthentication))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -267,13 +235,15 @@ mod tests {
 
     #[test]
     fn endpoint_changes_touch_only_their_clusters() {
-        let (context, own) = slot("sidecar", json!({}));
         let key = PushKey { kind: PushKind::Endpoints, name: "a.b".into(), namespace: "b".into() };
         let request = PushRequest::of(key, Reason::Endpoint);
-        let touched = |kind| MeshGenerator.affects(&context, &request, &own, kind);
-        assert!(touched(ResourceType::Endpoint));
-        assert!(!touched(ResourceType::Cluster) && !touched(ResourceType::Route));
-        let name = |name| MeshGenerator.affects_name(&context, &request, ResourceType::Endpoint, name);
+        let other = PushKey { kind: PushKind::Config(Kind::DestinationRule), name: "x".into(), namespace: "b".into() };
+        assert!(MeshGenerator.affects_name(
+            &PushRequest::of(other, Reason::Config),
+            ResourceType::Endpoint,
+            "outbound|80||other.b"
+        ));
+        let name = |name| MeshGenerator.affects_name(&request, ResourceType::Endpoint, name);
         assert!(name("outbound|80|v1|a.b") && !name("outbound|80||other.b"));
     }
 }

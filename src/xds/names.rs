@@ -41,10 +41,14 @@ impl NameSet {
             hasher.update(&(name.len() as u64).to_le_bytes());
             hasher.update(name.as_bytes());
         }
-        let hash = hasher.digest128();
+        let mut hash = hasher.digest128();
         let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = table.get(&hash).and_then(Weak::upgrade) {
-            return known;
+        // A client that finds another list with the same hash must not come to share it.
+        while let Some(known) = table.get(&hash).and_then(Weak::upgrade) {
+            if known.sorted == sorted {
+                return known;
+            }
+            hash = hash.wrapping_add(1);
         }
         if table.len() == table.capacity() {
             table.retain(|_, set| set.strong_count() > 0);

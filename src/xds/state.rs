@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Protocol, ResourceType, Updates,
+    Protocol, ResourceType, TypeSet, Updates,
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
@@ -139,7 +139,7 @@ impl XdsState {
         let published = Arc::new(Published { version, context, record: record.clone() });
         inner.current.store(Some(published.clone()));
         inner.history.push(record.clone());
-        self.soil(&published, request);
+        self.soil(before.as_deref(), &published, request);
         let generator = &*inner.builder.generator;
         if before.is_none_or(|b| request.forced || generator.moves_nodes(&b.context, &published.context, request)) {
             self.move_connections(&published.context);
@@ -160,17 +160,19 @@ impl XdsState {
     }
 
     /// Marks what a publication may have changed.
-    fn soil(&self, published: &Published, request: &PushRequest) {
+    fn soil(&self, before: Option<&Published>, published: &Published, request: &PushRequest) {
         let generator = &*self.inner.builder.generator;
         let detail = (!request.forced).then_some(request);
         self.inner.halves.retain(|_, half| half.strong_count() > 0);
         let halves: Vec<Arc<Half>> = self.inner.halves.iter().filter_map(|h| h.upgrade()).collect();
         for half in halves {
-            for kind in ResourceType::ALL {
-                if request.forced || generator.affects(&published.context, request, &half.slot, kind) {
-                    half.soil(kind, published, generator, detail);
+            let types = match (before, detail) {
+                (Some(before), Some(request)) => {
+                    generator.affects(&before.context, &published.context, request, &half.slot)
                 }
-            }
+                _ => TypeSet::ALL,
+            };
+            types.iter().for_each(|kind| half.soil(kind, published.version, generator, detail));
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod delta;
 mod faults;
+mod services;
 mod sotw;
 
 use std::collections::BTreeMap;
