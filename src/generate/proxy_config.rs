@@ -85,7 +85,7 @@ impl ProxyHeaders {
         let Some(given) = &config.proxy_headers else {
             return headers;
         };
-        headers.attempt_count = !given.attempt_count.as_ref().is_some_and(|c| c.disabled == Some(true));
+        headers.attempt_count = given.attempt_count.as_ref().is_none_or(|c| c.disabled != Some(true));
         if let Some(details) = forward_client_cert(given.forwarded_client_cert()) {
             headers.forward_client_cert = details;
         }
@@ -132,8 +132,8 @@ pub fn connection_settings(
     view: &ProxyView,
     config: &ProxyConfig,
 ) -> Option<ConnectionSettings> {
-    let of_mesh = || context.mesh().config.default_config.as_ref().and_then(|d| d.connection_settings.clone());
-    let mut settings = config.connection_settings.clone().or_else(of_mesh)?;
+    let of_mesh = || context.mesh().config.default_config.as_ref().and_then(|d| d.connection_settings);
+    let mut settings = config.connection_settings.or_else(of_mesh)?;
     if settings.profile() != Profile::Edge || view.node_type != NodeType::Router {
         return Some(settings);
     }

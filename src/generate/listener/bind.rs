@@ -90,7 +90,8 @@ pub fn can_bind(builder: &Builder, wanted: Wanted) -> bool {
         || secure.iter().any(|p| *p != 0 && *p == port);
     let mesh = builder.mesh();
     let virtual_listeners = [mesh.proxy_listen_port, mesh.proxy_inbound_listen_port];
-    !own && !(virtual_ports && virtual_listeners.iter().any(|p| u32::try_from(*p) == Ok(port)))
+    let of_mesh = virtual_ports && virtual_listeners.iter().any(|p| u32::try_from(*p) == Ok(port));
+    !(own || of_mesh)
 }
 
 /// Traffic is not redirected to the proxy: its listeners bind their ports.
