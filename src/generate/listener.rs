@@ -7,6 +7,7 @@
 pub mod access_log;
 pub mod bind;
 pub mod builder;
+pub mod conflict;
 pub mod dynamic_dns;
 pub mod filter_chain;
 pub mod gateway;
@@ -24,6 +25,7 @@ pub mod tracing;
 mod tests;
 
 pub use builder::Builder;
+pub use conflict::Conflict;
 pub use gateway::gateway;
 
 use crate::{
@@ -46,7 +48,7 @@ pub fn sidecar_outbound(context: &PushContext, half: &ProxyView) -> Vec<Listener
     if context.mesh().config.proxy_listen_port <= 0 {
         return Vec::new();
     }
-    outbound::build(&Builder::new(context, half))
+    outbound::build(&Builder::new(context, half)).0
 }
 
 /// The inbound part.
@@ -55,5 +57,15 @@ pub fn sidecar_inbound(context: &PushContext, view: &ProxyView) -> Vec<Listener>
     if context.mesh().config.proxy_listen_port <= 0 {
         return Vec::new();
     }
-    inbound::build(&Builder::new(context, view))
+    inbound::build(&Builder::new(context, view)).0
+}
+
+/// What did not get into the listeners of a sidecar: services that want to be matched alike, or that give one port of the
+/// workload different protocols.
+#[must_use]
+pub fn sidecar_conflicts(context: &PushContext, view: &ProxyView) -> Vec<Conflict> {
+    let half = context.outbound_view(view);
+    let mut conflicts = outbound::build(&Builder::new(context, &half)).1;
+    conflicts.extend(inbound::build(&Builder::new(context, view)).1);
+    conflicts
 }

@@ -16,6 +16,7 @@ use super::{
     access_log,
     bind::{self, Wanted, accepts_per_event, additional, address, can_bind},
     builder::Builder,
+    conflict::Conflict,
     listener_filters, stats,
     tcp::{self, BLACK_HOLE_CLUSTER, tcp_filter, to_cluster},
 };
@@ -36,13 +37,14 @@ const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 const VIRTUAL_INBOUND: &str = "virtualInbound";
 const PASSTHROUGH_CLUSTER: &str = "InboundPassthroughCluster";
 
-/// `virtualInbound` first, then listeners with sockets of their own by port.
+/// `virtualInbound` first, then listeners with sockets of their own by port; and what did not get into them.
 #[must_use]
-pub fn build(builder: &Builder) -> Vec<Listener> {
+pub fn build(builder: &Builder) -> (Vec<Listener>, Vec<Conflict>) {
     let policy = builder.context.authn.policy(&builder.view.namespace, &builder.view.labels);
     let mut own = Vec::new();
     let mut captured = Vec::new();
-    for config in chain_configs(builder) {
+    let ChainConfigs { by_port, conflicts } = chain_configs(builder);
+    for config in by_port.into_values() {
         let bind_to_port = config.bind_to_port;
         let (name, mut addresses, port) = (config.name(false), vec![config.bind.clone()], config.target_port);
         addresses.extend(config.extra_binds.iter().cloned());
@@ -54,14 +56,35 @@ pub fn build(builder: &Builder) -> Vec<Listener> {
         }
     }
     if bind::is_not_captured(builder) {
-        return own;
+        return (own, conflicts);
     }
     let mut all = passthrough_chains(builder, &policy);
     all.extend(captured);
     let port = u32::try_from(builder.mesh().proxy_inbound_listen_port).unwrap_or_default();
     let wildcards: Vec<String> = builder.wildcards().iter().map(|w| (*w).to_string()).collect();
     own.insert(0, listener(builder, VIRTUAL_INBOUND, &wildcards, port, false, all));
-    own
+    (own, conflicts)
+}
+
+/// The ports of a workload. The first to name a port has it.
+#[derive(Debug, Default)]
+struct ChainConfigs {
+    by_port: BTreeMap<u32, ChainConfig>,
+    conflicts: Vec<Conflict>,
+}
+
+impl ChainConfigs {
+    fn add(&mut self, config: ChainConfig) {
+        let Some(existing) = self.by_port.get(&config.target_port) else {
+            self.by_port.insert(config.target_port, config);
+            return;
+        };
+        // Two services of one port and protocol are no matter.
+        if existing.port.protocol != config.port.protocol && existing.host != config.host {
+            let port = config.target_port;
+            self.conflicts.push(Conflict::inbound(config.name(false), port, &existing.host, &config.host));
+        }
+    }
 }
 
 fn listener(
@@ -94,30 +117,28 @@ fn listener(
 
 /// The ports of the workload, by number: those of a Sidecar's ingress, else those of its services. The oldest service of a
 /// port decides its protocol.
-fn chain_configs(builder: &Builder) -> Vec<ChainConfig> {
+fn chain_configs(builder: &Builder) -> ChainConfigs {
     let sidecar = builder.scope.sidecar.as_ref().and_then(|c| c.sidecar());
     let Some(sidecar) = sidecar.filter(|s| !s.ingress.is_empty()) else {
         // Without capture the application itself listens on its ports.
         if bind::is_not_captured(builder) {
-            return Vec::new();
+            return ChainConfigs::default();
         }
-        return of_services(builder, None).into_values().collect();
+        return of_services(builder, None);
     };
     let mut configs = if builder.features().allow_sidecar_service_inbound_listener_merge {
         of_services(builder, Some(sidecar))
     } else {
-        BTreeMap::new()
+        ChainConfigs::default()
     };
-    for ingress in &sidecar.ingress {
-        if let Some(config) = of_ingress(builder, ingress) {
-            configs.entry(config.target_port).or_insert(config);
-        }
+    for config in sidecar.ingress.iter().filter_map(|ingress| of_ingress(builder, ingress)) {
+        configs.add(config);
     }
-    configs.into_values().collect()
+    configs
 }
 
-fn of_services(builder: &Builder, except: Option<&Sidecar>) -> BTreeMap<u32, ChainConfig> {
-    let mut configs = BTreeMap::new();
+fn of_services(builder: &Builder, except: Option<&Sidecar>) -> ChainConfigs {
+    let mut configs = ChainConfigs::default();
     let bind_to_port = bind::is_not_captured(builder);
     let wildcard = builder.wildcards().first().copied().unwrap_or_default();
     let in_sidecar =
@@ -127,7 +148,7 @@ fn of_services(builder: &Builder, except: Option<&Sidecar>) -> BTreeMap<u32, Cha
         let protocol = target.port.protocol;
         let wanted = Wanted { bind_to_port, bind: wildcard, port, protocol, virtual_ports: true };
         if can_bind(builder, wanted) && !in_sidecar(port) {
-            configs.entry(port).or_insert_with(|| of_target(builder, target, bind_to_port));
+            configs.add(of_target(builder, target, bind_to_port));
         }
     }
     configs

@@ -16,6 +16,7 @@ use self::entries::Entries;
 use super::{
     bind::{self, UNIX, Wanted, can_bind},
     builder::Builder,
+    conflict::Conflict,
 };
 use crate::{
     generate::addresses,
@@ -56,19 +57,20 @@ pub struct Target {
     pub pod_cidrs: bool,
 }
 
-/// All outbound listeners, then the HTTP proxy's, then the virtual one.
+/// All outbound listeners, then the HTTP proxy's, then the virtual one; and what did not get into them.
 #[must_use]
-pub fn build(builder: &Builder) -> Vec<Listener> {
+pub fn build(builder: &Builder) -> (Vec<Listener>, Vec<Conflict>) {
     let mut entries = Entries::default();
     for egress in &builder.scope.egress {
         add_egress(builder, egress, &mut entries);
     }
     let fallthrough = fallthrough(builder);
+    let (entries, conflicts) = entries.finish();
     let mut listeners: Vec<Listener> =
-        entries.into_values().map(|entry| finish::listener(builder, entry, Some(&fallthrough))).collect();
+        entries.map(|entry| finish::listener(builder, entry, Some(&fallthrough))).collect();
     listeners.extend(finish::http_proxy(builder));
     listeners.extend(virtual_listener::build(builder));
-    listeners
+    (listeners, conflicts)
 }
 
 fn add_egress(builder: &Builder, egress: &EgressListener, entries: &mut Entries) {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{sidecar, tcp::BLACK_HOLE_CLUSTER};
+use super::{sidecar, sidecar_conflicts, tcp::BLACK_HOLE_CLUSTER};
 use crate::{
     model::{
         ConfigSnapshot, Locality, Mesh, Node, Origin, Port, Protocol, Resolution, Service, Timestamp, decode,
@@ -15,7 +15,7 @@ use crate::{
         envoy::config::listener::v3::{FilterChain, Listener},
         to_json,
     },
-    push::{PushContext, context::PushInputs},
+    push::{ProxyView, PushContext, context::PushInputs},
     registry::snapshot_of,
 };
 
@@ -33,7 +33,13 @@ fn service(index: usize, protocol: Protocol, port: u32, address: &str) -> Arc<Se
     Arc::new(service.stamped())
 }
 
-fn listeners(services: Vec<Arc<Service>>, mesh: &Value, metadata: Value, configs: &[Value]) -> Vec<Listener> {
+fn generate<T>(
+    services: Vec<Arc<Service>>,
+    mesh: &Value,
+    metadata: Value,
+    configs: &[Value],
+    of: impl Fn(&PushContext, &ProxyView) -> T,
+) -> T {
     let mesh = Arc::new(Mesh::from_values(mesh, &Value::Null, "cluster.local", "Kubernetes").unwrap());
     let configs = configs.iter().map(|c| Arc::new(decode::from_value(c, Origin::default()).unwrap()));
     let inputs = PushInputs {
@@ -45,7 +51,11 @@ fn listeners(services: Vec<Arc<Service>>, mesh: &Value, metadata: Value, configs
     let context = PushContext::build(inputs);
     let id = "sidecar~10.0.0.1~a.default~default.svc.cluster.local";
     let node = Node::from_parts(id, metadata, Locality::default()).unwrap();
-    sidecar(&context, &context.view_of(&node))
+    of(&context, &context.view_of(&node))
+}
+
+fn listeners(services: Vec<Arc<Service>>, mesh: &Value, metadata: Value, configs: &[Value]) -> Vec<Listener> {
+    generate(services, mesh, metadata, configs, sidecar)
 }
 
 fn named<'a>(listeners: &'a [Listener], name: &str) -> &'a Listener {
@@ -85,6 +95,17 @@ fn protocols_in_which_the_server_speaks_first_share_with_nobody() {
     let mongo = named(&all, "0.0.0.0_27017");
     assert!(mongo.listener_filters.is_empty());
     assert_eq!(mongo.filter_chains.len(), 1);
+}
+
+#[test]
+fn of_two_tcp_services_on_one_address_the_older_stays_and_the_other_is_told() {
+    let services = vec![service(0, Protocol::Tcp, 7000, "10.1.0.1"), service(1, Protocol::Redis, 7000, "10.1.0.1")];
+    let all = listeners(services.clone(), &json!({}), istio(), &[]);
+    let kept = text(std::slice::from_ref(named(&all, "10.1.0.1_7000")));
+    assert!(kept.contains("outbound|7000||s0.example") && !kept.contains("s1.example"));
+    let conflicts = generate(services, &json!({}), istio(), &[], sidecar_conflicts);
+    let messages: Vec<_> = conflicts.iter().map(|c| c.message.as_str()).collect();
+    assert_eq!(messages, ["Listener=10.1.0.1_7000 Accepted=TCP Rejected=TCP (s1.example)"]);
 }
 
 #[test]

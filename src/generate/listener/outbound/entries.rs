@@ -12,7 +12,9 @@ use crate::{
     generate::{
         addresses,
         listener::{
+            bind::listener_name,
             builder::Builder,
+            conflict::Conflict,
             filter_chain::Chain,
             hcm::{HttpOptions, Routes},
         },
@@ -40,11 +42,12 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Entries {
     map: BTreeMap<(String, u32), Entry>,
+    conflicts: Vec<Conflict>,
 }
 
 /// How an existing entry takes a newcomer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Conflict {
+enum Meeting {
     /// There is no entry, or the newcomer takes its place.
     Replace,
     /// Chains are merged, and the listener finds out what the traffic is.
@@ -61,9 +64,9 @@ impl Entries {
         }
     }
 
-    /// The finished entries, ordered by address and port.
-    pub fn into_values(self) -> impl Iterator<Item = Entry> {
-        self.map.into_values()
+    /// The finished entries, ordered by address and port, and what did not get in.
+    pub fn finish(self) -> (impl Iterator<Item = Entry>, Vec<Conflict>) {
+        (self.map.into_values(), self.conflicts)
     }
 
     /// Adds one service on one port.
@@ -82,16 +85,20 @@ impl Entries {
         if current.is_some_and(|c| c.locked) {
             return;
         }
-        let Some((conflict, chains, protocol)) = plan(builder, &target, current, virtual_services) else {
+        let Some((meeting, chains, protocol)) = plan(builder, &target, current, virtual_services) else {
             return;
         };
-        if current.is_some_and(|c| !may_share(declared, c.protocol, conflict, &target)) {
+        if current.is_some_and(|c| !may_share(declared, c.protocol, meeting, &target)) {
             return;
         }
-        match (self.map.get_mut(&key), conflict) {
-            (Some(entry), Conflict::Sniff | Conflict::Merge) => {
-                merge(&mut entry.chains, chains);
-                if conflict == Conflict::Sniff {
+        match (self.map.get_mut(&key), meeting) {
+            (Some(entry), Meeting::Sniff | Meeting::Merge) => {
+                if merge(&mut entry.chains, chains) {
+                    let name = listener_name(&key.0, key.1);
+                    let host = &target.service.hostname;
+                    self.conflicts.push(Conflict::outbound(name, entry.port.protocol, declared, host));
+                }
+                if meeting == Meeting::Sniff {
                     entry.protocol = Protocol::Unsupported;
                 }
             }
@@ -110,59 +117,62 @@ fn plan(
     target: &Target,
     current: Option<&Entry>,
     virtual_services: &[Arc<Config>],
-) -> Option<(Conflict, Vec<Chain>, Protocol)> {
+) -> Option<(Meeting, Vec<Chain>, Protocol)> {
     let protocol = target.port.protocol;
     if protocol == Protocol::HttpProxy {
-        return Some((Conflict::Replace, vec![http_chain(builder, target)], protocol));
+        return Some((Meeting::Replace, vec![http_chain(builder, target)], protocol));
     }
     let current = current.map(|c| c.protocol);
     if protocol.is_http() {
-        let conflict = match current {
-            Some(existing) if existing.is_tcp() => Conflict::Sniff,
+        let meeting = match current {
+            Some(existing) if existing.is_tcp() => Meeting::Sniff,
             Some(_) => return None,
-            None => Conflict::Replace,
+            None => Meeting::Replace,
         };
         let chain = http_chain(builder, target);
         if target.binding.primary() == wildcard(builder) {
             // Unknown TCP traffic on the same port must not end in the connection manager.
-            return Some((conflict, vec![sniffed(builder, chain)], Protocol::Unsupported));
+            return Some((meeting, vec![sniffed(builder, chain)], Protocol::Unsupported));
         }
-        return Some((conflict, vec![chain], protocol));
+        return Some((meeting, vec![chain], protocol));
     }
     let tcp = chains::build(builder, target, virtual_services);
     if protocol.is_tcp() {
-        let conflict = match current {
-            Some(existing) if existing.is_http() => Conflict::Sniff,
-            Some(_) => Conflict::Merge,
-            None => Conflict::Replace,
+        let meeting = match current {
+            Some(existing) if existing.is_http() => Meeting::Sniff,
+            Some(_) => Meeting::Merge,
+            None => Meeting::Replace,
         };
-        return Some((conflict, tcp, protocol));
+        return Some((meeting, tcp, protocol));
     }
-    let conflict = match current {
-        Some(existing) if existing.is_http() => Conflict::Replace,
-        Some(existing) if existing.is_tcp() => Conflict::Sniff,
+    let meeting = match current {
+        Some(existing) if existing.is_http() => Meeting::Replace,
+        Some(existing) if existing.is_tcp() => Meeting::Sniff,
         // The HTTP chain is there already.
-        Some(_) => return Some((Conflict::Merge, tcp, protocol)),
-        None => Conflict::Replace,
+        Some(_) => return Some((Meeting::Merge, tcp, protocol)),
+        None => Meeting::Replace,
     };
     let mut chains = tcp;
     chains.push(sniffed(builder, http_chain(builder, target)));
-    Some((conflict, chains, protocol))
+    Some((meeting, chains, protocol))
 }
 
 /// Protocols in which the server speaks first share a listener only with their own kind.
-fn may_share(incoming: Protocol, existing: Protocol, conflict: Conflict, target: &Target) -> bool {
-    let proxy = conflict == Conflict::Replace && target.port.protocol == Protocol::HttpProxy;
+fn may_share(incoming: Protocol, existing: Protocol, meeting: Meeting, target: &Target) -> bool {
+    let proxy = meeting == Meeting::Replace && target.port.protocol == Protocol::HttpProxy;
     let server_first = |p| matches!(p, Protocol::Mongo | Protocol::Mysql);
     proxy || incoming == existing || !(server_first(incoming) || server_first(existing))
 }
 
-fn merge(existing: &mut Vec<Chain>, incoming: Vec<Chain>) {
+/// Adds the chains that no existing one shadows; whether some was left out.
+fn merge(existing: &mut Vec<Chain>, incoming: Vec<Chain>) -> bool {
+    let wanted = existing.len() + incoming.len();
     for chain in incoming {
         if !existing.iter().any(|e| e.conflicts_with(&chain)) {
             existing.push(chain);
         }
     }
+    existing.len() < wanted
 }
 
 /// Fills in the address where no Sidecar names one: HTTP listens on all, TCP on the service's own; a CIDR is matched by the
