@@ -60,6 +60,18 @@ impl MassDeletionGuard {
         }
     }
 
+    /// So many objects came: deletions that they make up for do not count any more.
+    pub fn arrived(&mut self, mut additions: usize) {
+        while let Some((_, n)) = self.recent.back_mut().filter(|_| additions > 0) {
+            let made_up = additions.min(*n);
+            *n -= made_up;
+            additions -= made_up;
+            if *n == 0 {
+                self.recent.pop_back();
+            }
+        }
+    }
+
     /// Lets the deletion that is held through, at the next question.
     pub fn confirm(&mut self) {
         self.confirmed = self.since.is_some();
@@ -104,6 +116,16 @@ mod tests {
         let mut guard = MassDeletionGuard::new(HOLD);
         assert!(guard.allow(8, 20, false, now));
         assert!(!guard.allow(8, 12, false, now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn deletions_that_were_made_up_for_do_not_count() {
+        let now = Instant::now();
+        let mut guard = MassDeletionGuard::new(HOLD);
+        for _ in 0..10 {
+            assert!(guard.allow(8, 20, false, now));
+            guard.arrived(8);
+        }
     }
 
     #[test]

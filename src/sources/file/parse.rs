@@ -83,10 +83,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The key, if the document is sound and of a kind that is ours.
+    /// The key, if the document is sound, of a kind that is ours, and has a name.
     #[must_use]
     pub fn key(&self) -> Option<ConfigKey> {
-        let kind = Kind::parse(&self.api_version, &self.kind).filter(|_| self.sound)?;
+        let kind = Kind::parse(&self.api_version, &self.kind).filter(|_| self.sound && !self.name.is_empty())?;
         Some(ConfigKey { kind, namespace: self.namespace.as_str().into(), name: self.name.as_str().into() })
     }
 }

@@ -166,6 +166,7 @@ impl Tree {
     /// Brings the objects in force up to date and says what changed.
     pub fn commit(&mut self, now: Instant) -> Change {
         let mut upserts = Vec::new();
+        let before = self.in_force.len();
         for key in std::mem::take(&mut self.touched) {
             let Some(config) = self.wanted(&key).cloned() else {
                 if self.in_force.contains_key(&key) {
@@ -179,6 +180,7 @@ impl Tree {
                 self.in_force.insert(key, config);
             }
         }
+        self.guard.arrived(self.in_force.len() - before);
         // An earlier run's objects may have been written again by a file that did not touch them since.
         let written = &self.written;
         self.unwritten.retain(|key| !written.contains_key(key));
