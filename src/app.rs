@@ -80,8 +80,15 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
     let named = sources::named(&settings_in_force, &mesh, &sources)?;
     let inputs = Arc::new(Inputs::new(settings_in_force.clone(), Arc::new(features)));
 
-    let state =
-        XdsState::new(Arc::new(MeshGenerator), XdsOptions { drain: runtime.shutdown / 4, ..XdsOptions::default() });
+    let state = XdsState::new(
+        Arc::new(MeshGenerator),
+        XdsOptions {
+            drain: runtime.shutdown / 4,
+            // Plain text proves nothing; who can reach the loopback interface could read the files as well.
+            trust_nodes: grpc.local_addr()?.ip().is_loopback(),
+            ..XdsOptions::default()
+        },
+    );
     let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());
     let xds_server =
         XdsServerActor::start(&wards, state.clone(), inputs.reader(), debounce, readiness.guard("first push"));

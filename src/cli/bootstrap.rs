@@ -140,7 +140,8 @@ fn grpc(node: &Node, metadata: &Value, address: &str) -> Value {
             "channel_creds": [{"type": "insecure"}],
             "server_features": ["xds_v3"],
         }],
-        "node": {"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata},
+        // grpc-js refuses a node without a locality, even if it has nothing to say.
+        "node": {"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata, "locality": {}},
         "server_listener_resource_name_template": format!("{SERVER_LISTENER_PREFIX}%s"),
     });
     if let (Some(provider), Some(object)) = (certificate_provider(node), bootstrap.as_object_mut()) {

@@ -1,7 +1,7 @@
 //! The registries together: one list of services, and answers about the workload of a proxy
 //! (Istio's aggregate controller). Kubernetes registries come before the ServiceEntry registry, the main cluster first.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::{
     auto_allocation,
@@ -136,6 +136,10 @@ impl WorkloadDirectory for Workloads {
             return Some(pod);
         }
         if !node.cluster_id.is_empty() && node.cluster_id != self.main {
+            return None;
+        }
+        // On one machine everything shares the loopback address: it names no workload.
+        if node.ips.iter().any(|ip| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())) {
             return None;
         }
         let (_, endpoint) = self.instances_of(node).next()?;
