@@ -81,7 +81,7 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
     let inputs = Arc::new(Inputs::new(settings_in_force.clone(), Arc::new(features)));
 
     let state = XdsState::new(
-        Arc::new(MeshGenerator),
+        Arc::<MeshGenerator>::default(),
         XdsOptions {
             drain: runtime.shutdown / 4,
             // Plain text proves nothing; who can reach the loopback interface could read the files as well.

@@ -15,7 +15,9 @@ use crate::{
         cluster, grpc, listener,
         name_table::{self, NameTable},
         names::parse_subset_key,
-        resources, secret,
+        resources,
+        route::{self, VirtualHostMemo},
+        secret,
     },
     model::{Identity, Kind, Node, NodeType, PushKey, PushRequest, Reason, push_request::PushKind},
     proto::envoy::config::{endpoint::v3::ClusterLoadAssignment, route::v3::RouteConfiguration},
@@ -26,9 +28,25 @@ use crate::{
     simulate,
 };
 
-/// Generates what Istio would send.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct MeshGenerator;
+/// Generates what Istio would send. Virtual hosts are encoded once for all route configurations that hold them.
+#[derive(Debug, Default)]
+pub struct MeshGenerator {
+    virtual_hosts: VirtualHostMemo,
+}
+
+impl MeshGenerator {
+    /// Route configurations that nobody knows are empty, or a listener would wait for them; to gRPC they do not exist.
+    fn routes<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Resource> {
+        let texts = names.iter().map(AsRef::as_ref);
+        if is_grpc(view) {
+            let known = texts.filter_map(|name| Some((name, grpc::route_configuration(context, view, name)?)));
+            return known.map(|(name, route)| Resource::encode(name, &route)).collect();
+        }
+        let url = RouteConfiguration::type_url();
+        let made = route::encoded(context, view, names, &self.virtual_hosts);
+        texts.zip(made).map(|(name, bytes)| Resource::of_parts(name, &url, &bytes)).collect()
+    }
+}
 
 fn is_grpc(view: &ProxyView) -> bool {
     &*view.metadata.generator == "grpc"
@@ -82,7 +100,7 @@ impl Generator for MeshGenerator {
             }
             ResourceType::Route => {
                 let names = simulate::Proxy::route_names(&resources::listeners(context, view));
-                names.iter().filter_map(|name| route(context, view, name)).collect()
+                self.routes(context, view, &names.into_iter().collect::<Vec<_>>())
             }
             ResourceType::NameTable | ResourceType::Secret | ResourceType::Extension => Vec::new(),
         }
@@ -93,7 +111,7 @@ impl Generator for MeshGenerator {
         let texts = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
         match kind {
             ResourceType::Endpoint => names.iter().map(|name| endpoints(context, view, name)).collect(),
-            ResourceType::Route => names.iter().filter_map(|name| route(context, view, name)).collect(),
+            ResourceType::Route => self.routes(context, view, names),
             ResourceType::Secret => {
                 let made = secret::secrets(context, view, &texts(), slot.identity.as_ref());
                 for refused in &made.refused {
@@ -182,18 +200,6 @@ fn endpoints(context: &PushContext, view: &ProxyView, name: &str) -> Resource {
     Resource::encode(name, &made)
 }
 
-/// Route configurations that nobody knows are empty, or a listener would wait for them; to gRPC they do not exist.
-fn route(context: &PushContext, view: &ProxyView, name: &str) -> Option<Resource> {
-    if is_grpc(view) {
-        return grpc::route_configuration(context, view, name).map(|route| Resource::encode(name, &route));
-    }
-    let mut made: RouteConfiguration = resources::route_configuration(context, view, name);
-    if made.name.is_empty() {
-        made.name = name.to_string();
-    }
-    Some(Resource::encode(name, &made))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -208,7 +214,7 @@ mod tests {
         let context = PushContext::build(PushInputs::default());
         let id = format!("{node_type}~10.0.0.1~a.b~b.svc.cluster.local");
         let node = Node::from_parts(&id, metadata, Locality::default()).unwrap();
-        let audience = MeshGenerator.audience(&context, &node, None);
+        let audience = MeshGenerator::default().audience(&context, &node, None);
         let [.., own, _] = audience.slots;
         (context, own)
     }
@@ -219,7 +225,7 @@ mod tests {
         assert_eq!(own.view.node_type, NodeType::Sidecar);
         let names = ["outbound|80||nobody".into(), "8080".into()];
         for kind in [ResourceType::Endpoint, ResourceType::Route] {
-            let made = MeshGenerator.named(&context, &own, kind, &names);
+            let made = MeshGenerator::default().named(&context, &own, kind, &names);
             assert_eq!(made.iter().map(|r| &**r.name()).collect::<Vec<_>>(), ["outbound|80||nobody", "8080"]);
         }
     }
@@ -227,10 +233,10 @@ mod tests {
     #[test]
     fn grpc_has_everything_by_name() {
         let (_, own) = slot("sidecar", json!({"GENERATOR": "grpc"}));
-        assert!(!MeshGenerator.layout(&own, ResourceType::Listener).listed);
+        assert!(!MeshGenerator::default().layout(&own, ResourceType::Listener).listed);
         let (_, own) = slot("sidecar", json!({}));
-        assert!(MeshGenerator.layout(&own, ResourceType::Listener).listed);
-        assert_eq!(MeshGenerator.layout(&own, ResourceType::Cluster).parts, [Part::Routing, Part::Own]);
+        assert!(MeshGenerator::default().layout(&own, ResourceType::Listener).listed);
+        assert_eq!(MeshGenerator::default().layout(&own, ResourceType::Cluster).parts, [Part::Routing, Part::Own]);
     }
 
     #[test]
@@ -238,12 +244,12 @@ mod tests {
         let key = PushKey { kind: PushKind::Endpoints, name: "a.b".into(), namespace: "b".into() };
         let request = PushRequest::of(key, Reason::Endpoint);
         let other = PushKey { kind: PushKind::Config(Kind::DestinationRule), name: "x".into(), namespace: "b".into() };
-        assert!(MeshGenerator.affects_name(
+        assert!(MeshGenerator::default().affects_name(
             &PushRequest::of(other, Reason::Config),
             ResourceType::Endpoint,
             "outbound|80||other.b"
         ));
-        let name = |name| MeshGenerator.affects_name(&request, ResourceType::Endpoint, name);
+        let name = |name| MeshGenerator::default().affects_name(&request, ResourceType::Endpoint, name);
         assert!(name("outbound|80|v1|a.b") && !name("outbound|80||other.b"));
     }
 }
