@@ -131,9 +131,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Locality, Node, Port, Protocol},
+        model::{EndpointIndex, EndpointSet, Locality, Node, Port, Protocol, RegistrySnapshot, ShardKey},
         push::context::PushInputs,
-        registry::snapshot_of,
     };
 
     fn service(host: &str, registry: Registry, address: &str, resolution: Resolution) -> Arc<Service> {
@@ -166,9 +165,16 @@ mod tests {
     }
 
     fn table(services: Vec<Arc<Service>>, pods: Vec<Endpoint>) -> BTreeMap<String, NameInfo> {
-        let host: Arc<str> = "db.shop.svc.cluster.local".into();
-        let endpoints = pods.into_iter().map(|p| (host.clone(), "shop".into(), p)).collect();
-        let inputs = PushInputs { registry: snapshot_of(services, endpoints), ..PushInputs::default() };
+        let shard = ShardKey { provider: Registry::Kubernetes, cluster: "".into() };
+        let set = EndpointSet::of(BTreeMap::from([(shard, pods.into_iter().map(Arc::new).collect())]));
+        let mut endpoints = EndpointIndex::default();
+        endpoints.by_service.insert(("db.shop.svc.cluster.local".into(), "shop".into()), Arc::new(set));
+        let registry = RegistrySnapshot {
+            services: Arc::new(services),
+            endpoints: Arc::new(endpoints),
+            ..RegistrySnapshot::default()
+        };
+        let inputs = PushInputs { registry, ..PushInputs::default() };
         let context = PushContext::build(inputs);
         let id = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local";
         let node = Node::from_parts(id, json!({"DNS_CAPTURE": "true"}), Locality::default()).unwrap();

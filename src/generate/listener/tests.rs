@@ -8,15 +8,14 @@ use serde_json::{Value, json};
 use super::{sidecar, sidecar_conflicts, tcp::BLACK_HOLE_CLUSTER};
 use crate::{
     model::{
-        ConfigSnapshot, Locality, Mesh, Node, Origin, Port, Protocol, Resolution, Service, Timestamp, decode,
-        service::UNSPECIFIED_IP,
+        ConfigSnapshot, Locality, Mesh, Node, Origin, Port, Protocol, RegistrySnapshot, Resolution, Service, Timestamp,
+        decode, service::UNSPECIFIED_IP,
     },
     proto::{
         envoy::config::listener::v3::{FilterChain, Listener},
         to_json,
     },
     push::{ProxyView, PushContext, context::PushInputs},
-    registry::snapshot_of,
 };
 
 fn service(index: usize, protocol: Protocol, port: u32, address: &str) -> Arc<Service> {
@@ -45,7 +44,7 @@ fn generate<T>(
     let inputs = PushInputs {
         mesh,
         configs: ConfigSnapshot::of(configs),
-        registry: snapshot_of(services, Vec::new()),
+        registry: RegistrySnapshot { services: Arc::new(services), ..RegistrySnapshot::default() },
         ..PushInputs::default()
     };
     let context = PushContext::build(inputs);
