@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -187,7 +188,7 @@ impl Visibility {
 pub const UNSPECIFIED_IP: &str = "0.0.0.0";
 
 /// A service of the mesh.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, serde::Serialize)]
 pub struct Service {
     /// Fully qualified host name; may be a wildcard.
     pub hostname: Hostname,
@@ -276,8 +277,9 @@ impl Service {
     #[must_use]
     pub fn stamped(mut self) -> Self {
         self.stamp = 0;
-        let text = serde_json::to_vec(&self).unwrap_or_default();
-        self.stamp = xxhash_rust::xxh3::xxh3_64(&text).max(1);
+        let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+        self.hash(&mut hasher);
+        self.stamp = hasher.finish().max(1);
         self
     }
 }

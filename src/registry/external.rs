@@ -158,6 +158,9 @@ impl External {
         for host in hosts {
             self.merge(host, &mut changes);
         }
+        self.namespaces.retain(|_, space| {
+            space.inherited != Inherited::default() || !space.selectors.is_empty() || !space.workloads.is_empty()
+        });
         changes
     }
 

@@ -6,6 +6,7 @@
 mod cluster;
 mod directory;
 mod endpoints;
+mod mirror;
 mod pod;
 mod service;
 mod space;

@@ -60,6 +60,11 @@ impl<K: Ord + Clone> SelectorIndex<K> {
             .map(|(key, _)| key)
     }
 
+    /// No selector is here.
+    pub fn is_empty(&self) -> bool {
+        self.by_pair.is_empty() && self.empty.is_empty()
+    }
+
     /// Selectors without any pair.
     pub fn all_selecting(&self) -> impl Iterator<Item = &K> {
         self.empty.iter()
@@ -109,6 +114,11 @@ impl Workloads {
     /// The workload with this key.
     pub fn get(&self, key: &WorkloadKey) -> Option<&Arc<WorkloadInstance>> {
         self.instances.get(key)
+    }
+
+    /// No workload is here.
+    pub fn is_empty(&self) -> bool {
+        self.instances.is_empty()
     }
 
     /// Workloads whose labels hold every pair, in key order; an empty selector takes all.

@@ -32,6 +32,7 @@ const KINDS: &[Kind] = &[
     Kind::WorkloadEntry,
     Kind::Service,
     Kind::EndpointSlice,
+    Kind::Endpoints,
     Kind::ServiceEntry,
 ];
 
@@ -152,9 +153,10 @@ impl ServiceEntryStore {
             }
             Kind::Service => cluster.set_service(namespace, name, current),
             Kind::EndpointSlice => cluster.set_slice(namespace, name, current),
+            Kind::Endpoints => cluster.set_endpoints(namespace, name, current),
             _ => {}
         }
-        self.directory_stale = true;
+        self.directory_stale |= config.kind() != Kind::ServiceEntry;
     }
 
     /// A WorkloadEntry is a workload for ServiceEntries, and unless its address is a name for the Services of its cluster.

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod as PodObject};
 
 use super::{
     endpoints::{Sources, of_workloads},
+    mirror,
     pod::{self, Pod},
     service::{convert, node_selector, port_targets},
     space::{Causes, Flushed, Name, Space, Unit},
@@ -96,9 +97,27 @@ impl Cluster {
                 slices.insert(name.clone(), config.clone());
             } else {
                 slices.remove(name);
+                if slices.is_empty() {
+                    self.space(namespace).slices.remove(&key.1);
+                }
             }
             self.index_refs(&config, &key, present);
             self.touch(key, |c| &mut c.endpoints);
+        }
+    }
+
+    /// Takes an Endpoints object in, or out.
+    pub fn set_endpoints(&mut self, namespace: &Arc<str>, name: &Arc<str>, new: Option<Arc<Config>>) {
+        let object = new.as_ref().and_then(|c| Some((c, c.endpoints()?)));
+        let slices = object.map(|(config, object)| mirror::slices(config, object, SLICE_SERVICE)).unwrap_or_default();
+        let known = |c: &Self, n: &Arc<str>| c.spaces.get(namespace).is_some_and(|s| s.slice_objects.contains_key(n));
+        let mut index = slices.len();
+        for slice in slices {
+            self.set_slice(namespace, &slice.meta.name.clone(), Some(slice));
+        }
+        while known(self, &mirror::slice_name(name, index)) {
+            self.set_slice(namespace, &mirror::slice_name(name, index), None);
+            index += 1;
         }
     }
 
@@ -323,10 +342,17 @@ impl Cluster {
     /// Computes again what the noted changes may have changed.
     pub fn flush(&mut self, env: &Env, interner: &mut Interner) -> Vec<Flushed> {
         let dirty = std::mem::take(&mut self.dirty);
-        dirty
-            .into_iter()
-            .map(|((namespace, name), causes)| self.compute(env, interner, &namespace, &name, causes))
-            .collect()
+        let names: BTreeSet<Arc<str>> = dirty.keys().map(|(namespace, _)| namespace.clone()).collect();
+        let mut out = Vec::with_capacity(dirty.len());
+        for ((namespace, name), causes) in dirty {
+            out.push(self.compute(env, interner, &namespace, &name, causes));
+        }
+        for name in names {
+            if self.spaces.get(&name).is_some_and(Space::is_empty) {
+                self.spaces.remove(&name);
+            }
+        }
+        out
     }
 
     fn compute(
@@ -370,11 +396,12 @@ impl Cluster {
             Some(unit) => services.units.insert(name.clone(), unit.clone()),
             None => services.units.remove(name),
         };
-        if let Some(old) = &old {
-            services.selectors.remove(&old.service.label_selectors, name);
-        }
-        if let Some(new) = &new {
-            services.selectors.insert(&new.service.label_selectors, name.clone());
+        let selector = |unit: &Option<Arc<Unit>>| unit.as_ref().map(|u| u.service.clone());
+        let (before, now) = (selector(&old), selector(&new));
+        if before.as_ref().map(|s| &s.label_selectors) != now.as_ref().map(|s| &s.label_selectors) {
+            let selectors = Arc::make_mut(&mut services.selectors);
+            before.iter().for_each(|s| selectors.remove(&s.label_selectors, name));
+            now.iter().for_each(|s| selectors.insert(&s.label_selectors, name.clone()));
         }
         Flushed { causes, old, new }
     }

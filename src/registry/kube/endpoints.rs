@@ -8,6 +8,7 @@ use std::{
 use k8s_openapi::api::discovery::v1::{Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice};
 
 use super::{
+    mirror::is_mirrored,
     pod::{Pod, network_of},
     service::{PortTarget, TargetPort},
     space::Space,
@@ -39,7 +40,10 @@ impl Sources<'_> {
     pub fn of_slices(&self, interner: &mut Interner, slices: &BTreeMap<Arc<str>, Arc<Config>>) -> Vec<Arc<Endpoint>> {
         let mut seen = HashSet::new();
         let mut out = Vec::new();
-        for slice in slices.values().filter_map(|c| c.endpoint_slice()).filter(|s| s.address_type != "FQDN") {
+        let has_own = slices.keys().any(|name| !is_mirrored(name));
+        let counting = slices.iter().filter(|(name, _)| !has_own || !is_mirrored(name));
+        let objects = counting.filter_map(|(_, c)| c.endpoint_slice());
+        for slice in objects.filter(|s| s.address_type != "FQDN") {
             for written in slice.endpoints.iter().flatten() {
                 for endpoint in self.of_slice_endpoint(interner, slice, written) {
                     let address = endpoint.addresses.first().cloned().unwrap_or_default();

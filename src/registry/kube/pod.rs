@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod as PodObject, PodStatus};
+use k8s_openapi::api::core::v1::{Container, Pod as PodObject, PodSpec, PodStatus};
 
 use crate::{
     model::{Config, Endpoint, HealthStatus, Labels, Locality, WorkloadInstance},
@@ -60,9 +60,11 @@ impl Pod {
         network: Option<&str>,
     ) -> Self {
         let meta = &config.meta;
-        let (spec, status) = (object.spec.clone().unwrap_or_default(), object.status.clone().unwrap_or_default());
+        let (no_spec, no_status) = (PodSpec::default(), PodStatus::default());
+        let spec = object.spec.as_ref().unwrap_or(&no_spec);
+        let status = object.status.as_ref().unwrap_or(&no_status);
         let cluster = env.cluster(&config.origin.cluster);
-        let ips = addresses(interner, &status);
+        let ips = addresses(interner, status);
         let first = ips.first().cloned().unwrap_or_default();
         let locality = locality_of_labels(&meta.labels).or(node).unwrap_or_default();
         let network = network_of(env, &cluster, &meta.labels, network, &first);
@@ -94,7 +96,7 @@ impl Pod {
             name: meta.name.clone(),
             namespace: meta.namespace.clone(),
             labels: interner.labels(meta.labels.clone()),
-            in_endpoints: !ips.is_empty() && is_ready(&status) && object.metadata.deletion_timestamp.is_none(),
+            in_endpoints: !ips.is_empty() && is_ready(status) && object.metadata.deletion_timestamp.is_none(),
             ips,
             ports: named_ports(&spec.containers, spec.init_containers.as_deref().unwrap_or_default()),
             account: interner.text(account),

@@ -51,14 +51,15 @@ pub fn convert(
     namespace: Option<&Labels>,
     nodes: impl Fn(&Labels) -> Vec<String>,
 ) -> Arc<Service> {
-    let (meta, spec) = (&config.meta, object.spec.clone().unwrap_or_default());
+    let no_spec = ServiceSpec::default();
+    let (meta, spec) = (&config.meta, object.spec.as_ref().unwrap_or(&no_spec));
     let cluster = env.cluster(&config.origin.cluster);
     let service_type = spec.type_.clone().unwrap_or_default();
     let external_name = match service_type.as_str() {
         "ExternalName" => spec.external_name.clone().unwrap_or_default(),
         _ => String::new(),
     };
-    let (mut resolution, addresses) = addresses(&spec);
+    let (mut resolution, addresses) = addresses(spec);
     if !external_name.is_empty() && resolution != Resolution::Passthrough {
         resolution = Resolution::Alias;
     }
@@ -85,7 +86,7 @@ pub fn convert(
         traffic_distribution: traffic_distribution(spec.traffic_distribution.as_deref(), &meta.annotations, namespace),
         ..Service::default()
     };
-    let external = external_addresses(object, &spec);
+    let external = external_addresses(object, spec);
     if !external.is_empty() {
         service.cluster_external_addresses.insert(cluster.clone(), external);
     }

@@ -33,7 +33,7 @@ pub struct Services {
     /// By name.
     pub units: BTreeMap<Arc<str>, Arc<Unit>>,
     /// Names by selector.
-    pub selectors: SelectorIndex<Arc<str>>,
+    pub selectors: Arc<SelectorIndex<Arc<str>>>,
 }
 
 /// The pods of a namespace.
@@ -95,6 +95,21 @@ pub struct Space {
     pub pods: Arc<Pods>,
     /// WorkloadEntries.
     pub workloads: Arc<Workloads>,
+}
+
+impl Space {
+    /// Nothing of the namespace is known any more.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_none()
+            && self.annotations.is_empty()
+            && self.service_objects.is_empty()
+            && self.pod_objects.is_empty()
+            && self.slice_objects.is_empty()
+            && self.refs.is_empty()
+            && self.services.units.is_empty()
+            && self.pods.by_name.is_empty()
+            && self.workloads.is_empty()
+    }
 }
 
 /// Why a service has to be computed again.

@@ -28,6 +28,22 @@ fn a_service_is_pushed_and_its_slices_are_endpoint_updates() {
 }
 
 #[test]
+fn an_endpoints_object_counts_while_there_is_no_slice() {
+    let mut bench = with_service("10.96.0.1");
+    let subset = |ip: &str| json!({"addresses": [{"ip": ip}], "ports": [{"name": "http", "port": 1}]});
+    let of = |subsets: Value| object("Endpoints", "s", json!({"subsets": subsets}));
+    bench.put(of(json!([subset("1.1.1.1"), subset("2.2.2.2")])));
+    assert_eq!(bench.endpoints(HOST), ["1.1.1.1:1", "2.2.2.2:1"]);
+    bench.put(of(json!([subset("3.3.3.3")])));
+    assert_eq!(bench.endpoints(HOST), ["3.3.3.3:1"]);
+    bench.put(slice("s-1", "s", &[("p1", "10.0.0.1")]));
+    assert_eq!(bench.endpoints(HOST), ["10.0.0.1:8080"]);
+    bench.delete(&slice("s-1", "s", &[("p1", "10.0.0.1")]));
+    bench.delete(&of(json!([subset("3.3.3.3")])));
+    assert!(bench.endpoints(HOST).is_empty());
+}
+
+#[test]
 fn an_endpoint_waits_for_its_pod() {
     let mut bench = with_service("10.96.0.1");
     bench.put(slice("s-1", "s", &[("p1", "10.0.0.1"), ("p2", "10.0.0.2")]));
