@@ -60,6 +60,9 @@ pub fn context(folder: &Path, case: &Value) -> PushContext {
         let (objects, _) = configs(&data::yaml(&folder.join(&name)), rest.trim_start_matches('-'), "default");
         all.extend(objects.into_iter().filter(|c| c.kind().class() == KindClass::Kubernetes));
     }
+    if folder.join("services.json").exists() {
+        undo_default_namespace(&mut all, &data::json(&folder.join("services.json")));
+    }
     let configs = ConfigSnapshot::of(all);
     let mut registry = registry::ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
     if folder.join("services.json").exists() && configs.list(Kind::ServiceEntry).is_empty() {
@@ -68,6 +71,18 @@ pub fn context(folder: &Path, case: &Value) -> PushContext {
     // Istio's test store gives its objects no domain, so that short names end in the namespace there.
     let mesh = Arc::new(Mesh { domain: "".into(), ..(*mesh).clone() });
     PushContext::build(PushInputs { mesh, features, configs, registry })
+}
+
+/// The recordings write `default` where an object had no namespace at all. That shows where a DestinationRule names a whole
+/// service without a dot: only without a namespace nothing is appended to such a host.
+fn undo_default_namespace(configs: &mut [Arc<Config>], services: &Value) {
+    let is_service = |host: &str| services.as_array().into_iter().flatten().any(|s| s["hostname"] == host);
+    for config in configs {
+        let host = config.destination_rule().map_or("", |rule| rule.host.as_str());
+        if !host.is_empty() && !host.contains('.') && is_service(host) && &*config.meta.namespace == "default" {
+            Arc::make_mut(config).meta.namespace = "".into();
+        }
+    }
 }
 
 fn in_memory(services: &Value, instances: &Value) -> RegistrySnapshot {

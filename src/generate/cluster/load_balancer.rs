@@ -158,8 +158,7 @@ fn apply_hash(cluster: &mut Cluster, settings: Option<&LoadBalancerSettings>) {
             cluster.set_lb_policy(LbPolicy::Maglev);
             if maglev.table_size != 0 {
                 let table_size = Some(maglev.table_size);
-                cluster.lb_config =
-                    Some(LbConfig::MaglevLbConfig(MaglevLbConfig { table_size, ..MaglevLbConfig::default() }));
+                cluster.lb_config = Some(LbConfig::MaglevLbConfig(MaglevLbConfig { table_size }));
             }
         }
         Some(HashAlgorithm::RingHash(by_ring)) => {

@@ -126,9 +126,9 @@ impl<'a> ContextBuilder<'a> {
         let mut common = common_context();
         let names = if tls.subject_alt_names.is_empty() { self.service_accounts } else { &tls.subject_alt_names };
         if tls.credential_name.is_empty() {
-            self.from_files(&mut common, tls, names)?;
+            self.add_files(&mut common, tls, names)?;
         } else {
-            self.from_credential(&mut common, tls, names);
+            self.add_credential(&mut common, tls, names);
         }
         if let (Some(defaults), Some(params)) = (&self.mesh.tls_defaults, &mut common.tls_params) {
             params.ecdh_curves.clone_from(&defaults.ecdh_curves);
@@ -144,7 +144,7 @@ impl<'a> ContextBuilder<'a> {
         })
     }
 
-    fn from_credential(&self, common: &mut CommonTlsContext, tls: &ClientTlsSettings, names: &[String]) {
+    fn add_credential(&self, common: &mut CommonTlsContext, tls: &ClientTlsSettings, names: &[String]) {
         let secret = |name: &str| sds::credential(name, self.capabilities.credential_socket);
         if tls.mode() == TlSmode::Mutual {
             common.tls_certificate_sds_secret_configs = vec![secret(&tls.credential_name)];
@@ -156,7 +156,7 @@ impl<'a> ContextBuilder<'a> {
     }
 
     /// `None` when a client certificate is wanted and none is named: then there is no TLS at all, as in Istio.
-    fn from_files(&self, common: &mut CommonTlsContext, tls: &ClientTlsSettings, names: &[String]) -> Option<()> {
+    fn add_files(&self, common: &mut CommonTlsContext, tls: &ClientTlsSettings, names: &[String]) -> Option<()> {
         let root = if tls.ca_certificates.is_empty() { SYSTEM } else { &tls.ca_certificates };
         let stock = !self.capabilities.istio_proxy;
         let secret = |name: String| sds::files(&name, self.capabilities.file_credential_socket);
