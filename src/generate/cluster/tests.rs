@@ -125,6 +125,18 @@ fn demanded_mutual_tls_never_becomes_plaintext() {
 }
 
 #[test]
+fn certificates_of_servers_are_always_checked() {
+    let simple = rule(json!({"trafficPolicy": {"tls": {"mode": "SIMPLE"}}}));
+    let context = context(json!({}), &[entry("HTTPS"), simple]);
+    let of_system = named(&context, &stock(&context), A);
+    let common = &of_system["transportSocket"]["typedConfig"]["commonTlsContext"];
+    assert_eq!(common["validationContext"]["trustedCa"]["filename"], "/etc/ssl/certs/ca-certificates.crt");
+    let of_agent = named(&context, &istio(&context), A);
+    let common = &of_agent["transportSocket"]["typedConfig"]["commonTlsContext"];
+    assert_eq!(common["combinedValidationContext"]["validationContextSdsSecretConfig"]["name"], "file-root:system");
+}
+
+#[test]
 fn subsets_and_their_policy() {
     let spec = json!({
         "trafficPolicy": {"connectionPool": {"tcp": {"maxConnections": 1}}, "loadBalancer": {"simple": "RANDOM"}},

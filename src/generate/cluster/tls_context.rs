@@ -14,7 +14,6 @@ use crate::{
             extensions::transport_sockets::tls::v3::{
                 CertificateValidationContext, CommonTlsContext, SdsSecretConfig, TlsCertificate, TlsParameters,
                 UpstreamTlsContext,
-                certificate_validation_context::SystemRootCerts,
                 common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
                 tls_parameters::TlsProtocol,
             },
@@ -26,8 +25,11 @@ use crate::{
     },
 };
 
-/// `caCertificates` of a rule that names none: the certificates of the system.
+/// `caCertificates` of a rule that names none: the certificates of the system, which Istio's agent finds.
 const SYSTEM: &str = "system";
+/// Where a stock Envoy's image has the certificates of the system. Envoy has no setting that means them wherever they are;
+/// without this file it refuses the cluster, which is better than to trust everybody.
+const SYSTEM_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// What a TLS context is made from besides the settings.
 pub(super) struct ContextBuilder<'a> {
@@ -239,12 +241,9 @@ fn certificate(files: &ClientCertificates) -> TlsCertificate {
 
 /// Trusts a file, or the system's certificates.
 fn trust(root: &str, mut context: CertificateValidationContext) -> CertificateValidationContext {
-    if root.is_empty() || root == SYSTEM {
-        context.system_root_certs = Some(SystemRootCerts::default());
-    } else {
-        context.trusted_ca = Some(sds::file(root));
-        context.watched_directory = sds::folder_of(root);
-    }
+    let path = if root.is_empty() || root == SYSTEM { SYSTEM_FILE } else { root };
+    context.trusted_ca = Some(sds::file(path));
+    context.watched_directory = sds::folder_of(path);
     context
 }
 
