@@ -1,6 +1,34 @@
 //! Validation per kind, as Istio's validator (webhook) does it.
+//!
+//! Only what can be said of one object alone: nothing here looks at other objects, at the mesh or at a clock. Kinds
+//! without rules here are valid; that a kind is retired is said when it is decoded.
 
-use super::Config;
+mod address;
+mod check;
+mod destination;
+mod destination_rule;
+mod gateway;
+mod header;
+mod http_route;
+mod locality;
+mod names;
+mod peer_authentication;
+mod range;
+mod server_tls;
+mod service_entry;
+mod sidecar;
+mod traffic_policy;
+mod unreachable;
+mod virtual_service;
+mod workload;
+
+use super::{Config, Kind, config::Spec, kind::KindClass};
+use check::Check;
+
+const DRY_RUN: &str = "istio.io/dry-run";
+/// Annotations that only generated objects may have: they widen what an object can do.
+const RESERVED: [&str; 3] =
+    ["internal.istio.io/webhook-always-reject", "internal.istio.io/parent-namespace", "internal.istio.io/parents"];
 
 /// What validation says of an object. Warnings do not make it invalid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,8 +47,44 @@ impl Validation {
     }
 }
 
-/// Validates one object by the rules of its kind.
+/// Validates one object by the rules of its kind. Every text begins with the path of the field.
 #[must_use]
-pub fn validate(_config: &Config) -> Validation {
-    Validation::default()
+pub fn validate(config: &Config) -> Validation {
+    let mut metadata = Check::new("metadata.annotations");
+    if config.kind().class() == KindClass::Istio {
+        annotations(&mut metadata, config);
+    }
+    let refused = metadata.finish();
+    if !refused.is_valid() {
+        return refused;
+    }
+    let mut check = Check::new("spec");
+    let c = &mut check;
+    match &config.spec {
+        Spec::DestinationRule(spec) => destination_rule::validate(c, config, spec),
+        Spec::Gateway(spec) => gateway::validate(c, config, spec),
+        Spec::PeerAuthentication(spec) => peer_authentication::validate(c, spec),
+        Spec::ProxyConfig(spec) => {
+            names::selector(c, "selector", spec.selector.as_ref().map(|s| &s.match_labels));
+            c.field("concurrency", range::natural(spec.concurrency.unwrap_or(0)));
+        }
+        Spec::ServiceEntry(spec) => service_entry::validate(c, config, spec),
+        Spec::Sidecar(spec) => sidecar::validate(c, config, spec),
+        Spec::VirtualService(spec) => virtual_service::validate(c, config, spec),
+        Spec::WorkloadEntry(spec) => workload::entry(c, spec),
+        Spec::WorkloadGroup(spec) => workload::group(c, spec),
+        _ => {}
+    }
+    check.finish()
+}
+
+fn annotations(c: &mut Check, config: &Config) {
+    let annotations = &config.meta.annotations;
+    for name in RESERVED.iter().filter(|n| annotations.contains_key(**n)) {
+        c.error(format_args!("{name} may not be set by users; remove it"));
+    }
+    c.need(
+        config.kind() == Kind::AuthorizationPolicy || !annotations.contains_key(DRY_RUN),
+        format_args!("{DRY_RUN} is for AuthorizationPolicy only; remove it"),
+    );
 }

@@ -14,6 +14,7 @@ mod generate;
 mod normal;
 mod ratchet;
 mod routes;
+mod validation;
 mod xds;
 
 use data::Case;
@@ -53,4 +54,9 @@ fn virtual_services_become_recorded_routes() {
 #[test]
 fn proxies_are_sent_what_istiod_sends() {
     run("xds", xds::cases, xds::check);
+}
+
+#[test]
+fn objects_are_valid_where_istio_says_so() {
+    run("validation", validation::cases, validation::check);
 }

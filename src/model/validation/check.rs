@@ -1,0 +1,69 @@
+//! The collector that rules write into: it knows where in the object a rule stands and puts that before every text.
+
+use std::fmt::Display;
+
+use super::Validation;
+
+/// What a rule about one value answers.
+pub(super) type Answer = Result<(), String>;
+
+/// Findings about one object, with the path of the field that is being looked at.
+#[derive(Debug)]
+pub(super) struct Check {
+    path: String,
+    found: Validation,
+}
+
+impl Check {
+    pub(super) fn new(root: &str) -> Self {
+        Self { path: root.to_string(), found: Validation::default() }
+    }
+
+    pub(super) fn finish(self) -> Validation {
+        self.found
+    }
+
+    pub(super) fn error(&mut self, text: impl Display) {
+        self.found.errors.push(format!("{}: {text}", self.path));
+    }
+
+    pub(super) fn warn(&mut self, text: impl Display) {
+        self.found.warnings.push(format!("{}: {text}", self.path));
+    }
+
+    /// An error unless `holds`.
+    pub(super) fn need(&mut self, holds: bool, text: impl Display) {
+        if !holds {
+            self.error(text);
+        }
+    }
+
+    /// An error about a field below this place, when the answer is one.
+    pub(super) fn field(&mut self, name: impl Display, answer: Answer) {
+        if let Err(text) = answer {
+            self.at(name, |c| c.error(text));
+        }
+    }
+
+    /// Runs rules one level below.
+    pub(super) fn at(&mut self, name: impl Display, rules: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        self.path.push_str(&format!(".{name}"));
+        rules(self);
+        self.path.truncate(length);
+    }
+
+    /// Runs rules for every element of a list.
+    pub(super) fn each<T>(&mut self, name: &str, list: &[T], mut rules: impl FnMut(&mut Self, &T)) {
+        for (i, element) in list.iter().enumerate() {
+            self.at(format_args!("{name}[{i}]"), |c| rules(c, element));
+        }
+    }
+
+    /// Runs rules of which only errors count: Istio drops the warnings of some nested parts.
+    pub(super) fn errors_only(&mut self, rules: impl FnOnce(&mut Self)) {
+        let kept = self.found.warnings.len();
+        rules(self);
+        self.found.warnings.truncate(kept);
+    }
+}

@@ -1,0 +1,76 @@
+//! Rules about numbers: ports, durations, percentages, status codes, protocols.
+
+use super::check::Answer;
+use crate::{
+    model::Protocol,
+    proto::{networking::Percent, wkt},
+};
+
+pub(super) fn port(number: u32) -> Answer {
+    if (1..=65535).contains(&number) { Ok(()) } else { Err(format!("port {number} must be in 1..65535")) }
+}
+
+/// At least a millisecond, and a whole number of them.
+pub(super) fn duration(value: &wkt::Duration) -> Answer {
+    let nanos = i128::from(value.seconds) * 1_000_000_000 + i128::from(value.nanos);
+    if nanos < 1_000_000 {
+        return Err("the duration must be at least 1ms".to_string());
+    }
+    if nanos % 1_000_000 != 0 {
+        return Err("the duration must be a whole number of milliseconds".to_string());
+    }
+    Ok(())
+}
+
+/// A duration that may be absent.
+pub(super) fn optional_duration(value: Option<&wkt::Duration>) -> Answer {
+    value.map_or(Ok(()), duration)
+}
+
+pub(super) fn percent(value: i32) -> Answer {
+    if (0..=100).contains(&value) { Ok(()) } else { Err(format!("percentage {value} must be in 0..100")) }
+}
+
+/// A fraction of requests: Envoy counts in millionths.
+pub(super) fn fraction(value: Option<&Percent>) -> Answer {
+    let Some(value) = value.map(|p| p.value) else { return Ok(()) };
+    if value == 0.0 || (0.0001..=100.0).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("percentage {value} must be 0 or in 0.0001..100"))
+}
+
+/// A share of requests to mirror.
+pub(super) fn mirror_percentage(value: Option<&Percent>) -> Answer {
+    match value {
+        Some(p) if !(0.0..=100.0).contains(&p.value) => Err(format!("percentage {} must be in 0..100", p.value)),
+        _ => Ok(()),
+    }
+}
+
+/// Not negative.
+pub(super) fn natural(value: i32) -> Answer {
+    if value >= 0 { Ok(()) } else { Err(format!("{value} must not be negative")) }
+}
+
+pub(super) fn http_status(status: i64) -> Answer {
+    if (200..=600).contains(&status) { Ok(()) } else { Err(format!("HTTP status {status} must be in 200..599")) }
+}
+
+/// A protocol that Istio knows, or none: then it is sniffed.
+pub(super) fn protocol(name: &str) -> Answer {
+    if name.is_empty() || declared(name) != Protocol::Unsupported {
+        return Ok(());
+    }
+    Err(format!(
+        "protocol {name:?} is not supported; use HTTP, HTTPS, HTTP2, GRPC, GRPC-WEB, TCP, TLS, UDP, MONGO, REDIS or MYSQL"
+    ))
+}
+
+/// The protocol of a port as an object may declare it: HBONE is not for users.
+pub(super) fn declared(name: &str) -> Protocol {
+    match Protocol::parse(name) {
+        Protocol::Hbone | Protocol::DoubleHbone => Protocol::Unsupported,
+        protocol => protocol,
+    }
+}
