@@ -52,12 +52,12 @@ fn context(folder: &std::path::Path, scenario: &Value) -> (PushContext, MultiAdd
         .flat_map(|d| d["spec"]["hosts"].as_array().cloned().unwrap_or_default())
         .filter_map(|h| h.as_str().map(String::from))
         .collect();
-    let (mut all, _) = environment::configs(&documents, "", "");
+    let (mut all, _) = environment::configs(&documents, "", "", true);
     for entry in std::fs::read_dir(folder).unwrap() {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
         let Some(remote) = name.strip_prefix("config.").and_then(|r| r.strip_suffix(".yaml")) else { continue };
         if !remote.is_empty() && remote != "yaml" {
-            all.extend(environment::configs(&data::yaml(&folder.join(&name)), remote, "").0);
+            all.extend(environment::configs(&data::yaml(&folder.join(&name)), remote, "", true).0);
         }
     }
     let configs = ConfigSnapshot::of(all);
