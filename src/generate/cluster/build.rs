@@ -18,7 +18,7 @@ use crate::{
                 cluster::v3::{
                     Cluster,
                     cluster::{
-                        ClusterDiscoveryType, CommonLbConfig, DiscoveryType, EdsClusterConfig, LbConfig, LbPolicy,
+                        ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbConfig, LbPolicy,
                         OriginalDstLbConfig,
                     },
                 },
@@ -95,7 +95,9 @@ impl ClusterInputs<'_> {
     #[allow(deprecated, reason = "Istio still sets these on the cluster, where Envoy reads them")]
     fn add_dns(&self, cluster: &mut Cluster) {
         let flags = &self.capabilities.flags;
-        cluster.set_dns_lookup_family(self.capabilities.dns_lookup_family);
+        let race = self.service.race_first_connection;
+        let family = if race { DnsLookupFamily::All } else { self.capabilities.dns_lookup_family };
+        cluster.set_dns_lookup_family(family);
         let resolver =
             CaresDnsResolverConfig { udp_max_queries: Some(flags.dns_cares_udp_max_queries), ..Default::default() };
         cluster.typed_dns_resolver_config =

@@ -109,6 +109,8 @@ impl<'a> ClusterInputs<'a> {
     /// with what the rule's own load balancer made of it.
     pub(super) fn discovery_type(&self) -> DiscoveryType {
         let resolved = match self.service.resolution {
+            // Racing needs all addresses of one name as one host.
+            Resolution::DnsLB if self.service.race_first_connection => DiscoveryType::LogicalDns,
             Resolution::DnsLB => DiscoveryType::StrictDns,
             Resolution::DnsRoundRobinLB => DiscoveryType::LogicalDns,
             Resolution::Passthrough => self.passthrough_type(),

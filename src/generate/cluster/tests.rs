@@ -153,6 +153,19 @@ fn subsets_and_their_policy() {
 }
 
 #[test]
+fn raced_names_are_one_host_of_both_families() {
+    let mut raced = object("ServiceEntry", "a", json!({
+        "hosts": ["a.test"], "resolution": "DNS", "ports": [{"number": 80, "name": "p", "protocol": "TCP"}]}));
+    let plain = context(json!({}), &[raced.clone()]);
+    assert_eq!(named(&plain, &istio(&plain), A)["type"], "STRICT_DNS");
+    raced["metadata"]["annotations"] = json!({"istio.io/connect-strategy": "RACE_FIRST_TCP_CONNECT"});
+    let context = context(json!({}), &[raced]);
+    let cluster = named(&context, &istio(&context), A);
+    assert_eq!(cluster["type"], "LOGICAL_DNS");
+    assert_eq!(cluster["dnsLookupFamily"], "ALL");
+}
+
+#[test]
 fn keys_follow_what_a_cluster_is_made_from() {
     let base = context(json!({}), &[entry("HTTP")]);
     let key = |context: &PushContext, view: ProxyView| {

@@ -194,15 +194,12 @@ fn distribute(groups: &mut [Group], from: &Locality, rules: &[Distribute]) {
     let Some(rule) = rules.iter().find(|r| matches(from, &r.from)) else {
         return;
     };
-    let mut open: Vec<bool> = vec![true; groups.len()];
+    let mut open: Vec<&mut Group> = groups.iter_mut().collect();
     for (to, weight) in &rule.to {
-        let chosen: Vec<usize> = (0..groups.len())
-            .filter(|i| open[*i] && groups.get(*i).is_some_and(|g| matches(&g.locality, to)))
-            .collect();
-        let total: f64 = chosen.iter().filter_map(|i| groups.get(*i)).map(|g| f64::from(g.weight.unwrap_or(1))).sum();
-        for i in chosen {
-            open[i] = false;
-            let Some(group) = groups.get_mut(i) else { continue };
+        let (chosen, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|g| matches(&g.locality, to));
+        open = rest;
+        let total: f64 = chosen.iter().map(|g| f64::from(g.weight.unwrap_or(1))).sum();
+        for group in chosen {
             let share = f64::from(group.weight.unwrap_or(1)) * f64::from(*weight) / total;
             if share > 0.0 {
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the rule's weight")]
@@ -211,10 +208,8 @@ fn distribute(groups: &mut [Group], from: &Locality, rules: &[Distribute]) {
             }
         }
     }
-    for (group, open) in groups.iter_mut().zip(open) {
-        if open {
-            group.members.clear();
-        }
+    for group in open {
+        group.members.clear();
     }
 }
 
