@@ -18,8 +18,8 @@ use crate::{
                 cluster::v3::{
                     Cluster,
                     cluster::{
-                        ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig, LbConfig, LbPolicy,
-                        OriginalDstLbConfig,
+                        ClusterDiscoveryType, CommonLbConfig, DiscoveryType, DnsLookupFamily, EdsClusterConfig,
+                        LbConfig, LbPolicy, OriginalDstLbConfig,
                     },
                 },
                 core::v3::{

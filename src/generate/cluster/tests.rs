@@ -154,8 +154,12 @@ fn subsets_and_their_policy() {
 
 #[test]
 fn raced_names_are_one_host_of_both_families() {
-    let mut raced = object("ServiceEntry", "a", json!({
-        "hosts": ["a.test"], "resolution": "DNS", "ports": [{"number": 80, "name": "p", "protocol": "TCP"}]}));
+    let mut raced = object(
+        "ServiceEntry",
+        "a",
+        json!({
+        "hosts": ["a.test"], "resolution": "DNS", "ports": [{"number": 80, "name": "p", "protocol": "TCP"}]}),
+    );
     let plain = context(json!({}), &[raced.clone()]);
     assert_eq!(named(&plain, &istio(&plain), A)["type"], "STRICT_DNS");
     raced["metadata"]["annotations"] = json!({"istio.io/connect-strategy": "RACE_FIRST_TCP_CONNECT"});
