@@ -5,11 +5,11 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::{
     auto_allocation,
-    external::External,
+    external::{External, Instance},
     kube::{Cluster, Directory},
     memory::service_order,
 };
-use crate::model::{Endpoint, Features, Hostname, Node, Service, ServiceTarget, Workload, WorkloadDirectory};
+use crate::model::{Features, Hostname, Node, Service, ServiceTarget, Workload, WorkloadDirectory};
 
 /// Services that are made from several, kept so that they stay the same `Arc` while they say the same.
 #[derive(Debug, Default)]
@@ -90,8 +90,6 @@ impl Derived {
     }
 }
 
-/// An endpoint of a ServiceEntry with its service.
-pub type Instance = (Arc<Service>, Arc<Endpoint>);
 /// Instances of ServiceEntries by address.
 pub type Instances = HashMap<Arc<str>, Arc<[Instance]>>;
 

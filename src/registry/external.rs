@@ -23,6 +23,9 @@ type EntryKey = (Arc<str>, Arc<str>);
 /// Host and namespace of a service.
 pub type ServiceKey = (Hostname, Arc<str>);
 
+/// An endpoint of a ServiceEntry with its service.
+pub type Instance = (Arc<Service>, Arc<Endpoint>);
+
 /// A service of a ServiceEntry with what it offers.
 #[derive(Debug, Clone)]
 struct Offer {
@@ -44,7 +47,7 @@ pub struct Merged {
     /// It was computed before.
     known: bool,
     /// The endpoints, each with the service that it is of.
-    pub endpoints: Vec<(Arc<Service>, Arc<Endpoint>)>,
+    pub endpoints: Vec<Instance>,
     /// Some of them are resolved by Envoy, so they stand in the cluster.
     pub dns: bool,
 }
@@ -235,9 +238,7 @@ impl Merged {
     }
 
     fn same_as(&self, other: &Self) -> bool {
-        let same = |((s, e), (t, f)): (&(Arc<Service>, Arc<Endpoint>), &(Arc<Service>, Arc<Endpoint>))| {
-            s.stamp == t.stamp && e == f
-        };
+        let same = |(a, b): (&Instance, &Instance)| a.0.stamp == b.0.stamp && a.1 == b.1;
         self.owners.is_empty() == other.owners.is_empty()
             && self.dns == other.dns
             && self.endpoints.len() == other.endpoints.len()

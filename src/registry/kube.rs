@@ -14,4 +14,4 @@ mod space;
 pub use cluster::Cluster;
 pub use directory::Directory;
 pub use pod::Pod;
-pub use space::{Flushed, Unit};
+pub use space::{Flushed, Moved, Unit};

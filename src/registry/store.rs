@@ -8,12 +8,12 @@ use std::{
 
 use super::{
     XdsUpdate,
-    aggregate::{self, Derived, Instance, Instances},
+    aggregate::{self, Derived, Instances},
     decisions,
     env::Env,
-    external::{Changes, External, ServiceKey},
+    external::{Changes, External, Instance, ServiceKey},
     intern::Interner,
-    kube::{Cluster, Directory, Pod, Unit},
+    kube::{Cluster, Directory, Moved, Pod, Unit},
     selectors::WorkloadKey,
     service_entry::Inherited,
     shards::EndpointShards,
@@ -83,13 +83,6 @@ impl ServiceEntryStore {
         }
         self.flush(&mut updates);
         updates
-    }
-
-    /// Takes new mesh settings in. Everything is read again; the push that such a change needs is the caller's.
-    pub fn set_mesh(&mut self, mesh: Arc<Mesh>, configs: &ConfigSnapshot) {
-        if mesh.stamp != self.env.mesh.stamp {
-            *self = Self::of(mesh, self.env.features.clone(), configs);
-        }
     }
 
     /// What the registry knows now. Parts that did not change since the last call are the same `Arc`.
@@ -181,12 +174,7 @@ impl ServiceEntryStore {
     }
 
     /// Pods that changed: workloads for ServiceEntries, and proxies that have to look again.
-    fn note_pods(
-        &mut self,
-        cluster: &Arc<str>,
-        pods: Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)>,
-        updates: &mut Vec<XdsUpdate>,
-    ) {
+    fn note_pods(&mut self, cluster: &Arc<str>, pods: Vec<Moved>, updates: &mut Vec<XdsUpdate>) {
         for (old, new) in pods {
             let Some(pod) = new.as_ref().or(old.as_ref()) else { continue };
             let key = WorkloadKey { entry: false, name: pod.name.clone(), cluster: cluster.clone() };

@@ -12,7 +12,7 @@ use super::{
     mirror,
     pod::{self, Pod},
     service::{convert, node_selector, port_targets},
-    space::{Causes, Flushed, Name, Space, Unit},
+    space::{ByAddress, Causes, Flushed, Moved, Name, Space, Unit},
 };
 use crate::{
     model::{Config, Kind, Labels, Locality, Service, WorkloadInstance, labels},
@@ -40,7 +40,7 @@ pub struct Cluster {
     node_port_gateways: BTreeSet<Name>,
     network: Option<Arc<str>>,
     /// WorkloadEntries by address.
-    pub workloads_by_address: Arc<HashMap<Arc<str>, BTreeMap<Name, Arc<WorkloadInstance>>>>,
+    pub workloads_by_address: Arc<ByAddress>,
     dirty: BTreeMap<Name, Causes>,
 }
 
@@ -163,7 +163,7 @@ impl Cluster {
         namespace: &Arc<str>,
         name: &Arc<str>,
         config: Option<Arc<Config>>,
-    ) -> (Option<Arc<Pod>>, Option<Arc<Pod>>) {
+    ) -> Moved {
         let config = config.filter(|c| c.pod().is_some_and(pod::is_visible));
         put(&mut self.space(namespace).pod_objects, name, config.clone());
         self.read_pod(env, interner, namespace, name, config)
@@ -176,7 +176,7 @@ impl Cluster {
         namespace: &Arc<str>,
         name: &Arc<str>,
         config: Option<Arc<Config>>,
-    ) -> (Option<Arc<Pod>>, Option<Arc<Pod>>) {
+    ) -> Moved {
         let seen = is_discovered(&env.mesh.config, self.space(namespace).labels.as_ref());
         let object = config.as_ref().filter(|_| seen).and_then(|c| Some((c, c.pod()?)));
         let new = object.map(|(config, object)| {
@@ -230,7 +230,7 @@ impl Cluster {
         interner: &mut Interner,
         name: &Arc<str>,
         config: Option<Arc<Config>>,
-    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+    ) -> Vec<Moved> {
         match config {
             Some(config) => self.nodes.insert(name.clone(), config),
             None => self.nodes.remove(name),
@@ -242,12 +242,7 @@ impl Cluster {
         self.read_again(env, interner, pods)
     }
 
-    fn read_again(
-        &mut self,
-        env: &Env,
-        interner: &mut Interner,
-        pods: BTreeSet<Name>,
-    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+    fn read_again(&mut self, env: &Env, interner: &mut Interner, pods: BTreeSet<Name>) -> Vec<Moved> {
         let mut out = Vec::new();
         for (namespace, name) in pods {
             let config = self.spaces.get(&namespace).and_then(|s| s.pod_objects.get(&name)).cloned();
@@ -263,7 +258,7 @@ impl Cluster {
         interner: &mut Interner,
         name: &Arc<str>,
         config: Option<&Config>,
-    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+    ) -> Vec<Moved> {
         let labels = config.map(|c| c.meta.labels.clone());
         let annotations = config.map(|c| c.meta.annotations.clone()).unwrap_or_default();
         let space = self.space(name);
@@ -291,12 +286,7 @@ impl Cluster {
     }
 
     /// Reads all objects of a namespace again; gives its pods.
-    fn read_space(
-        &mut self,
-        env: &Env,
-        interner: &mut Interner,
-        namespace: &Arc<str>,
-    ) -> Vec<(Option<Arc<Pod>>, Option<Arc<Pod>>)> {
+    fn read_space(&mut self, env: &Env, interner: &mut Interner, namespace: &Arc<str>) -> Vec<Moved> {
         let Some(space) = self.spaces.get(namespace) else { return Vec::new() };
         let pods = space.pod_objects.keys().map(|name| (namespace.clone(), name.clone())).collect();
         for service in space.service_objects.keys().cloned().collect::<Vec<_>>() {
@@ -324,12 +314,12 @@ impl Cluster {
         }
         let name = (namespace.clone(), key.name.clone());
         let by_address = Arc::make_mut(&mut self.workloads_by_address);
-        if let Some(address) = old.as_ref().and_then(|o| o.endpoint.addresses.first()) {
-            if let Some(of_address) = by_address.get_mut(address) {
-                of_address.remove(&name);
-                if of_address.is_empty() {
-                    by_address.remove(address);
-                }
+        if let Some(address) = old.as_ref().and_then(|o| o.endpoint.addresses.first())
+            && let Some(of_address) = by_address.get_mut(address)
+        {
+            of_address.remove(&name);
+            if of_address.is_empty() {
+                by_address.remove(address);
             }
         }
         if let Some((instance, address)) =

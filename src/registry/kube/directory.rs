@@ -2,7 +2,7 @@
 //! (Istio's `GetProxyServiceTargets` of the kube controller).
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
@@ -11,7 +11,7 @@ use super::{
     endpoints::{selects_workloads, workload_port},
     pod::Pod,
     service::{PortTarget, TargetPort},
-    space::{Name, Pods, Services, Unit},
+    space::{ByAddress, Pods, Services, Unit},
 };
 use crate::{
     model::{Labels, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance},
@@ -24,7 +24,7 @@ pub struct Directory {
     /// Cluster id.
     pub cluster: Arc<str>,
     spaces: HashMap<Arc<str>, (Arc<Services>, Arc<Pods>)>,
-    workloads: Arc<HashMap<Arc<str>, BTreeMap<Name, Arc<WorkloadInstance>>>>,
+    workloads: Arc<ByAddress>,
 }
 
 impl Directory {

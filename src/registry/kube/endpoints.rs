@@ -80,13 +80,11 @@ impl Sources<'_> {
                 None => self.spaces.get(&self.service.namespace).and_then(|s| s.pods.by_address(address)),
             };
             let mut addresses = vec![interner.text(address)];
-            if let (Some(pod), Some(_)) = (pod, expected) {
-                if self.is_dual_stack(pod) {
-                    if slice.address_type == "IPv6" {
-                        continue;
-                    }
-                    addresses.clone_from(&pod.ips);
+            if let Some(pod) = pod.filter(|p| expected.is_some() && self.is_dual_stack(p)) {
+                if slice.address_type == "IPv6" {
+                    continue;
                 }
+                addresses.clone_from(&pod.ips);
             }
             let template = self.template(interner, pod.map(|p| &**p), address);
             for port in slice.ports.iter().flatten() {

@@ -7,12 +7,18 @@ use std::{
 
 use super::{pod::Pod, service::PortTarget};
 use crate::{
-    model::{Config, Endpoint, EventKind, Labels, Service},
+    model::{Config, Endpoint, EventKind, Labels, Service, WorkloadInstance},
     registry::selectors::{SelectorIndex, Workloads},
 };
 
 /// Namespace and name.
 pub type Name = (Arc<str>, Arc<str>);
+
+/// A pod before and after a change.
+pub type Moved = (Option<Arc<Pod>>, Option<Arc<Pod>>);
+
+/// WorkloadEntries by address, then by name.
+pub type ByAddress = HashMap<Arc<str>, BTreeMap<Name, Arc<WorkloadInstance>>>;
 
 /// A Service with its endpoints.
 #[derive(Debug, Clone)]
@@ -56,12 +62,12 @@ impl Pods {
 
     /// Puts or takes out a pod.
     pub fn set(&mut self, name: &Arc<str>, pod: Option<Arc<Pod>>) {
-        if let Some(address) = self.by_name.remove(name).and_then(|p| p.ips.first().cloned()) {
-            if let Some(names) = self.by_address.get_mut(&address) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.by_address.remove(&address);
-                }
+        if let Some(address) = self.by_name.remove(name).and_then(|p| p.ips.first().cloned())
+            && let Some(names) = self.by_address.get_mut(&address)
+        {
+            names.remove(name);
+            if names.is_empty() {
+                self.by_address.remove(&address);
             }
         }
         let Some(pod) = pod else { return };
