@@ -113,3 +113,6 @@ fn count(events: &[ConfigEvent]) {
         counter!("pilot_k8s_cfg_events", "type" => event.current.kind().as_str(), "event" => what).increment(1);
     }
 }
+
+#[cfg(test)]
+mod tests;
