@@ -1,5 +1,7 @@
 //! The house rules: which room may use which, every file opens with its page, files stay short, actix stays in its places.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::{
     collections::BTreeMap,
     fs,

@@ -1,5 +1,7 @@
 //! The whole process in one: it starts, follows its files, keeps what it has when these break, and ends in good order.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use pilothouse::{

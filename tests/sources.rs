@@ -1,6 +1,8 @@
 //! The file source against bad input and hostile folders: for each fault, nothing crashes, the other objects stay in force,
 //! and a person is told what is wrong and where.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},

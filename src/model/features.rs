@@ -106,10 +106,10 @@ impl Features {
         let mut features = Self::default();
         let mut errors = Vec::new();
         for name in Self::NAMES {
-            if let Ok(value) = std::env::var(name) {
-                if let Err(error) = features.set(name, &value) {
-                    errors.push(error);
-                }
+            if let Ok(value) = std::env::var(name)
+                && let Err(error) = features.set(name, &value)
+            {
+                errors.push(error);
             }
         }
         (features, errors)

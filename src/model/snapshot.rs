@@ -85,7 +85,7 @@ impl RegistrySnapshot {
         let mut targets = self.directory.as_ref().map(|d| d.targets_of(node)).unwrap_or_default();
         targets.extend(node.ips.iter().filter_map(|ip| self.targets.get(ip)).flat_map(|t| t.iter().cloned()));
         let order = |s: &Service| (s.creation_time, s.hostname.clone());
-        targets.sort_by(|a, b| order(&a.service).cmp(&order(&b.service)));
+        targets.sort_by_key(|a| order(&a.service));
         targets
     }
 

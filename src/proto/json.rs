@@ -41,7 +41,7 @@ pub fn pool() -> &'static DescriptorPool {
 /// [`ProtoError::Json`] with the place and the reason when a value does not fit.
 pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Result<M, ProtoError> {
     let name = M::full_name();
-    let descriptor = pool().get_message_by_name(&name).ok_or_else(|| ProtoError::UnknownMessage(name))?;
+    let descriptor = pool().get_message_by_name(&name).ok_or(ProtoError::UnknownMessage(name))?;
     let options = DeserializeOptions::new().deny_unknown_fields(strict);
     let message = match DynamicMessage::deserialize_with_options(descriptor.clone(), value, &options) {
         Ok(message) => message,
@@ -128,7 +128,7 @@ pub fn go_duration(text: &str) -> Option<Duration> {
 /// [`ProtoError`] when an `Any` inside is of a type that this build does not know.
 pub fn to_json<M: Message + Name>(message: &M) -> Result<Value, ProtoError> {
     let name = M::full_name();
-    let descriptor = pool().get_message_by_name(&name).ok_or_else(|| ProtoError::UnknownMessage(name))?;
+    let descriptor = pool().get_message_by_name(&name).ok_or(ProtoError::UnknownMessage(name))?;
     let dynamic = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice())?;
     Ok(dynamic.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }

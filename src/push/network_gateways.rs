@@ -155,7 +155,7 @@ fn least_common_multiple(a: u32, b: u32) -> u32 {
     while y != 0 {
         (x, y) = (y, x % y);
     }
-    if x == 0 { 1 } else { (a / x).saturating_mul(b).max(1) }
+    a.checked_div(x).map_or(1, |times| times.saturating_mul(b).max(1))
 }
 
 #[cfg(test)]

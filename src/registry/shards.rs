@@ -149,8 +149,8 @@ mod tests {
         let (mut shards, (host, ns), c1) = (EndpointShards::default(), names(), shard("c1"));
         let (a, b) = (healthy("1.1.1.1", ""), endpoint("1.1.1.2", "", HealthStatus::UnHealthy));
         let mut put = |list: &[Arc<Endpoint>]| shards.update(&c1, &host, &ns, list);
-        assert_eq!(put(&[a.clone()]), EndpointPush::Full);
-        assert_eq!(put(&[a.clone()]), EndpointPush::NoPush);
+        assert_eq!(put(std::slice::from_ref(&a)), EndpointPush::Full);
+        assert_eq!(put(std::slice::from_ref(&a)), EndpointPush::NoPush);
         assert_eq!(put(&[a.clone(), b]), EndpointPush::NoPush);
         assert_eq!(put(&[a.clone(), healthy("1.1.1.2", "")]), EndpointPush::Incremental);
         assert_eq!(put(&[a]), EndpointPush::Incremental);

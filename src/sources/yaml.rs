@@ -74,10 +74,10 @@ pub fn documents(text: &str) -> Vec<Chunk<'_>> {
 /// # Errors
 /// [`SyntaxError`] with the place inside the piece.
 pub fn values(text: &str) -> Result<Vec<Value>, SyntaxError> {
-    if text.trim_start().starts_with('{') {
-        if let Some(values) = json(text) {
-            return Ok(values);
-        }
+    if text.trim_start().starts_with('{')
+        && let Some(values) = json(text)
+    {
+        return Ok(values);
     }
     serde_saphyr::from_str_with_options::<Value>(text, options()).map(|v| vec![v]).map_err(|e| syntax_error(&e))
 }

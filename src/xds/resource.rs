@@ -172,7 +172,7 @@ mod tests {
         let want = wkt::Any { type_url: "t/x".into(), value: b"one".to_vec() };
         let mut out = BytesMut::new();
         resource.put_sotw(&mut out);
-        assert_eq!(discovery::DiscoveryResponse::decode(out.freeze()).unwrap().resources, [want.clone()]);
+        assert_eq!(discovery::DiscoveryResponse::decode(out.freeze()).unwrap().resources, std::slice::from_ref(&want));
         let mut out = BytesMut::new();
         resource.put_delta(&mut out);
         let delta = discovery::DeltaDiscoveryResponse::decode(out.freeze()).unwrap();

@@ -93,8 +93,6 @@ fn head(reader: &mut impl BufRead) -> std::io::Result<(String, BTreeMap<String, 
 /// status, the header `x-delay-ms` a pause.
 pub struct Echo {
     pub port: u16,
-    /// Requests taken.
-    pub count: Arc<AtomicU32>,
     /// The first so many requests are answered with 503.
     pub fail_first: Arc<AtomicU32>,
     paths: Arc<Mutex<Vec<String>>>,
@@ -104,20 +102,15 @@ impl Echo {
     pub fn start(name: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let echo = Self { port, count: Arc::default(), fail_first: Arc::default(), paths: Arc::default() };
-        let (name, count, fail, paths) =
-            (name.to_string(), echo.count.clone(), echo.fail_first.clone(), echo.paths.clone());
+        let echo = Self { port, fail_first: Arc::default(), paths: Arc::default() };
+        let (name, fail, paths) = (name.to_string(), echo.fail_first.clone(), echo.paths.clone());
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (name, count, fail, paths) = (name.clone(), count.clone(), fail.clone(), paths.clone());
-                thread::spawn(move || serve(&stream, &name, &count, &fail, &paths));
+                let (name, fail, paths) = (name.clone(), fail.clone(), paths.clone());
+                thread::spawn(move || serve(&stream, &name, &fail, &paths));
             }
         });
         echo
-    }
-
-    pub fn requests(&self) -> u32 {
-        self.count.load(Ordering::SeqCst)
     }
 
     /// Paths of all requests so far.
@@ -126,20 +119,13 @@ impl Echo {
     }
 }
 
-fn serve(
-    stream: &TcpStream,
-    name: &str,
-    count: &AtomicU32,
-    fail: &AtomicU32,
-    paths: &Mutex<Vec<String>>,
-) -> Option<()> {
+fn serve(stream: &TcpStream, name: &str, fail: &AtomicU32, paths: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream.try_clone().ok()?;
     loop {
         let (first, headers) = head(&mut reader).ok()?;
         let length = headers.get("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
         std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink()).ok()?;
-        count.fetch_add(1, Ordering::SeqCst);
         let mut words = first.split(' ');
         let (method, path) = (words.next()?.to_string(), words.next()?.to_string());
         paths.lock().ok()?.push(path.clone());

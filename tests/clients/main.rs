@@ -2,6 +2,8 @@
 //!
 //! The clients are installed once under `target/clients` (PyPI and npm). A test fails on the first NACK.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod config;
 mod gateway;
 mod grpc;

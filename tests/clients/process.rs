@@ -39,15 +39,6 @@ impl Process {
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Whether it has ended.
-    pub fn ended(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
-    }
-
     /// Ends it at once, as a crash would.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -91,7 +91,7 @@ fn traffic_stays_in_the_region_until_it_fails() {
     let plane = ControlPlane::start(&[("shop.yaml", text)]);
     let envoy = Envoy::start(&plane, NODE, &metadata("eu.a"), true);
     let name = || get(port, "web.example", "/", &[]).ok().filter(|a| a.status == 200).map(|a| a.seen("name"));
-    wait_for("the sidecar answers", || name());
+    wait_for("the sidecar answers", &name);
     for _ in 0..50 {
         assert_eq!(name().as_deref(), Some("near"));
     }

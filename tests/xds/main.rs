@@ -1,5 +1,7 @@
 //! The xDS server over the wire, in both protocols: the scenarios of the public xDS conformance harness, and what hostile
 //! or broken clients do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::expect_used, reason = "a test ends where it cannot go on")]
 
 mod delta;

@@ -26,7 +26,8 @@ pub(super) fn locality(c: &mut Check, setting: Option<&LocalityLoadBalancerSetti
         }
         let from: Vec<&str> = setting.distribute.iter().map(|d| d.from.as_str()).collect();
         c.field("distribute", apart(&from));
-        if !outlier && !(setting.failover.is_empty() && setting.failover_priority.is_empty()) {
+        let fails_over = !setting.failover.is_empty() || !setting.failover_priority.is_empty();
+        if fails_over && !outlier {
             c.warn("failover needs outlierDetection");
         }
         for failover in &setting.failover {
@@ -42,7 +43,8 @@ pub(super) fn zone_aware(c: &mut Check, setting: Option<&ZoneAwareLoadBalancerSe
             !setting.failover_priority.iter().any(|l| TOPOLOGY.contains(&l.as_str())),
             "failoverPriority cannot name topology labels: regions and zones are handled by themselves",
         );
-        if !outlier && !(setting.failover.is_empty() && setting.failover_priority.is_empty()) {
+        let fails_over = !setting.failover.is_empty() || !setting.failover_priority.is_empty();
+        if fails_over && !outlier {
             c.warn("failover needs outlierDetection");
         }
         for failover in &setting.failover {

@@ -41,7 +41,8 @@ fn dns_labels(domain: &str) -> Answer {
             return Err(format!("domain name {domain:?} must not end in a number"));
         }
         // `istio.io.` is an unambiguous name.
-        if !(i == last && label.is_empty()) && !is_dns_label(label) {
+        let closing_dot = i == last && label.is_empty();
+        if !closing_dot && !is_dns_label(label) {
             return Err(format!(
                 "domain name {domain:?} has the label {label:?}; use letters, digits and '-', at most {LABEL_MAX}"
             ));

@@ -19,7 +19,7 @@ pub(super) fn validate(c: &mut Check, config: &Config, service: &VirtualService)
             c.need(unset, format_args!("{name} cannot be set in a delegate (an object without hosts); remove it"));
         }
     }
-    let named = !config.meta.annotations.get(SEMANTICS).is_some_and(|v| v == "gateway");
+    let named = config.meta.annotations.get(SEMANTICS).is_none_or(|v| v != "gateway");
     names::gateways(c, &service.gateways, !named);
     let gateway = is_gateway(service);
     if !gateway {

@@ -17,7 +17,7 @@ pub fn port_level_policy(policy: Option<&TrafficPolicy>, port: Option<u32>) -> (
     let Some(settings) = settings else { return (Some(Cow::Borrowed(policy)), false) };
     let own = TrafficPolicy {
         load_balancer: settings.load_balancer.clone(),
-        connection_pool: settings.connection_pool.clone(),
+        connection_pool: settings.connection_pool,
         outlier_detection: settings.outlier_detection.clone(),
         tls: settings.tls.clone(),
         ..TrafficPolicy::default()

@@ -87,7 +87,7 @@ fn merge_route(root: &HttpRoute, delegate: &HttpRoute) -> Option<HttpRoute> {
         fault: either.fault.or_else(|| root.fault.clone()),
         mirror: either.mirror.or_else(|| root.mirror.clone()),
         mirror_percent: either.mirror_percent.or(root.mirror_percent),
-        mirror_percentage: either.mirror_percentage.or_else(|| root.mirror_percentage.clone()),
+        mirror_percentage: either.mirror_percentage.or(root.mirror_percentage),
         cors_policy: either.cors_policy.or_else(|| root.cors_policy.clone()),
         mirrors: if either.mirrors.is_empty() { root.mirrors.clone() } else { either.mirrors },
         headers: either.headers.or_else(|| root.headers.clone()),
