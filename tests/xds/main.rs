@@ -2,7 +2,6 @@
 //! or broken clients do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-#![allow(clippy::expect_used, reason = "a test ends where it cannot go on")]
 
 mod delta;
 mod faults;
