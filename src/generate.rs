@@ -14,4 +14,5 @@ pub mod resources;
 pub mod route;
 pub mod sds;
 pub mod secret;
+pub mod stat_name;
 pub mod traffic_policy;

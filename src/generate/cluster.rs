@@ -17,7 +17,6 @@ mod metadata;
 mod outbound;
 mod outlier;
 mod special;
-mod stat_name;
 mod tls;
 mod tls_context;
 
@@ -27,7 +26,6 @@ pub use capabilities::{Capabilities, ClientCertificates, Flags};
 pub use inputs::{ClusterInputs, ClusterMode};
 pub use outbound::OutboundPlan;
 pub use special::{ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
-pub use stat_name::fill_in as stat_name;
 
 pub use super::endpoint::eds_cluster_names;
 use crate::{

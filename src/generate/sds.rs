@@ -32,28 +32,32 @@ pub const AGENT_CLUSTER: &str = "sds-grpc";
 pub const FILES_CLUSTER: &str = "sds-files-grpc";
 /// Cluster of a local SDS server that serves credentials.
 pub const EXTERNAL_CLUSTER: &str = "sds-external";
-const EXTERNAL_PREFIX: &str = "sds://";
+/// Prefix of a `credentialName` that another SDS server serves.
+pub const EXTERNAL_PREFIX: &str = "sds://";
 
-/// A secret that Istio's agent serves: [`DEFAULT`], [`ROOT_CA`], or one of [`file_certificate`] and [`file_root`].
+/// [`DEFAULT`] or [`ROOT_CA`]: from Istio's agent, or for a stock Envoy over ADS.
 #[must_use]
-pub fn agent(name: &str) -> SdsSecretConfig {
-    let mut secret = grpc(name, AGENT_CLUSTER);
-    if matches!(name, DEFAULT | ROOT_CA)
-        && let Some(source) = &mut secret.sds_config
-    {
+pub fn workload(name: &str, istio_proxy: bool) -> SdsSecretConfig {
+    if !istio_proxy {
+        return ads(name);
+    }
+    let mut secret = over_grpc(name, AGENT_CLUSTER, "");
+    if let Some(source) = &mut secret.sds_config {
         // Without its own certificate a proxy cannot work at all, so Envoy waits for it without limit.
         source.initial_fetch_timeout = Some(seconds(0));
     }
     secret
 }
 
-/// A secret made from files by the local SDS server for files, where there is one, else by Istio's agent.
+/// A secret made from files ([`file_certificate`], [`file_root`]) of an Istio proxy, by the local SDS server for files where
+/// there is one, else by Istio's agent.
 #[must_use]
 pub fn files(name: &str, files_socket: bool) -> SdsSecretConfig {
-    if files_socket { grpc(name, FILES_CLUSTER) } else { agent(name) }
+    over_grpc(name, if files_socket { FILES_CLUSTER } else { AGENT_CLUSTER }, "")
 }
 
-/// A secret over the stream that Envoy has with us.
+/// A secret over the stream that Envoy has with us. There is a limit on the first fetch: a secret that does not exist must
+/// not hold up what refers to it for ever.
 #[must_use]
 pub fn ads(name: &str) -> SdsSecretConfig {
     let source = ConfigSource {
@@ -64,20 +68,21 @@ pub fn ads(name: &str) -> SdsSecretConfig {
     SdsSecretConfig { name: name.to_string(), sds_config: Some(source) }
 }
 
-/// The secret that a `credentialName` means. A name `sds://…` goes to the local SDS server for credentials, where there is
+/// The secret that a `credentialName` means. A name `sds://…` goes to the local SDS server for credentials where there is
 /// one.
 #[must_use]
-pub fn credential(name: &str, credential_socket: bool) -> SdsSecretConfig {
+pub fn credential(name: &str, istio_proxy: bool, credential_socket: bool) -> SdsSecretConfig {
     if name == BUILTIN {
-        return agent(DEFAULT);
+        return workload(DEFAULT, istio_proxy);
     }
     if name.strip_suffix(CA_SUFFIX) == Some(BUILTIN) {
-        return agent(ROOT_CA);
+        return workload(ROOT_CA, istio_proxy);
     }
-    if let Some(external) = name.strip_prefix(EXTERNAL_PREFIX) {
-        return if credential_socket { grpc(name, EXTERNAL_CLUSTER) } else { ads(&resource_name(external)) };
+    match name.strip_prefix(EXTERNAL_PREFIX) {
+        Some(_) if credential_socket => over_grpc(name, EXTERNAL_CLUSTER, ""),
+        Some(resource) => ads(&resource_name(resource)),
+        None => ads(&resource_name(name)),
     }
-    ads(&resource_name(name))
 }
 
 /// Name of the secret for a certificate and key by path.
@@ -105,10 +110,13 @@ pub fn folder_of(path: &str) -> Option<WatchedDirectory> {
     Some(WatchedDirectory { path: folder.to_string_lossy().into_owned(), ..WatchedDirectory::default() })
 }
 
-fn grpc(name: &str, cluster: &str) -> SdsSecretConfig {
+/// A secret from the SDS server behind a cluster.
+#[must_use]
+pub fn over_grpc(name: &str, cluster: &str, authority: &str) -> SdsSecretConfig {
     let service = GrpcService {
         target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
             cluster_name: cluster.to_string(),
+            authority: authority.to_string(),
             ..EnvoyGrpc::default()
         })),
         ..GrpcService::default()
@@ -133,8 +141,17 @@ mod tests {
 
     #[test]
     fn names_of_credentials() {
-        assert_eq!(credential("builtin://-cacert", false).name, ROOT_CA);
-        assert_eq!(credential("sds://a", true).name, "sds://a");
-        assert_eq!(credential("sds://a", false).name, "kubernetes://a");
+        assert_eq!(credential("builtin://-cacert", true, false).name, ROOT_CA);
+        assert_eq!(credential("sds://a", true, true).name, "sds://a");
+        assert_eq!(credential("sds://a", true, false).name, "kubernetes://a");
+        assert_eq!(credential("a", false, true), ads("kubernetes://a"));
+    }
+
+    #[test]
+    fn a_stock_envoy_is_never_sent_to_the_agent() {
+        for name in [BUILTIN, "builtin://-cacert", "a", "sds://a"] {
+            assert!(!format!("{:?}", credential(name, false, false)).contains(AGENT_CLUSTER));
+        }
+        assert_eq!(workload(DEFAULT, false), ads(DEFAULT));
     }
 }

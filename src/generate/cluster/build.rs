@@ -6,11 +6,11 @@ use super::{
     draft::{Draft, metadata_exchange_filter},
     dynamic,
     inputs::{ClusterInputs, ClusterMode},
-    load_balancer, metadata, outlier, stat_name,
+    load_balancer, metadata, outlier,
     tls::{self, UpstreamTls},
 };
 use crate::{
-    generate::{dns_cache, endpoint::Group},
+    generate::{dns_cache, endpoint::Group, stat_name},
     model::Service,
     proto::{
         envoy::{

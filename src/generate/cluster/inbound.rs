@@ -12,10 +12,9 @@ use super::{
     draft::Draft,
     metadata,
     special::{PASSTHROUGH_BIND_V4, PASSTHROUGH_BIND_V6, bind_config, locality_of},
-    stat_name,
 };
 use crate::{
-    generate::{names, traffic_policy::EffectivePolicy},
+    generate::{names, stat_name, traffic_policy::EffectivePolicy},
     model::{Port, Protocol, Service, ServiceTarget, node::InterceptionMode},
     proto::{
         envoy::config::{

@@ -92,7 +92,7 @@ impl<'a> ContextBuilder<'a> {
                     Some(ValidationContextType::ValidationContext(trust(&files.root, identities)));
             }
             (_, istio_proxy) => {
-                let secret = if istio_proxy { sds::agent } else { sds::ads };
+                let secret = |name| sds::workload(name, istio_proxy);
                 common.tls_certificate_sds_secret_configs = vec![secret(sds::DEFAULT)];
                 common.validation_context_type = Some(combined(identities, secret(sds::ROOT_CA)));
             }
@@ -147,7 +147,9 @@ impl<'a> ContextBuilder<'a> {
     }
 
     fn add_credential(&self, common: &mut CommonTlsContext, tls: &ClientTlsSettings, names: &[String]) {
-        let secret = |name: &str| sds::credential(name, self.capabilities.credential_socket);
+        let secret = |name: &str| {
+            sds::credential(name, self.capabilities.istio_proxy, self.capabilities.credential_socket)
+        };
         if tls.mode() == TlSmode::Mutual {
             common.tls_certificate_sds_secret_configs = vec![secret(&tls.credential_name)];
         }

@@ -12,8 +12,8 @@ use super::{
     stats,
 };
 use crate::{
-    generate::{names::host_port, proxy_config::ListenerClass, route::destination_cluster},
-    model::{Config, Port, Protocol, Registry, Resolution, Service, host},
+    generate::{names::host_port, proxy_config::ListenerClass, route::destination_cluster, stat_name},
+    model::{Config, Port, Protocol, Resolution, Service, host},
     proto::{
         envoy::{
             config::listener::v3::{Filter, filter::ConfigType},
@@ -166,7 +166,7 @@ pub fn outbound_routes(
     let cluster = destination_cluster(first, service.as_deref(), port.port);
     let pattern = &builder.mesh().outbound_cluster_stat_name;
     let stat_prefix = match &service {
-        Some(service) if !pattern.is_empty() => stat_prefix(pattern, &first.host, &first.subset, port, service),
+        Some(service) if !pattern.is_empty() => stat_name::fill_in(pattern, service, &first.subset, port, 0),
         _ => cluster.clone(),
     };
     let target = SingleDestination { stat_prefix, cluster, subset: &first.subset, service: None };
@@ -240,21 +240,6 @@ fn weighted(
 #[must_use]
 pub fn rule_of(builder: &Builder, service: &Service) -> Option<std::sync::Arc<crate::push::MergedDestinationRule>> {
     builder.context.destination_rules.lookup(&builder.context.inputs, builder.view, service)
-}
-
-/// A statistics prefix by the mesh's pattern (Istio's `BuildStatPrefix`).
-#[must_use]
-pub fn stat_prefix(pattern: &str, host: &str, subset: &str, port: &Port, service: &Service) -> String {
-    let kubernetes = service.registry == Registry::Kubernetes;
-    let short = if kubernetes { format!("{}.{}", service.name, service.namespace) } else { host.to_string() };
-    pattern
-        .replace("%SERVICE%", &short)
-        .replace("%SERVICE_NAME%", if kubernetes { &service.name } else { host })
-        .replace("%SERVICE_FQDN%", host)
-        .replace("%SUBSET_NAME%", subset)
-        .replace("%TARGET_PORT%", "0")
-        .replace("%SERVICE_PORT%", &port.port.to_string())
-        .replace("%SERVICE_PORT_NAME%", &port.name)
 }
 
 /// Timeouts, source IP hashing and tunnelling of a rule.

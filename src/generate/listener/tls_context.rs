@@ -10,14 +10,14 @@
 //! - `credentialName` secrets are served by us over ADS (`kubernetes://…`), to both.
 
 use super::builder::Builder;
-use crate::generate::names::{Direction, subset_key};
+use crate::generate::{
+    names::{Direction, subset_key},
+    sds,
+};
+use crate::model::credential::CA_SUFFIX;
 use crate::proto::{
     envoy::{
-        config::core::v3::{
-            AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, DataSource, GrpcService,
-            TransportSocket, WatchedDirectory, api_config_source::ApiType, config_source::ConfigSourceSpecifier,
-            data_source::Specifier, grpc_service, transport_socket,
-        },
+        config::core::v3::{TransportSocket, transport_socket},
         extensions::transport_sockets::tls::v3::{
             CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, TlsCertificate,
             TlsParameters,
@@ -32,7 +32,7 @@ use crate::proto::{
         ServerTlsSettings,
         server_tls_settings::{TlSmode, TlsProtocol as GivenProtocol},
     },
-    seconds, to_any,
+    to_any,
 };
 
 /// Ciphers of the mesh's mutual TLS where the mesh does not say.
@@ -44,13 +44,6 @@ const MESH_CIPHERS: [&str; 6] = [
     "AES256-GCM-SHA384",
     "AES128-GCM-SHA256",
 ];
-
-/// The secret of the workload's own certificate.
-const DEFAULT_SECRET: &str = "default";
-/// The secret of the mesh's root certificates.
-const ROOT_SECRET: &str = "ROOTCA";
-/// What the CA of a credential is called.
-const CA_SUFFIX: &str = "-cacert";
 
 /// What a TLS context is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,7 +193,7 @@ impl Validation<'_> {
         let prefix = self.trust_domains.iter().map(|d| MatchPattern::Prefix(format!("spiffe://{d}/")));
         CertificateValidationContext {
             match_subject_alt_names: exact.chain(prefix).map(matcher).collect(),
-            crl: (!self.crl.is_empty()).then(|| file(self.crl)),
+            crl: (!self.crl.is_empty()).then(|| sds::file(self.crl)),
             trust_chain_verification: trust(self.accept_untrusted).into(),
             ..Default::default()
         }
@@ -244,27 +237,27 @@ impl<'a> Files<'a> {
             let given = !chain.is_empty() && !key.is_empty();
             if given && !builder.is_istio_proxy() {
                 common.tls_certificates.push(TlsCertificate {
-                    certificate_chain: Some(file(chain)),
-                    private_key: Some(file(key)),
-                    watched_directory: directory(chain),
+                    certificate_chain: Some(sds::file(chain)),
+                    private_key: Some(sds::file(key)),
+                    watched_directory: sds::folder_of(chain),
                     ..Default::default()
                 });
                 continue;
             }
-            let name = if given { format!("file-cert:{chain}~{key}") } else { String::new() };
-            common.tls_certificate_sds_secret_configs.push(agent_secret(builder, &name, DEFAULT_SECRET));
+            let name = if given { sds::file_certificate(chain, key) } else { String::new() };
+            common.tls_certificate_sds_secret_configs.push(secret_of_files(builder, &name, sds::DEFAULT));
         }
         let Some(validation) = validation else {
             return;
         };
         let mut context = validation.context();
         common.validation_context_type = Some(if !self.root.is_empty() && !builder.is_istio_proxy() {
-            context.trusted_ca = Some(file(self.root));
-            context.watched_directory = directory(self.root);
+            context.trusted_ca = Some(sds::file(self.root));
+            context.watched_directory = sds::folder_of(self.root);
             ValidationContextType::ValidationContext(context)
         } else {
-            let name = if self.root.is_empty() { String::new() } else { format!("file-root:{}", self.root) };
-            combined(context, agent_secret(builder, &name, ROOT_SECRET))
+            let name = if self.root.is_empty() { String::new() } else { sds::file_root(self.root) };
+            combined(context, secret_of_files(builder, &name, sds::ROOT_CA))
         });
     }
 }
@@ -277,116 +270,31 @@ fn combined(context: CertificateValidationContext, secret: SdsSecretConfig) -> V
     })
 }
 
-fn file(path: &str) -> DataSource {
-    DataSource { specifier: Some(Specifier::Filename(path.to_string())), ..Default::default() }
-}
-
-/// Secrets are exchanged by swapping their folder.
-fn directory(path: &str) -> Option<WatchedDirectory> {
-    let (directory, _) = path.rsplit_once('/')?;
-    Some(WatchedDirectory { path: directory.to_string(), ..Default::default() })
-}
-
-/// A secret of the agent: `name`, or `fallback` when that is empty.
-fn agent_secret(builder: &Builder, name: &str, fallback: &str) -> SdsSecretConfig {
-    if !builder.is_istio_proxy() {
-        return ads_secret(if name.is_empty() { fallback } else { name });
+/// The secret made from files by this name, or the workload's own `fallback` when it is empty.
+fn secret_of_files(builder: &Builder, name: &str, fallback: &str) -> SdsSecretConfig {
+    match (name.is_empty(), builder.is_istio_proxy()) {
+        (true, istio_proxy) => sds::workload(fallback, istio_proxy),
+        (false, true) => sds::files(name, builder.view.metadata.other("file-credential") == "true"),
+        (false, false) => sds::ads(name),
     }
-    if name.is_empty() {
-        return agent_sds(fallback, "sds-grpc");
-    }
-    let own_server = builder.view.metadata.other("file-credential") == "true";
-    agent_sds(name, if own_server { "sds-files-grpc" } else { "sds-grpc" })
-}
-
-/// A secret that the agent of an Istio proxy serves on a bootstrap cluster. The agent's own two must be there before traffic.
-#[must_use]
-pub fn agent_sds(name: &str, cluster: &str) -> SdsSecretConfig {
-    let mut secret = grpc_sds(name, cluster, "");
-    if let Some(source) = secret.sds_config.as_mut().filter(|_| name == DEFAULT_SECRET || name == ROOT_SECRET) {
-        source.initial_fetch_timeout = Some(seconds(0));
-    }
-    secret
-}
-
-fn grpc_sds(name: &str, cluster: &str, authority: &str) -> SdsSecretConfig {
-    let target = grpc_service::EnvoyGrpc {
-        cluster_name: cluster.to_string(),
-        authority: authority.to_string(),
-        ..Default::default()
-    };
-    let source = ApiConfigSource {
-        api_type: ApiType::Grpc.into(),
-        set_node_on_first_message_only: true,
-        transport_api_version: ApiVersion::V3.into(),
-        grpc_services: vec![GrpcService {
-            target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(target)),
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    SdsSecretConfig {
-        name: name.to_string(),
-        sds_config: Some(ConfigSource {
-            resource_api_version: ApiVersion::V3.into(),
-            config_source_specifier: Some(ConfigSourceSpecifier::ApiConfigSource(source)),
-            ..Default::default()
-        }),
-    }
-}
-
-/// A secret that is asked for over ADS. There is a timeout on the first fetch: a secret that does not exist must not hold up
-/// the whole listener.
-#[must_use]
-pub fn ads_secret(name: &str) -> SdsSecretConfig {
-    SdsSecretConfig {
-        name: name.to_string(),
-        sds_config: Some(ConfigSource {
-            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
-            resource_api_version: ApiVersion::V3.into(),
-            ..Default::default()
-        }),
-    }
-}
-
-/// The SDS name of a `credentialName` (Istio's `credentials.ToResourceName`).
-#[must_use]
-pub fn credential_resource(name: &str) -> String {
-    if name.starts_with("builtin://") {
-        return DEFAULT_SECRET.to_string();
-    }
-    if name.starts_with("invalid://") {
-        return "invalid://".to_string();
-    }
-    if ["configmap://", "kubernetes://", "kubernetes-gateway://"].iter().any(|p| name.starts_with(p)) {
-        return name.to_string();
-    }
-    format!("kubernetes://{name}")
 }
 
 /// The secret behind a `credentialName`. One of an `sds://` provider whose service is not known is asked for over ADS, where
 /// nobody has it: a TLS context without it would make Envoy refuse the whole listener.
 #[must_use]
 pub fn credential_secret(builder: &Builder, name: &str) -> SdsSecretConfig {
-    if name == "builtin://" {
-        return agent_secret(builder, "", DEFAULT_SECRET);
-    }
-    if name.strip_prefix("builtin://") == Some(CA_SUFFIX) {
-        return agent_secret(builder, "", ROOT_SECRET);
-    }
-    let Some(resource) = name.strip_prefix("sds://") else {
-        return ads_secret(&credential_resource(name));
+    let socket = has_credential_socket(builder);
+    let by_default = || sds::credential(name, builder.is_istio_proxy(), socket);
+    let Some(resource) = name.strip_prefix(sds::EXTERNAL_PREFIX).filter(|_| !socket) else {
+        return by_default();
     };
-    if has_credential_socket(builder) {
-        return grpc_sds(name, "sds-external", "");
-    }
     let provider = builder.mesh().extension_providers.iter().find_map(|p| match &p.provider {
         Some(Provider::Sds(sds)) => Some(sds),
         _ => None,
     });
     match provider.and_then(|sds| provider_cluster(builder, &sds.service, sds.port)) {
-        Some((host, cluster)) => grpc_sds(resource, &cluster, &host),
-        None => ads_secret(&credential_resource(resource)),
+        Some((host, cluster)) => sds::over_grpc(resource, &cluster, &host),
+        None => by_default(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
         },
         names::dns_srv_subset_key,
         proxy_config::ListenerClass,
+        stat_name,
     },
     model::{Port, Protocol, Service, host},
     proto::networking::DestinationRule,
@@ -41,7 +42,7 @@ fn chain(builder: &Builder, service: &Service, port: &Port, rule: Option<&Destin
     let stat_prefix = if pattern.is_empty() {
         cluster.clone()
     } else {
-        tcp::stat_prefix(pattern, &service.hostname, subset, port, service)
+        stat_name::fill_in(pattern, service, subset, port, 0)
     };
     let origin = format!("AUTO_PASSTHROUGH of {cluster}");
     let target = SingleDestination { stat_prefix, cluster: cluster.clone(), subset, service: None };

@@ -15,6 +15,7 @@ use crate::{
         names::{Direction, config_metadata, subset_key},
         proxy_config::ListenerClass,
         route::alternative_domains,
+        stat_name,
     },
     model::{Config, Labels, Port, Registry, Service, host, labels, service::UNSPECIFIED_IP},
     proto::networking::{L4MatchAttributes, RouteDestination, TlsMatchAttributes},
@@ -172,7 +173,7 @@ fn direct(builder: &Builder, target: &Target, destination_cidrs: Vec<String>) ->
     let stat_prefix = if pattern.is_empty() {
         cluster.clone()
     } else {
-        tcp::stat_prefix(pattern, &service.hostname, "", &Port { port, ..Default::default() }, service)
+        stat_name::fill_in(pattern, service, "", &Port { port, ..Default::default() }, 0)
     };
     let rule = tcp::rule_of(builder, service);
     let service = Some(service).filter(|s| tcp::is_dynamic_wildcard(s));
