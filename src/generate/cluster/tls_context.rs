@@ -147,9 +147,8 @@ impl<'a> ContextBuilder<'a> {
     }
 
     fn add_credential(&self, common: &mut CommonTlsContext, tls: &ClientTlsSettings, names: &[String]) {
-        let secret = |name: &str| {
-            sds::credential(name, self.capabilities.istio_proxy, self.capabilities.credential_socket)
-        };
+        let secret =
+            |name: &str| sds::credential(name, self.capabilities.istio_proxy, self.capabilities.credential_socket);
         if tls.mode() == TlSmode::Mutual {
             common.tls_certificate_sds_secret_configs = vec![secret(&tls.credential_name)];
         }

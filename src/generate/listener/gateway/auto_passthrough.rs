@@ -39,11 +39,8 @@ pub(super) fn chains(builder: &Builder, server: &GatewayServer) -> Vec<Chain> {
 fn chain(builder: &Builder, service: &Service, port: &Port, rule: Option<&DestinationRule>, subset: &str) -> Chain {
     let cluster = dns_srv_subset_key(subset, &service.hostname, port.port);
     let pattern = &builder.mesh().outbound_cluster_stat_name;
-    let stat_prefix = if pattern.is_empty() {
-        cluster.clone()
-    } else {
-        stat_name::fill_in(pattern, service, subset, port, 0)
-    };
+    let stat_prefix =
+        if pattern.is_empty() { cluster.clone() } else { stat_name::fill_in(pattern, service, subset, port, 0) };
     let origin = format!("AUTO_PASSTHROUGH of {cluster}");
     let target = SingleDestination { stat_prefix, cluster: cluster.clone(), subset, service: None };
     Chain {
