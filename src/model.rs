@@ -2,11 +2,13 @@
 //!
 //! Values only. Nothing here does I/O, knows an actor, or knows where an object came from beyond its [`Origin`].
 
+pub mod cipher;
 pub mod config;
 pub mod credential;
 pub mod decode;
 pub mod endpoint;
 pub mod features;
+pub mod grpc_status;
 pub mod host;
 pub mod identity;
 pub mod kind;

@@ -6,16 +6,20 @@
 
 mod backoff;
 mod guard;
+mod interrupted;
 mod queue;
 mod readiness;
 mod shutdown;
+mod system;
 mod task;
 mod vitals;
 
 pub use backoff::Backoff;
 pub use guard::{Panicked, catch, install_panic_hook};
+pub use interrupted::Interrupted;
 pub use queue::{Mailbox, Queue, QueueReport};
 pub use readiness::{Readiness, ReadyGuard};
 pub use shutdown::{Shutdown, listen_for_signals};
+pub use system::block_on;
 pub use task::catch_task;
 pub use vitals::{RestartBudget, Vitals, Wards};

@@ -157,21 +157,4 @@ impl Proxy {
         let Some(config) = config else { return Err("no virtual host matched") };
         http::route(config, call, outcome)
     }
-
-    /// RDS names that the listeners' filter chains refer to, sorted. Default filter chains are not searched.
-    #[must_use]
-    pub fn route_names(listeners: &[Listener]) -> Vec<String> {
-        let mut names: Vec<String> = listeners
-            .iter()
-            .flat_map(|l| &l.filter_chains)
-            .filter_map(listener::http_connection_manager)
-            .filter_map(|m| match m.route_specifier {
-                Some(RouteSpecifier::Rds(rds)) => Some(rds.route_config_name),
-                _ => None,
-            })
-            .collect();
-        names.sort();
-        names.dedup();
-        names
-    }
 }

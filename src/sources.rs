@@ -15,4 +15,4 @@ pub use actor::SourceActor;
 pub use board::{SourceBoard, SourceReport, SourceState};
 pub use event::{Change, Findings, Ignored, Refused, SourceBatch, SourceId, Warned};
 pub use mesh::{MeshSink, MeshSource, read_mesh};
-pub use port::{Applied, ConfigSink, Interrupted, Source, SourcePort};
+pub use port::{Applied, ConfigSink, Source, SourcePort};

@@ -14,8 +14,9 @@ use std::{
 use futures::future::BoxFuture;
 use pilothouse::{
     settings::SourceSettings,
+    runtime::Interrupted,
     sources::{
-        Applied, Change, ConfigSink, Interrupted, Refused, Source, SourceBatch, SourceBoard, SourcePort, SourceState,
+        Applied, Change, ConfigSink, Refused, Source, SourceBatch, SourceBoard, SourcePort, SourceState,
         file::{FileSource, folder::Folder, settle::Work, tree::InForce},
     },
 };

@@ -17,10 +17,10 @@ use crate::{
     handlers::XdsUpdater,
     model::{Mesh, PushRequest, Reason},
     registry::RegistryHandle,
-    runtime::{Mailbox, Readiness, Shutdown, Wards},
+    runtime::{Interrupted, Mailbox, Readiness, Shutdown, Wards},
     settings::{MeshSettings, SourceSettings},
     sources::{
-        Interrupted, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourcePort, SourceState,
+        MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourcePort, SourceState,
         actor::{ConfirmDeletion, Resync},
         file::FileSource,
     },

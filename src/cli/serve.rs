@@ -11,7 +11,7 @@ use crate::{
     app::{self, Addresses},
     model::Features,
     proto::go_duration,
-    runtime::{Shutdown, install_panic_hook, listen_for_signals},
+    runtime::{Shutdown, block_on, install_panic_hook, listen_for_signals},
     settings::{
         AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, WatchMode, XdsSettings,
     },
@@ -157,17 +157,14 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     if args.registries.iter().any(|r| r == "Kubernetes") {
         tracing::warn!("the Kubernetes registry is not read yet; Kubernetes objects in files are");
     }
-    let runtime = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime()?;
-    let system = actix::System::with_tokio_rt(|| runtime);
-    let ended = system.block_on(async move {
+    let ended = block_on(async move {
         let shutdown = Shutdown::default();
         install_panic_hook(&shutdown);
         listen_for_signals(&shutdown)?;
         let running = app::build(settings, shutdown).await?;
         announce(&running.addresses, demo);
         running.wait().await.map_err(anyhow::Error::msg)
-    });
+    })?;
     ended.map(|()| ExitCode::SUCCESS)
 }
 

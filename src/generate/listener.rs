@@ -16,6 +16,7 @@ pub mod http_filters;
 pub mod inbound;
 pub mod listener_filters;
 pub mod outbound;
+mod route_names;
 pub mod stats;
 pub mod tcp;
 pub mod tls_context;
@@ -27,6 +28,7 @@ mod tests;
 pub use builder::Builder;
 pub use conflict::Conflict;
 pub use gateway::gateway;
+pub use route_names::route_names;
 
 use crate::{
     proto::envoy::config::listener::v3::Listener,

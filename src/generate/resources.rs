@@ -17,7 +17,6 @@ use crate::{
         extensions::transport_sockets::tls::v3::Secret,
     },
     push::{ProxyView, PushContext},
-    simulate,
 };
 
 /// All resources of one proxy.
@@ -56,7 +55,7 @@ pub fn all(
         cluster::eds_cluster_names(&clusters).iter().map(|name| load_assignment(context, view, name)).collect();
     let listeners = listeners(context, view);
     let routes =
-        simulate::Proxy::route_names(&listeners).iter().map(|name| route_configuration(context, view, name)).collect();
+        listener::route_names(&listeners).iter().map(|name| route_configuration(context, view, name)).collect();
     let names = secret::names(&clusters, &listeners);
     let Secrets { resources: secrets, refused: refused_secrets } = secret::secrets(context, view, &names, identity);
     let name_table = (view.metadata.dns_capture && view.node_type == NodeType::Sidecar)

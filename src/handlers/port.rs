@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 
 use crate::{
     model::{ConfigEvent, PushRequest},
-    sources::Interrupted,
+    runtime::Interrupted,
 };
 
 /// Takes requests to push (Istio's `XDSUpdater`). Calls merge in the receiver and never block.

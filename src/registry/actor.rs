@@ -13,8 +13,7 @@ use super::{ServiceEntryStore, XdsUpdate, quarantine::Quarantine};
 use crate::{
     handlers::{RegistryPort, XdsUpdater},
     model::{ConfigEvent, ConfigSnapshot, EventKind, Features, Mesh, PushRequest, Reason, RegistrySnapshot},
-    runtime::{Mailbox, Vitals, Wards},
-    sources::Interrupted,
+    runtime::{Interrupted, Mailbox, Vitals, Wards},
 };
 
 /// Takes events in.

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::{
-    Interrupted, Source, SourceId, SourcePort, SourceState,
+    Source, SourceId, SourcePort, SourceState,
     file::{
         scan::{ReadError, read},
         watch::Watcher,
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     model::Mesh,
+    runtime::Interrupted,
     settings::{MeshSettings, SourceSettings, WatchMode},
 };
 

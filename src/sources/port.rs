@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{SourceBatch, SourceBoard, SourceId};
+use crate::runtime::Interrupted;
 
 /// A batch was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,11 +15,6 @@ pub struct Applied {
     /// How many objects are effectively new, different or gone.
     pub changes: usize,
 }
-
-/// The receiver lost its state or is gone. The batch may not have been taken in; a resync will be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the receiver was interrupted")]
-pub struct Interrupted;
 
 /// Takes batches in. The reply comes when the batch is in the store and its handlers have run.
 pub trait ConfigSink: Send + Sync + 'static {

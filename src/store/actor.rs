@@ -12,8 +12,8 @@ use futures::{FutureExt, future::BoxFuture};
 use super::{Aggregate, Shadowed, StoreError, WriteRequest};
 use crate::{
     model::{Config, ConfigEvent, ConfigSnapshot, Kind},
-    runtime::{Mailbox, Vitals, Wards},
-    sources::{Applied, ConfigSink, Interrupted, SourceBatch, SourceId},
+    runtime::{Interrupted, Mailbox, Vitals, Wards},
+    sources::{Applied, ConfigSink, SourceBatch, SourceId},
 };
 
 /// A failed handler is tried again after this time, for ever (Istio's config queue).

@@ -25,7 +25,6 @@ use crate::{
         ProxyView, PushContext,
         requests::{self, Types},
     },
-    simulate,
 };
 
 /// Generates what Istio would send. Virtual hosts are encoded once for all route configurations that hold them.
@@ -99,8 +98,8 @@ impl Generator for MeshGenerator {
                 names.iter().map(|name| endpoints(context, view, name)).collect()
             }
             ResourceType::Route => {
-                let names = simulate::Proxy::route_names(&resources::listeners(context, view));
-                self.routes(context, view, &names.into_iter().collect::<Vec<_>>())
+                let names = listener::route_names(&resources::listeners(context, view));
+                self.routes(context, view, &names)
             }
             ResourceType::NameTable | ResourceType::Secret | ResourceType::Extension => Vec::new(),
         }

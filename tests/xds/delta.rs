@@ -52,93 +52,93 @@ async fn with_barrier(kind: ResourceType, names: &[&'static str]) -> FakeServer 
     server(kind, &all).await
 }
 
-#[tokio::test]
-async fn names_are_subscribed_to_one_after_the_other() {
+/// Runs a scenario for every type, on both services, with a server that holds these names.
+async fn each(names: &[&'static str], scenario: impl AsyncFn(&FakeServer, ResourceType, &mut Client)) {
     for kind in TYPES {
-        let server = with_barrier(kind, &["a", "b", "c"]).await;
+        let server = with_barrier(kind, names).await;
         for mut client in Client::both(&server, kind).await {
-            client.change(&["a"], &[]).await;
-            client.receive(&content(&["a"], "1"), &[]).await;
-            client.change(&["b"], &[]).await;
-            client.receive(&content(&["b"], "1"), &[]).await;
-            client.expect_silence().await;
+            scenario(&server, kind, &mut client).await;
         }
     }
+}
+
+#[tokio::test]
+async fn names_are_subscribed_to_one_after_the_other() {
+    each(&["a", "b", "c"], async |_, _, client| {
+        client.change(&["a"], &[]).await;
+        client.receive(&content(&["a"], "1"), &[]).await;
+        client.change(&["b"], &[]).await;
+        client.receive(&content(&["b"], "1"), &[]).await;
+        client.expect_silence().await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn only_what_changed_is_sent() {
-    for kind in TYPES {
-        let server = with_barrier(kind, &["a", "b", "c"]).await;
-        for mut client in Client::both(&server, kind).await {
-            set(&server, kind, &["a"], "1");
-            client.change(&["a", "b", "c"], &[]).await;
-            let first = client.receive(&content(&["a", "b", "c"], "1"), &[]).await;
-            set(&server, kind, &["a"], "2");
-            let second = client.receive(&content(&["a"], "2"), &[]).await;
-            assert_ne!(first.nonce, second.nonce);
-            let version =
-                |r: &DeltaDiscoveryResponse| r.resources.iter().find(|r| r.name == "a").map(|r| r.version.clone());
-            assert_ne!(version(&first), version(&second));
-            client.expect_silence().await;
-        }
-    }
+    each(&["a", "b", "c"], async |server, kind, client| {
+        set(server, kind, &["a"], "1");
+        client.change(&["a", "b", "c"], &[]).await;
+        let first = client.receive(&content(&["a", "b", "c"], "1"), &[]).await;
+        set(server, kind, &["a"], "2");
+        let second = client.receive(&content(&["a"], "2"), &[]).await;
+        assert_ne!(first.nonce, second.nonce);
+        let version =
+            |r: &DeltaDiscoveryResponse| r.resources.iter().find(|r| r.name == "a").map(|r| r.version.clone());
+        assert_ne!(version(&first), version(&second));
+        client.expect_silence().await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_name_that_does_not_exist_is_told_and_comes_when_it_does() {
-    for kind in TYPES {
-        let server = with_barrier(kind, &["a"]).await;
-        for mut client in Client::both(&server, kind).await {
-            server.set(&[(kind, "b", None)]);
-            client.change(&["a", "b"], &[]).await;
-            client.receive(&content(&["a"], "1"), &["b"]).await;
-            set(&server, kind, &["b"], "1");
-            client.receive(&content(&["b"], "1"), &[]).await;
-            client.expect_silence().await;
-        }
-    }
+    each(&["a"], async |server, kind, client| {
+        server.set(&[(kind, "b", None)]);
+        client.change(&["a", "b"], &[]).await;
+        client.receive(&content(&["a"], "1"), &["b"]).await;
+        set(server, kind, &["b"], "1");
+        client.receive(&content(&["b"], "1"), &[]).await;
+        client.expect_silence().await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_removed_resource_is_told_and_may_come_back() {
-    for kind in TYPES {
-        let server = with_barrier(kind, &["a", "b"]).await;
-        for mut client in Client::both(&server, kind).await {
-            set(&server, kind, &["a", "b"], "1");
-            client.change(&["a", "b"], &[]).await;
-            client.receive(&content(&["a", "b"], "1"), &[]).await;
-            server.set(&[(kind, "b", None)]);
-            client.receive(&Content::new(), &["b"]).await;
-            set(&server, kind, &["b"], "2");
-            client.receive(&content(&["b"], "2"), &[]).await;
-            client.expect_silence().await;
-        }
-    }
+    each(&["a", "b"], async |server, kind, client| {
+        set(server, kind, &["a", "b"], "1");
+        client.change(&["a", "b"], &[]).await;
+        client.receive(&content(&["a", "b"], "1"), &[]).await;
+        server.set(&[(kind, "b", None)]);
+        client.receive(&Content::new(), &["b"]).await;
+        set(server, kind, &["b"], "2");
+        client.receive(&content(&["b"], "2"), &[]).await;
+        client.expect_silence().await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn names_that_are_given_up_bring_nothing() {
-    for kind in TYPES {
-        let server = with_barrier(kind, &["a", "b"]).await;
-        for mut client in Client::both(&server, kind).await {
-            set(&server, kind, &["a", "b"], "1");
-            client.change(&["a", "b"], &[]).await;
-            client.receive(&content(&["a", "b"], "1"), &[]).await;
-            client.change(&[], &["b", "never-asked-for"]).await;
-            // The first barrier shows that the request was taken, the second that the changes brought nothing.
-            client.expect_silence().await;
-            set(&server, kind, &["b"], "2");
-            client.change(&[], &["a"]).await;
-            client.change(&["c"], &[]).await;
-            client.receive(&Content::new(), &["c"]).await;
-            set(&server, kind, &["a"], "2");
-            set(&server, kind, &["c"], "1");
-            client.receive(&content(&["c"], "1"), &[]).await;
-            server.set(&[(kind, "c", None)]);
-            client.receive(&Content::new(), &["c"]).await;
-        }
-    }
+    each(&["a", "b"], async |server, kind, client| {
+        set(server, kind, &["a", "b"], "1");
+        client.change(&["a", "b"], &[]).await;
+        client.receive(&content(&["a", "b"], "1"), &[]).await;
+        client.change(&[], &["b", "never-asked-for"]).await;
+        // The first barrier shows that the request was taken, the second that the changes brought nothing.
+        client.expect_silence().await;
+        set(server, kind, &["b"], "2");
+        client.change(&[], &["a"]).await;
+        client.change(&["c"], &[]).await;
+        client.receive(&Content::new(), &["c"]).await;
+        set(server, kind, &["a"], "2");
+        set(server, kind, &["c"], "1");
+        client.receive(&content(&["c"], "1"), &[]).await;
+        server.set(&[(kind, "c", None)]);
+        client.receive(&Content::new(), &["c"]).await;
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use crate::{
     generate::names::{Direction, subset_key},
+    model::grpc_status,
     proto::{
         envoy::{
             config::core::v3::{
@@ -41,26 +42,6 @@ pub const FAULT: &str = "envoy.filters.http.fault";
 pub const CORS: &str = "envoy.filters.http.cors";
 /// Filter name of external processing.
 pub const EXT_PROC: &str = "envoy.filters.http.ext_proc";
-
-const GRPC_STATUS_NAMES: &[&str] = &[
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
 
 /// The service that picks an endpoint of an inference pool, for one http rule (Istio's `InferencePoolRouteRuleConfig`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -123,8 +104,7 @@ fn abort(abort: &Abort) -> Option<FaultAbort> {
     let error = match abort.error_type.as_ref()? {
         ErrorType::HttpStatus(status) => fault_abort::ErrorType::HttpStatus(u32::try_from(*status).unwrap_or_default()),
         ErrorType::GrpcStatus(name) => {
-            let code = GRPC_STATUS_NAMES.iter().position(|n| n == name).unwrap_or_default();
-            fault_abort::ErrorType::GrpcStatus(u32::try_from(code).unwrap_or_default())
+            fault_abort::ErrorType::GrpcStatus(grpc_status::code(name).unwrap_or_default())
         }
         ErrorType::Http2Error(_) => return None,
     };

@@ -15,8 +15,8 @@ use super::*;
 use crate::{
     handlers::Decision,
     model::{Config, Origin, PushKey, PushRequest, Reason, decode::from_value, push_request::PushKind},
-    runtime::{RestartBudget, Shutdown},
-    sources::{Change, ConfigSink, Interrupted, SourceBatch},
+    runtime::{Interrupted, RestartBudget, Shutdown},
+    sources::{Change, ConfigSink, SourceBatch},
     store::{AggregateCacheActor, StoreHandle},
 };
 

@@ -3,6 +3,7 @@
 #![allow(deprecated, reason = "deprecated fields are validated as long as Istio reads them")]
 
 use super::{check::Check, destination, header, names, range};
+use crate::model::grpc_status;
 use crate::proto::networking::{
     CorsPolicy, HttpDirectResponse, HttpFaultInjection, HttpMatchRequest, HttpRedirect, HttpRetry, HttpRewrite,
     HttpRoute,
@@ -31,25 +32,6 @@ const RETRY_ON: [&str; 16] = [
     "unavailable",
 ];
 const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*"];
-const GRPC_STATUSES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "UNAUTHENTICATED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-];
 const BODY_MAX: usize = 1024 * 1024;
 const BODY_LARGE: usize = 100 * 1024;
 
@@ -188,7 +170,7 @@ fn fault(c: &mut Check, fault: &HttpFaultInjection) {
         c.field("abort.percentage", range::fraction(abort.percentage.as_ref()));
         match &abort.error_type {
             Some(ErrorType::GrpcStatus(status)) => c.need(
-                GRPC_STATUSES.contains(&status.as_str()),
+                grpc_status::code(status).is_some(),
                 format_args!("abort.grpcStatus {status:?} is not known; write it as NOT_FOUND"),
             ),
             Some(ErrorType::HttpStatus(status)) => c.field("abort.httpStatus", range::http_status((*status).into())),

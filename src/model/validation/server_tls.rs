@@ -3,34 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::check::Check;
-use crate::proto::networking::{
-    ServerTlsSettings,
-    server_tls_settings::{TlSmode, TlsProtocol},
+use crate::{
+    model::cipher,
+    proto::networking::{
+        ServerTlsSettings,
+        server_tls_settings::{TlSmode, TlsProtocol},
+    },
 };
-
-/// Cipher suites that Envoy's TLS library knows by their OpenSSL names.
-const CIPHERS: [&str; 15] = [
-    "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "ECDHE-RSA-AES128-GCM-SHA256",
-    "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "ECDHE-RSA-AES256-GCM-SHA384",
-    "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "ECDHE-RSA-CHACHA20-POLY1305",
-    "ECDHE-ECDSA-AES128-SHA",
-    "ECDHE-RSA-AES128-SHA",
-    "ECDHE-ECDSA-AES256-SHA",
-    "ECDHE-RSA-AES256-SHA",
-    "AES128-GCM-SHA256",
-    "AES256-GCM-SHA384",
-    "AES128-SHA",
-    "AES256-SHA",
-    "DES-CBC3-SHA",
-];
-
-fn is_cipher(name: &str) -> bool {
-    // An operator in front (`-ALL`, `[A|B]`) makes it an expression, which Envoy reads.
-    matches!(name, "" | "ALL") || !name.starts_with(|c: char| c.is_alphanumeric()) || CIPHERS.contains(&name)
-}
 
 pub(super) fn validate(c: &mut Check, tls: &ServerTlsSettings) {
     ciphers(c, tls);
@@ -76,7 +55,7 @@ fn ciphers(c: &mut Check, tls: &ServerTlsSettings) {
     }
     let mut seen = BTreeSet::new();
     for name in &tls.cipher_suites {
-        if !is_cipher(name) {
+        if !name.is_empty() && !cipher::is_known(name) {
             c.warn(format_args!("cipherSuites: {name:?} is not known and is ignored"));
         } else if !seen.insert(name) {
             c.warn(format_args!("cipherSuites: {name:?} is given twice"));

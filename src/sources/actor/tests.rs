@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    runtime::{RestartBudget, Shutdown, Wards},
-    sources::{Applied, Change, ConfigSink, Interrupted, SourceBatch, SourceBoard, SourceId},
+    runtime::{Interrupted, RestartBudget, Shutdown, Wards},
+    sources::{Applied, Change, ConfigSink, SourceBatch, SourceBoard, SourceId},
 };
 
 /// What a run of the test source does after its first batch.

@@ -10,7 +10,7 @@ use crate::{
         },
         proxy_config::{self, ListenerClass},
     },
-    model::Protocol,
+    model::{Protocol, cipher},
     proto::{
         envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
             ForwardClientCertDetails, SetCurrentClientCertDetails,
@@ -76,29 +76,10 @@ fn options(builder: &Builder, protocol: Protocol, route_name: &str, socket: &Soc
 /// Cipher suites that Envoy can be given (Istio's `FilterCipherSuites`): known ones and expressions, once each. One unknown
 /// name would make it refuse the listener.
 pub(super) fn usable_ciphers(settings: &ServerTlsSettings) -> ServerTlsSettings {
-    const KNOWN: [&str; 15] = [
-        "ECDHE-ECDSA-AES128-GCM-SHA256",
-        "ECDHE-RSA-AES128-GCM-SHA256",
-        "ECDHE-ECDSA-AES256-GCM-SHA384",
-        "ECDHE-RSA-AES256-GCM-SHA384",
-        "ECDHE-ECDSA-CHACHA20-POLY1305",
-        "ECDHE-RSA-CHACHA20-POLY1305",
-        "ECDHE-ECDSA-AES128-SHA",
-        "ECDHE-RSA-AES128-SHA",
-        "ECDHE-ECDSA-AES256-SHA",
-        "ECDHE-RSA-AES256-SHA",
-        "AES128-GCM-SHA256",
-        "AES256-GCM-SHA384",
-        "AES128-SHA",
-        "AES256-SHA",
-        "DES-CBC3-SHA",
-    ];
-    let is_expression = |suite: &str| !suite.starts_with(char::is_alphanumeric);
     let mut settings = settings.clone();
     let mut suites: Vec<String> = Vec::with_capacity(settings.cipher_suites.len());
     for suite in settings.cipher_suites {
-        let known = suite == "ALL" || is_expression(&suite) || KNOWN.contains(&suite.as_str());
-        if known && !suites.contains(&suite) {
+        if cipher::is_known(&suite) && !suites.contains(&suite) {
             suites.push(suite);
         }
     }

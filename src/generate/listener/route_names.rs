@@ -1,0 +1,28 @@
+//! The names of the route configurations that listeners refer to, which is what their proxy will ask us for.
+
+use std::collections::BTreeSet;
+
+use prost::{Message, Name};
+
+use crate::proto::envoy::{
+    config::listener::v3::{Filter, Listener, filter::ConfigType},
+    extensions::filters::network::http_connection_manager::v3::{
+        HttpConnectionManager, http_connection_manager::RouteSpecifier,
+    },
+};
+
+/// The names, sorted. Default filter chains are not searched: none of ours has routes of its own.
+#[must_use]
+pub fn route_names(listeners: &[Listener]) -> Vec<String> {
+    let filters = listeners.iter().flat_map(|l| &l.filter_chains).flat_map(|c| &c.filters);
+    filters.filter_map(of_filter).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn of_filter(filter: &Filter) -> Option<String> {
+    let Some(ConfigType::TypedConfig(any)) = &filter.config_type else { return None };
+    (any.type_url == HttpConnectionManager::type_url()).then_some(())?;
+    match HttpConnectionManager::decode(any.value.as_slice()).ok()?.route_specifier? {
+        RouteSpecifier::Rds(rds) => Some(rds.route_config_name),
+        _ => None,
+    }
+}
