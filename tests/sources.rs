@@ -13,8 +13,8 @@ use std::{
 
 use futures::future::BoxFuture;
 use pilothouse::{
-    settings::SourceSettings,
     runtime::Interrupted,
+    settings::SourceSettings,
     sources::{
         Applied, Change, ConfigSink, Refused, Source, SourceBatch, SourceBoard, SourcePort, SourceState,
         file::{FileSource, folder::Folder, settle::Work, tree::InForce},

@@ -103,9 +103,7 @@ fn delay(delay: &Delay) -> Option<FaultDelay> {
 fn abort(abort: &Abort) -> Option<FaultAbort> {
     let error = match abort.error_type.as_ref()? {
         ErrorType::HttpStatus(status) => fault_abort::ErrorType::HttpStatus(u32::try_from(*status).unwrap_or_default()),
-        ErrorType::GrpcStatus(name) => {
-            fault_abort::ErrorType::GrpcStatus(grpc_status::code(name).unwrap_or_default())
-        }
+        ErrorType::GrpcStatus(name) => fault_abort::ErrorType::GrpcStatus(grpc_status::code(name).unwrap_or_default()),
         ErrorType::Http2Error(_) => return None,
     };
     Some(FaultAbort {
