@@ -16,4 +16,5 @@ pub mod store;
 pub mod telemetry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod translate;
 pub mod xds;

@@ -32,4 +32,4 @@ pub use mesh::Mesh;
 pub use node::{Node, NodeMetadata, NodeType};
 pub use push_request::{PushKey, PushKind, PushRequest, Reason};
 pub use service::{Port, Protocol, Registry, Resolution, Service, ServiceTarget, Visibility};
-pub use snapshot::{ConfigSnapshot, RegistrySnapshot, Workload, WorkloadDirectory};
+pub use snapshot::{ConfigSnapshot, PushInputs, RegistrySnapshot, Workload, WorkloadDirectory};

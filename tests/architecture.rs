@@ -19,13 +19,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["model", "proto", "sources", "runtime", "telemetry"]),
     ("handlers", &["model", "store", "runtime", "telemetry"]),
     ("registry", &["model", "proto", "store", "handlers", "runtime", "telemetry"]),
-    ("push", &["model", "proto", "store", "registry", "runtime", "telemetry"]),
+    ("translate", &["model", "proto"]),
+    ("push", &["model", "proto", "store", "registry", "translate", "runtime", "telemetry"]),
     ("simulate", &["proto", "model"]),
     ("generate", &["model", "proto", "push"]),
     (
         "xds",
         // Of `handlers` only the port that it implements: whoever pushes declares it (`XdsUpdater`).
-        &["model", "proto", "handlers", "registry", "push", "generate", "runtime", "telemetry", "settings"],
+        &["model", "proto", "handlers", "registry", "translate", "push", "generate", "runtime", "telemetry", "settings"],
     ),
     ("status", &["model", "proto", "store", "xds", "runtime"]),
     (
@@ -40,6 +41,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "store",
             "handlers",
             "registry",
+            "translate",
             "push",
             "generate",
             "xds",

@@ -13,14 +13,16 @@ impl Decide for ConfigHandler {
     const NAME: &'static str = "config-handler";
 
     /// All kinds that proxies read and that no other handler speaks for. Istio passes over the kinds of its ServiceEntry
-    /// store too; Gateway API kinds are pushed as what they are translated to, retired kinds have no effect.
+    /// store too; retired kinds have no effect. Gateway API and Ingress kinds ask for a new context: what they are translated
+    /// to is pushed.
     fn wants(kind: Kind) -> bool {
         match kind.class() {
             KindClass::Istio => !matches!(kind, Kind::ServiceEntry | Kind::WorkloadEntry | Kind::WorkloadGroup),
             KindClass::Kubernetes => {
                 matches!(kind, Kind::ConfigMap | Kind::Secret | Kind::Ingress | Kind::IngressClass)
             }
-            KindClass::GatewayApi | KindClass::Retired => false,
+            KindClass::GatewayApi => true,
+            KindClass::Retired => false,
         }
     }
 
@@ -120,8 +122,7 @@ mod tests {
                 WorkloadInstanceHandler::wants(*kind),
             ];
             let count = handlers.iter().filter(|h| **h).count();
-            let silent =
-                matches!(kind.class(), KindClass::GatewayApi | KindClass::Retired) || *kind == Kind::WorkloadGroup;
+            let silent = kind.class() == KindClass::Retired || *kind == Kind::WorkloadGroup;
             assert_eq!(count, usize::from(!silent), "{kind}");
         }
     }

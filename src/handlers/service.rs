@@ -1,8 +1,9 @@
 //! The service handler: Kubernetes Services and what belongs to them go to the registry (Istio's `serviceHandler`); the
-//! registry says which services changed and have to be pushed.
+//! registry says which services changed and have to be pushed. A changed Namespace asks for a new context as well: Gateway
+//! API's listeners choose routes by its labels.
 
 use super::{Decide, Decision};
-use crate::model::{ConfigEvent, Kind};
+use crate::model::{ConfigEvent, Kind, PushKey, PushKind, PushRequest, Reason};
 
 /// Hands Services, their endpoints, Namespaces and Nodes to the registry.
 #[derive(Debug, Default)]
@@ -16,6 +17,15 @@ impl Decide for ServiceHandler {
     }
 
     fn decide(&self, events: &[ConfigEvent]) -> Decision {
-        Decision { registry: !events.is_empty(), push: None }
+        let namespaces = events.iter().filter(|e| e.current.kind() == Kind::Namespace);
+        let requests = namespaces.map(|e| {
+            let (kind, name) = (PushKind::Config(Kind::Namespace), e.current.meta.name.clone());
+            PushRequest::of(PushKey { kind, name, namespace: "".into() }, Reason::Namespace)
+        });
+        let push = requests.reduce(|mut all, next| {
+            all.merge(next);
+            all
+        });
+        Decision { registry: !events.is_empty(), push }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Config, EndpointIndex, Kind, Labels, Locality, Node, Service, ServiceTarget};
+use super::{Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, Node, Service, ServiceTarget};
 
 /// All effective configs by kind, oldest first (then name, then namespace).
 #[derive(Debug, Clone, Default)]
@@ -95,4 +95,17 @@ impl RegistrySnapshot {
         let known = self.directory.as_ref().and_then(|d| d.workload_of(node));
         known.or_else(|| node.ips.iter().find_map(|ip| self.workloads.get(ip)).cloned())
     }
+}
+
+/// What a push context is built from.
+#[derive(Debug, Clone, Default)]
+pub struct PushInputs {
+    /// Mesh settings.
+    pub mesh: Arc<Mesh>,
+    /// Feature flags.
+    pub features: Arc<Features>,
+    /// Effective configs.
+    pub configs: ConfigSnapshot,
+    /// Services, endpoints, workloads.
+    pub registry: RegistrySnapshot,
 }

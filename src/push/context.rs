@@ -13,26 +13,19 @@ use super::{
     sidecar_scope::{SidecarIndex, SidecarScope},
     virtual_services::VirtualServiceIndex,
 };
-use crate::model::{ConfigSnapshot, EndpointIndex, Features, Kind, Mesh, RegistrySnapshot};
-
-/// What a context is built from.
-#[derive(Debug, Clone, Default)]
-pub struct PushInputs {
-    /// Mesh settings.
-    pub mesh: Arc<Mesh>,
-    /// Feature flags.
-    pub features: Arc<Features>,
-    /// Effective configs.
-    pub configs: ConfigSnapshot,
-    /// Services, endpoints, workloads.
-    pub registry: RegistrySnapshot,
-}
+pub use crate::model::PushInputs;
+use crate::{
+    model::{EndpointIndex, Features, Kind, Mesh},
+    translate::Translation,
+};
 
 /// One immutable picture of all configuration.
 #[derive(Debug)]
 pub struct PushContext {
-    /// What it was built from.
+    /// What it was built from; its configs are those of the user and those that were translated from other APIs.
     pub inputs: PushInputs,
+    /// What Gateway API and Ingress objects became.
+    pub translation: Arc<Translation>,
     /// Services by host and visibility.
     pub services: Arc<ServiceIndex>,
     /// VirtualServices, delegates merged, names resolved.
@@ -55,6 +48,12 @@ impl PushContext {
     /// Builds everything.
     #[must_use]
     pub fn build(inputs: PushInputs) -> Self {
+        let translation = Translation::build(inputs);
+        Self::of(Arc::new(translation))
+    }
+
+    fn of(translation: Arc<Translation>) -> Self {
+        let inputs = translation.effective();
         let services = Arc::new(ServiceIndex::build(&inputs));
         let virtual_services = Arc::new(VirtualServiceIndex::build(&inputs));
         let destination_rules = Arc::new(DestinationRuleIndex::build(&inputs));
@@ -65,6 +64,7 @@ impl PushContext {
         let read_keys = Arc::new(ReadKeys::build(&inputs));
         Self {
             inputs,
+            translation,
             services,
             virtual_services,
             destination_rules,
@@ -80,9 +80,11 @@ impl PushContext {
     /// workloads are no input of any part, so a change of these builds nothing.
     #[must_use]
     pub fn next(&self, inputs: PushInputs) -> Self {
+        let translation = Arc::new(self.translation.next(inputs));
+        let inputs = translation.effective();
         let changes = Changes::between(&self.inputs, &inputs);
         if changes.settings {
-            return Self::build(inputs);
+            return Self::of(translation);
         }
         let services = keep_unless(changes.services, &self.services, || ServiceIndex::build(&inputs));
         let virtual_services = keep_unless(changes.any(&[Kind::VirtualService]), &self.virtual_services, || {
@@ -102,6 +104,7 @@ impl PushContext {
         let read_keys = keep_unless(of_keys, &self.read_keys, || ReadKeys::build(&inputs));
         Self {
             inputs,
+            translation,
             services,
             virtual_services,
             destination_rules,

@@ -227,7 +227,9 @@ fn of_other_kind(kind: Kind) -> Types {
         Kind::WorkloadEntry => Types::EDS,
         Kind::WorkloadGroup | Kind::ProxyConfig => Types::NONE,
         Kind::Secret | Kind::ConfigMap => Types::SDS | Types::ECDS,
-        kind if kind.class() == KindClass::Retired => Types::NONE,
+        // What these are translated to has keys of its own.
+        Kind::Ingress | Kind::IngressClass | Kind::Namespace => Types::NONE,
+        kind if matches!(kind.class(), KindClass::GatewayApi | KindClass::Retired) => Types::NONE,
         _ => Types::ALL,
     }
 }

@@ -116,12 +116,18 @@ impl XdsServerActor {
 
 fn publish(state: &XdsState, inputs: PushInputs, request: &PushRequest) {
     let began = Instant::now();
-    let context = match state.current() {
-        Some(before) => before.context.next(inputs),
-        None => PushContext::build(inputs),
+    let (context, translated) = match state.current() {
+        Some(before) => {
+            let context = before.context.next(inputs);
+            let translated = context.translation.changes_since(&before.context.translation);
+            (context, translated)
+        }
+        None => (PushContext::build(inputs), Vec::new()),
     };
     histogram!("pilot_pushcontext_init_seconds").record(began.elapsed().as_secs_f64());
-    state.publish(Arc::new(context), request);
+    let mut request = request.clone();
+    request.keys.extend(translated);
+    state.publish(Arc::new(context), &request);
 }
 
 impl Actor for XdsServerActor {

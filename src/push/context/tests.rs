@@ -4,7 +4,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{Config, Endpoint, EndpointSet, Locality, Node, Origin, Registry, Service, ShardKey, decode};
+use crate::model::{
+    Config, ConfigSnapshot, Endpoint, EndpointSet, Locality, Node, Origin, Registry, RegistrySnapshot, Service,
+    ShardKey, decode,
+};
 
 fn config(kind: &str, name: &str, spec: Value) -> Arc<Config> {
     let group = if kind == "PeerAuthentication" { "security" } else { "networking" };

@@ -1,0 +1,168 @@
+//! Translation of other APIs into Istio's: Gateway API and Ingress objects become Istio Gateways, VirtualServices and
+//! DestinationRules, and every translated object gets the status that Istio would write.
+//!
+//! A pure room: objects and services in, objects and statuses out. Invariants: the result depends on nothing but the inputs;
+//! a translated object whose content did not change keeps its `Arc` from one translation to the next; an object that the user
+//! wrote beats a translated one of the same name (Istio's store order: CRDs, Gateway API, Ingress). It never does I/O, never
+//! looks at a clock (transition times are the writer's), and never sees a proxy.
+
+mod changes;
+#[allow(dead_code, reason = "the translators use it")]
+mod draft;
+mod gateway_api;
+#[allow(dead_code, reason = "the translators use it")]
+mod objects;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+pub use changes::READS;
+use changes::same_basis;
+use draft::Output;
+use objects::Objects;
+use serde_json::Value;
+
+use crate::model::{Config, ConfigKey, ConfigSnapshot, Kind, PushInputs, PushKey, PushKind};
+
+/// Something about an object that the user should know and that has no place in a status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The object.
+    pub key: ConfigKey,
+    /// What is the matter.
+    pub message: String,
+}
+
+/// What all Gateway API and Ingress objects became.
+#[derive(Debug, Default)]
+pub struct Translation {
+    /// Translated Istio Gateways, oldest first.
+    pub gateways: Vec<Arc<Config>>,
+    /// Translated VirtualServices, oldest first.
+    pub virtual_services: Vec<Arc<Config>>,
+    /// Translated DestinationRules, oldest first.
+    pub destination_rules: Vec<Arc<Config>>,
+    /// The status of every object that is ours, as it is to be written; without transition times.
+    pub statuses: BTreeMap<ConfigKey, Value>,
+    /// Objects that were refused, and why.
+    pub reports: Vec<Report>,
+    /// What it was made from.
+    basis: PushInputs,
+    /// Configs of the user and translated ones.
+    effective: ConfigSnapshot,
+}
+
+impl Translation {
+    /// Translates everything.
+    #[must_use]
+    pub fn build(basis: PushInputs) -> Self {
+        Self::made(basis, None)
+    }
+
+    /// Translates again after a change. When nothing that a translation reads has changed, the result holds the same parts.
+    #[must_use]
+    pub fn next(&self, basis: PushInputs) -> Self {
+        if !same_basis(&self.basis, &basis) {
+            return Self::made(basis, Some(self));
+        }
+        let mut next = Self {
+            gateways: self.gateways.clone(),
+            virtual_services: self.virtual_services.clone(),
+            destination_rules: self.destination_rules.clone(),
+            statuses: self.statuses.clone(),
+            reports: self.reports.clone(),
+            effective: ConfigSnapshot::default(),
+            basis,
+        };
+        next.effective = next.merged(Some(self));
+        next
+    }
+
+    /// The inputs with the translated configs among those of the user.
+    #[must_use]
+    pub fn effective(&self) -> PushInputs {
+        PushInputs { configs: self.effective.clone(), ..self.basis.clone() }
+    }
+
+    /// Keys of the translated objects that are new, gone, or other ones than in `before`.
+    #[must_use]
+    pub fn changes_since(&self, before: &Self) -> Vec<PushKey> {
+        let lists = [
+            (&before.gateways, &self.gateways),
+            (&before.virtual_services, &self.virtual_services),
+            (&before.destination_rules, &self.destination_rules),
+        ];
+        let mut keys = Vec::new();
+        for (old, new) in lists {
+            let by_key = |list: &[Arc<Config>]| -> BTreeMap<ConfigKey, u64> {
+                list.iter().map(|c| (c.key(), c.stamp)).collect()
+            };
+            let (old, new) = (by_key(old), by_key(new));
+            let moved = new.iter().filter(|(key, stamp)| old.get(key) != Some(stamp)).map(|(key, _)| key);
+            let gone = old.keys().filter(|key| !new.contains_key(key));
+            keys.extend(moved.chain(gone).map(|key| PushKey {
+                kind: PushKind::Config(key.kind),
+                name: key.name.clone(),
+                namespace: key.namespace.clone(),
+            }));
+        }
+        keys
+    }
+
+    fn made(basis: PushInputs, before: Option<&Self>) -> Self {
+        let mut output = Output::default();
+        let objects = Objects::of(&basis);
+        gateway_api::translate(&objects, &mut output);
+        let known = before.map(|b| [&b.gateways, &b.virtual_services, &b.destination_rules]);
+        let known: BTreeMap<ConfigKey, &Arc<Config>> =
+            known.into_iter().flatten().flatten().map(|c| (c.key(), c)).collect();
+        let mut lists = output.configs(&known);
+        let mut take = |kind| lists.remove(&kind).unwrap_or_default();
+        let mut made = Self {
+            gateways: take(Kind::Gateway),
+            virtual_services: take(Kind::VirtualService),
+            destination_rules: take(Kind::DestinationRule),
+            statuses: output.statuses,
+            reports: output.reports,
+            effective: ConfigSnapshot::default(),
+            basis,
+        };
+        made.effective = made.merged(before);
+        made
+    }
+
+    /// Merges what was translated into the user's configs. Lists that did not change are those of `before`.
+    fn merged(&self, before: Option<&Self>) -> ConfigSnapshot {
+        let mut all = self.basis.configs.clone();
+        let lists = [
+            (Kind::Gateway, &self.gateways, before.map(|b| &b.gateways)),
+            (Kind::VirtualService, &self.virtual_services, before.map(|b| &b.virtual_services)),
+            (Kind::DestinationRule, &self.destination_rules, before.map(|b| &b.destination_rules)),
+        ];
+        for (kind, translated, old) in lists {
+            if translated.is_empty() {
+                continue;
+            }
+            let same = |b: &&Self| {
+                old.is_some_and(|old| changes::same_list(old, translated))
+                    && changes::same_list(b.basis.configs.list(kind), self.basis.configs.list(kind))
+            };
+            let list = match before.filter(same).and_then(|b| b.effective.by_kind.get(&kind)) {
+                Some(list) => list.clone(),
+                None => joined(self.basis.configs.list(kind), translated),
+            };
+            all.by_kind.insert(kind, list);
+        }
+        all
+    }
+}
+
+/// Both lists in one, oldest first; of two objects with the same name the user's.
+fn joined(users: &[Arc<Config>], translated: &[Arc<Config>]) -> Arc<Vec<Arc<Config>>> {
+    let all = translated.iter().chain(users).map(|c| (c.key(), c.clone()));
+    let mut list: Vec<Arc<Config>> = all.collect::<BTreeMap<_, _>>().into_values().collect();
+    list.sort_by(|a, b| a.age_order().cmp(&b.age_order()));
+    Arc::new(list)
+}
+
+#[cfg(test)]
+mod tests;
