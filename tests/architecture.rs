@@ -26,7 +26,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "xds",
         // Of `handlers` only the port that it implements: whoever pushes declares it (`XdsUpdater`).
-        &["model", "proto", "handlers", "registry", "translate", "push", "generate", "runtime", "telemetry", "settings"],
+        &[
+            "model",
+            "proto",
+            "handlers",
+            "registry",
+            "translate",
+            "push",
+            "generate",
+            "runtime",
+            "telemetry",
+            "settings",
+        ],
     ),
     ("status", &["model", "proto", "store", "xds", "runtime"]),
     (
