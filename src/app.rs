@@ -19,8 +19,8 @@ pub use running::{Addresses, Running};
 use crate::{
     admin::AdminState,
     handlers::{
-        ConfigHandler, Decide, HandlerActor, RegistryPort, ServiceEntryHandler, ServiceHandler, WorkloadEntryHandler,
-        WorkloadInstanceHandler, XdsUpdater,
+        ConfigHandler, Decide, HandlerActor, ObjectHandler, RegistryPort, ServiceEntryHandler, ServiceHandler,
+        WorkloadEntryHandler, WorkloadInstanceHandler, XdsUpdater,
     },
     model::{PushRequest, Reason},
     push::DebounceSettings,
@@ -180,6 +180,7 @@ async fn start_config(
             handler(&wards, WorkloadEntryHandler, &port, &updater),
             handler(&wards, ServiceEntryHandler, &port, &updater),
             handler(&wards, ConfigHandler, &port, &updater),
+            handler(&wards, ObjectHandler, &port, &updater),
         ];
         let store = AggregateCacheActor::start(&wards, order, None, handlers, Arc::new(move || resync.ask()));
         inputs.join(store.clone(), registry.clone());

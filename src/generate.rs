@@ -2,6 +2,7 @@
 //! resources out. No I/O, no clock, no randomness, no state; the same inputs give the same bytes.
 
 pub mod addresses;
+pub mod api;
 pub mod cluster;
 pub mod dns_cache;
 pub mod endpoint;

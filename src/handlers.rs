@@ -1,10 +1,12 @@
 //! From changes of objects to what they mean: operations on the registry and requests to push.
 //!
-//! Five handler types, as Istio registers them, each a pure decision in a file of its own and an actor around it. Order
-//! among them is the store's: it tells one handler after the other, in the order of registration.
+//! Five handler types, as Istio registers them, and one that speaks for clients of config objects. Each is a pure decision
+//! in a file of its own and an actor around it. Order among them is the store's: it tells one handler after the other, in
+//! the order of registration.
 
 pub mod actor;
 mod config;
+mod object;
 mod port;
 mod service;
 mod service_entry;
@@ -13,6 +15,7 @@ mod workload_instance;
 
 pub use actor::{HandlerActor, HandlerPort};
 pub use config::{ConfigHandler, needs_push};
+pub use object::ObjectHandler;
 pub use port::{RegistryPort, XdsUpdater};
 pub use service::ServiceHandler;
 pub use service_entry::ServiceEntryHandler;

@@ -11,7 +11,8 @@ mod aggregate;
 mod memory;
 mod write;
 
+pub use crate::model::document;
 pub use actor::{AggregateCacheActor, EventHandler, HandlerError, StoreHandle};
 pub use aggregate::{Aggregate, Shadowed, StoreKey};
 pub use memory::{MemoryStore, StoreError};
-pub use write::{Patch, WriteRequest, document};
+pub use write::{Patch, WriteRequest};

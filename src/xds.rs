@@ -25,6 +25,7 @@ pub mod snapshot;
 mod state;
 mod stream;
 pub mod subscription;
+mod unknown;
 mod view;
 mod wire;
 
@@ -36,7 +37,7 @@ pub use history::{PushEvent, PushRecord};
 pub use mesh_generator::MeshGenerator;
 pub use names::{NameSet, Scope};
 pub use resource::{Block, Resource};
-pub use resource_type::{ResourceType, TypeSet};
+pub use resource_type::{ObjectType, PerType, ResourceType, TypeSet};
 pub use server::{ServeError, serve};
 pub use session::Session;
 pub use snapshot::{Protocol, Snapshot, Updates};

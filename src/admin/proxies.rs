@@ -25,7 +25,7 @@ pub(super) fn adsz(state: &AdminState) -> Value {
     let clients: Vec<Value> = state.xds.connections().iter().map(|c| {
         let node = &c.node;
         let mut watches = Map::new();
-        for kind in ResourceType::ALL {
+        for kind in c.served().iter() {
             let status = c.status(kind);
             if status.watched {
                 let names = status.names.iter().flat_map(|n| n.names()).map(|n| Value::from(&**n));
@@ -110,7 +110,7 @@ pub(super) fn connections(state: &AdminState) -> Value {
 pub(super) fn push_status(state: &AdminState) -> Value {
     let mut rejected: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
     for c in state.xds.connections() {
-        for kind in ResourceType::ALL {
+        for kind in c.served().iter() {
             let status = c.status(kind);
             if !status.last_error.is_empty() {
                 let metric = format!("pilot_xds_{}_reject", kind.label());

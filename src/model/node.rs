@@ -86,6 +86,7 @@ impl NodeMetadata {
         "INBOUND_LISTENER_EXACT_BALANCE",
         "NAMESPACE",
         "OUTBOUND_LISTENER_EXACT_BALANCE",
+        "PILOTHOUSE_NATIVE",
         "credential",
         "file-credential",
     ];

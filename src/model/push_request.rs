@@ -17,6 +17,8 @@ pub enum PushKind {
     Endpoints,
     /// The addresses that a name stands for: only name tables hold them.
     DnsName,
+    /// An object that proxies do not read: only clients of config objects are to hear of the change.
+    Object(Kind),
 }
 
 /// One changed thing.
@@ -118,7 +120,9 @@ impl PushRequest {
     /// Whether only endpoints changed.
     #[must_use]
     pub fn endpoints_only(&self) -> bool {
-        !self.forced && !self.keys.is_empty() && self.keys.iter().all(|k| k.kind == PushKind::Endpoints)
+        !self.forced
+            && !self.keys.is_empty()
+            && self.keys.iter().all(|k| matches!(k.kind, PushKind::Endpoints | PushKind::Object(_)))
     }
 }
 

@@ -108,6 +108,7 @@ impl Change<'_> {
         let kind = match key.kind {
             PushKind::Endpoints => return self.of_endpoints(key).when(self.sees_host(key)),
             PushKind::DnsName => return Types::NDS,
+            PushKind::Object(_) => return Types::NONE,
             PushKind::Config(kind) => kind,
         };
         let filters = self.context.features().filter_gateway_cluster_config;
@@ -129,6 +130,7 @@ impl Change<'_> {
                 return self.of_endpoints(key).when(seen(&self.now) || seen(&self.before));
             }
             PushKind::DnsName => return Types::NDS,
+            PushKind::Object(_) => return Types::NONE,
             PushKind::Config(kind) => kind,
         };
         let (now, before) = (&*self.now, &*self.before);

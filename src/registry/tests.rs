@@ -72,7 +72,7 @@ fn describe(update: &XdsUpdate) -> String {
             let kind = |k: PushKind| match k {
                 PushKind::Endpoints => "endpoints ",
                 PushKind::DnsName => "dns ",
-                PushKind::Config(_) => "",
+                PushKind::Config(_) | PushKind::Object(_) => "",
             };
             let keys: Vec<_> = request.keys.iter().map(|k| format!("{}{}", kind(k.kind), k.name)).collect();
             let reasons: Vec<_> = request.reasons.keys().map(|r| r.as_str()).collect();

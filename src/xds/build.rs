@@ -14,7 +14,7 @@ use dashmap::DashMap;
 use tokio::sync::Semaphore;
 
 use super::{
-    Block, Resource, ResourceType,
+    Block, PerType, Resource, ResourceType, TypeSet,
     generator::{Generator, Slot},
     state::Published,
 };
@@ -125,22 +125,23 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(super) struct Half {
     pub(super) slot: Slot,
-    types: [TypeCache; ResourceType::COUNT],
+    /// Types that the slot may be asked for.
+    pub(super) served: TypeSet,
+    types: PerType<TypeCache>,
 }
 
 impl Half {
-    pub(super) fn new(slot: Slot) -> Self {
-        Self { slot, types: Default::default() }
+    pub(super) fn new(slot: Slot, served: TypeSet) -> Self {
+        Self { slot, served, types: PerType::default() }
     }
 
-    #[allow(clippy::indexing_slicing, reason = "the array has a place for each type")]
     fn cache(&self, kind: ResourceType) -> &TypeCache {
-        &self.types[kind.index()]
+        self.types.get(kind)
     }
 
     /// Version of the last publication that may have changed the type.
     pub(super) fn dirty(&self, kind: ResourceType) -> u64 {
-        self.cache(kind).dirty.load(Ordering::Acquire)
+        self.types.known(kind).map_or(0, |cache| cache.dirty.load(Ordering::Acquire))
     }
 
     /// Says that a publication may have changed the type; `None` as request means in any way.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{NameSet, Protocol, ResourceType, Snapshot, view::View};
+use super::{NameSet, PerType, Protocol, ResourceType, Snapshot, TypeSet, view::View};
 use crate::model::{Identity, Node};
 
 /// The state of one type on one connection.
@@ -60,7 +60,7 @@ pub struct Connection {
     /// The view was replaced.
     pub(super) moved: Notify,
     pub(super) kill: CancellationToken,
-    pub(super) status: Mutex<[TypeStatus; ResourceType::COUNT]>,
+    pub(super) status: Mutex<PerType<TypeStatus>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,22 +77,22 @@ impl Connection {
         self.moved.notify_one();
     }
 
-    #[allow(clippy::indexing_slicing, reason = "the array has a place for each type")]
     pub(super) fn update_status(&self, kind: ResourceType, change: impl FnOnce(&mut TypeStatus)) {
-        change(&mut locked(&self.status)[kind.index()]);
+        if let Some(status) = locked(&self.status).get_mut(kind) {
+            change(status);
+        }
     }
 
     /// The state of a type.
     #[must_use]
-    #[allow(clippy::indexing_slicing, reason = "the array has a place for each type")]
     pub fn status(&self, kind: ResourceType) -> TypeStatus {
-        locked(&self.status)[kind.index()].clone()
+        locked(&self.status).known(kind).cloned().unwrap_or_default()
     }
 
-    /// The state of all types, in push order.
+    /// The types that the client may ask for.
     #[must_use]
-    pub fn statuses(&self) -> [TypeStatus; ResourceType::COUNT] {
-        locked(&self.status).clone()
+    pub fn served(&self) -> TypeSet {
+        self.current_view().served
     }
 
     /// Hash of what the client's resources are generated from; clients of one view get the same bytes.

@@ -105,6 +105,11 @@ pub trait Generator: Send + Sync + 'static {
     /// What is generated for a node whose client proved this identity.
     fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience;
 
+    /// The types that may be asked for by a client with this slot; others are answered with nothing.
+    fn serves(&self, _slot: &Slot) -> TypeSet {
+        TypeSet::MESH
+    }
+
     /// How a type is put together for a proxy.
     fn layout(&self, slot: &Slot, kind: ResourceType) -> Layout;
 

@@ -67,7 +67,7 @@ pub struct PushEvent {
 impl PushRecord {
     pub(super) fn new(version: u64, request: &PushRequest) -> Self {
         let name = |kind| match kind {
-            PushKind::Config(kind) => kind.as_str(),
+            PushKind::Config(kind) | PushKind::Object(kind) => kind.as_str(),
             PushKind::Endpoints => "Endpoints",
             PushKind::DnsName => "DNSName",
         };

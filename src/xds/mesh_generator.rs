@@ -7,12 +7,12 @@ use std::sync::Arc;
 use prost::Name;
 
 use super::{
-    Resource, ResourceType, TypeSet,
+    ObjectType, Resource, ResourceType, TypeSet,
     generator::{Audience, Generator, Layout, Part, Slot},
 };
 use crate::{
     generate::{
-        cluster, grpc, listener,
+        api, cluster, grpc, listener,
         name_table::{self, NameTable},
         names::parse_subset_key,
         resources,
@@ -62,11 +62,16 @@ impl Generator for MeshGenerator {
         Audience::new(Arc::new(routing), Arc::new(outbound), Arc::new(own), identity.cloned())
     }
 
+    fn serves(&self, slot: &Slot) -> TypeSet {
+        if api::is_client(&slot.view) { TypeSet::ALL } else { TypeSet::MESH }
+    }
+
     fn layout(&self, slot: &Slot, kind: ResourceType) -> Layout {
         let view = &slot.view;
         let grpc = is_grpc(view);
         let parts: &'static [Part] = match kind {
             ResourceType::Secret => &[Part::Private],
+            ResourceType::Objects(_) => &[Part::Outbound],
             _ if grpc || view.is_router() => &[Part::Own],
             ResourceType::Cluster => &[Part::Routing, Part::Own],
             ResourceType::Listener => &[Part::Outbound, Part::Own],
@@ -101,6 +106,7 @@ impl Generator for MeshGenerator {
                 let names = listener::route_names(&resources::listeners(context, view));
                 self.routes(context, view, &names)
             }
+            ResourceType::Objects(objects) => object_resources(context, view, objects),
             ResourceType::NameTable | ResourceType::Secret | ResourceType::Extension => Vec::new(),
         }
     }
@@ -140,12 +146,17 @@ impl Generator for MeshGenerator {
             ResourceType::Secret => Types::SDS,
             ResourceType::Extension => Types::ECDS,
             ResourceType::NameTable => Types::NDS,
+            ResourceType::Objects(_) => Types::ALL,
         };
-        ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).collect()
+        let objects = ObjectType::all().filter(|_| api::is_client(&slot.view));
+        let objects = objects.filter(|o| objects_differ(before, now, *o)).map(ResourceType::Objects);
+        ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).chain(objects).collect()
     }
 
     fn affects_name(&self, request: &PushRequest, kind: ResourceType, name: &str) -> bool {
-        let of_hosts = |key: &PushKey| matches!(key.kind, PushKind::Endpoints | PushKind::Config(Kind::ServiceEntry));
+        let of_hosts = |key: &PushKey| {
+            matches!(key.kind, PushKind::Endpoints | PushKind::Object(_) | PushKind::Config(Kind::ServiceEntry))
+        };
         if kind != ResourceType::Endpoint || !request.keys.iter().all(of_hosts) {
             return true;
         }
@@ -165,6 +176,28 @@ impl Generator for MeshGenerator {
         let only_endpoints = request.endpoints_only() && !request.reasons.contains_key(&Reason::Proxy);
         let sidecars = request.keys.iter().any(|k| k.kind == PushKind::Config(Kind::Sidecar));
         !(registry_stays || only_endpoints) || sidecars || before.read_keys != now.read_keys
+    }
+}
+
+fn object_resources(context: &PushContext, view: &ProxyView, objects: ObjectType) -> Vec<Resource> {
+    match objects.kind() {
+        None => vec![Resource::encode("", &*context.mesh().config)],
+        Some(kind) => {
+            let made = api::resources(context, view, kind);
+            made.iter().map(|(name, resource)| Resource::encode(name.as_str(), resource)).collect()
+        }
+    }
+}
+
+/// Whether objects of the type may be others now. Services that are no ServiceEntries are sent as such.
+fn objects_differ(before: &PushContext, now: &PushContext, objects: ObjectType) -> bool {
+    let (old, new) = (&before.inputs, &now.inputs);
+    match objects.kind() {
+        None => !Arc::ptr_eq(&old.mesh, &new.mesh),
+        Some(kind) => {
+            let services = kind == Kind::ServiceEntry && !Arc::ptr_eq(&old.registry.services, &new.registry.services);
+            services || api::differ(&old.configs, &new.configs, kind)
+        }
     }
 }
 

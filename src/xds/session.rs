@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use super::{
     names::{NameSet, Scope},
     request::{MAX_NAMES, Request, RequestError},
-    resource_type::{ResourceType, TypeSet},
+    resource_type::{PerType, ResourceType, TypeSet},
     snapshot::{Protocol, Snapshot, Update, Updates},
     subscription::{Received, Subscription},
     wire,
@@ -42,7 +42,7 @@ pub struct Session {
     protocol: Protocol,
     salt: u32,
     counter: u64,
-    types: [Option<Subscription>; ResourceType::COUNT],
+    types: PerType<Option<Subscription>>,
     /// Types whose content may have changed, or that are owed an answer.
     pending: TypeSet,
     /// All clusters may be warming, but endpoints are not subscribed to yet.
@@ -59,7 +59,7 @@ impl Session {
             protocol,
             salt,
             counter: 0,
-            types: Default::default(),
+            types: PerType::default(),
             pending: TypeSet::EMPTY,
             all_warm: false,
             warming: Vec::new(),
@@ -75,7 +75,7 @@ impl Session {
     /// The subscription of a type.
     #[must_use]
     pub fn subscription(&self, kind: ResourceType) -> Option<&Subscription> {
-        self.types.get(kind.index()).and_then(Option::as_ref)
+        self.types.known(kind).and_then(Option::as_ref)
     }
 
     /// Takes a request of a type.
@@ -83,7 +83,7 @@ impl Session {
     /// # Errors
     /// [`RequestError`] when it is malformed or asks for too much; the stream should end.
     pub fn receive(&mut self, kind: ResourceType, request: &Request<'_>) -> Result<Received, RequestError> {
-        let Some(state) = self.types.get_mut(kind.index()) else { return Ok(Received::Expired) };
+        let Some(state) = self.types.get_mut(kind) else { return Ok(Received::Expired) };
         let received = match self.protocol {
             Protocol::Sotw => Subscription::receive_sotw(state, kind, request)?,
             Protocol::Delta => Subscription::receive_delta(state, kind, request)?,
@@ -129,7 +129,7 @@ impl Session {
         self.pending.remove(kind);
         let next = self.counter + 1;
         let salt = self.salt;
-        let subscription = self.types.get_mut(kind.index())?.as_mut()?;
+        let subscription = self.types.get_mut(kind)?.as_mut()?;
         let sending = subscription.next(target, updates, || format!("{salt:08x}-{next:x}"))?;
         let nonce = subscription.nonce().to_string();
         self.counter = next;
@@ -146,7 +146,7 @@ impl Session {
     /// A cluster that was sent waits for endpoints, changed or not, before Envoy uses it.
     fn warm_endpoints(&mut self) {
         const FORGET_ABOVE: usize = 64;
-        let Some(endpoints) = self.types.get_mut(ResourceType::Endpoint.index()).and_then(Option::as_mut) else {
+        let Some(endpoints) = self.types.get_mut(ResourceType::Endpoint).and_then(Option::as_mut) else {
             if self.warming.len() > FORGET_ABOVE {
                 self.warming.clear();
                 self.all_warm = true;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Protocol, ResourceType, TypeSet, Updates,
+    Protocol, Updates,
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
@@ -146,7 +146,7 @@ impl XdsState {
         }
         let (mut views, mut connections) = (0, 0);
         for view in self.live_views() {
-            if ResourceType::ALL.into_iter().any(|kind| view.dirty(kind) == version) {
+            if view.served.iter().any(|kind| view.dirty(kind) == version) {
                 views += 1;
                 connections += view.connections();
                 view.wake(version);
@@ -170,7 +170,7 @@ impl XdsState {
                 (Some(before), Some(request)) => {
                     generator.affects(&before.context, &published.context, request, &half.slot)
                 }
-                _ => TypeSet::ALL,
+                _ => half.served,
             };
             types.iter().for_each(|kind| half.soil(kind, published.version, generator, detail));
         }
@@ -204,7 +204,8 @@ impl XdsState {
             if let Some(half) = entry.upgrade() {
                 return half;
             }
-            let half = Arc::new(Half::new(slot));
+            let served = self.inner.builder.generator.serves(&slot);
+            let half = Arc::new(Half::new(slot, served));
             *entry = Arc::downgrade(&half);
             half
         });

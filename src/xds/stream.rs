@@ -10,16 +10,18 @@ use tokio::{
 use tonic::Status;
 
 use super::{
-    Protocol, ResourceType, Session, TypeSet,
+    PerType, Protocol, ResourceType, Session,
     admission::RequestRate,
     body::{Outgoing, Requests},
     connection::{ClientEvent, Connection},
     request::Request,
     state::{Published, XdsState},
     subscription::Received,
+    unknown::UnknownTypes,
     view::View,
 };
 use crate::{
+    generate::api,
     model::{Identity, Node},
     proto::envoy::config::core::v3 as core,
 };
@@ -71,6 +73,7 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     let node = read_node(&parse(protocol, &first)?)?;
     let identity = identity.or_else(|| state.options().trust_nodes.then(|| claimed_identity(&node)));
     authorize(&node, identity.as_ref())?;
+    authorize_objects(&state, &node, identity.as_ref())?;
     let not_ready = || Status::unavailable("not ready");
     if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
         state.admission().admit().await?;
@@ -92,7 +95,8 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         view,
         ticks,
         seen,
-        pushes: Default::default(),
+        pushes: PerType::default(),
+        unknown: UnknownTypes::default(),
     };
     if let Err(status) = stream.receive(&first) {
         stream.state.disconnect(&stream.connection);
@@ -146,6 +150,25 @@ fn authorize(node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
     Ok(())
 }
 
+/// Config objects are for control planes: clients that proved to be in the root namespace (Istio's `APIGenerator`).
+fn authorize_objects(state: &XdsState, node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
+    let Some(published) = state.current().filter(|_| &*node.metadata.generator == api::GENERATOR) else {
+        return Ok(());
+    };
+    let context = &published.context;
+    if !context.features().enable_xds_api_generator_auth {
+        return Ok(());
+    }
+    let Some(identity) = identity else {
+        return Err(Status::unauthenticated("config objects are served to authenticated control planes only"));
+    };
+    let root = &context.mesh().config.root_namespace;
+    if *identity.namespace != **root {
+        return Err(Status::permission_denied(format!("config objects are served to the namespace {root} only")));
+    }
+    Ok(())
+}
+
 struct Stream {
     state: XdsState,
     connection: Arc<Connection>,
@@ -162,14 +185,15 @@ struct Stream {
     stalled: Option<(Pin<Box<Sleep>>, u64)>,
     sent: u64,
     /// The push that the last response of each type belongs to.
-    pushes: [Option<Arc<Published>>; ResourceType::COUNT],
+    pushes: PerType<Option<Arc<Published>>>,
+    unknown: UnknownTypes,
 }
 
 impl Stream {
     async fn run(&mut self) -> Result<(), Status> {
         let connection = self.connection.clone();
         loop {
-            let ready = self.session.next().is_some();
+            let ready = self.session.next().is_some() || self.unknown.is_waiting();
             let stall = async {
                 match self.stalled.as_mut() {
                     Some((sleep, _)) => sleep.await,
@@ -216,7 +240,7 @@ impl Stream {
     fn take_view(&mut self) {
         self.view = self.connection.current_view();
         self.ticks = self.view.subscribe();
-        self.session.mark(TypeSet::ALL);
+        self.session.mark(self.view.served);
         self.seen = self.state.current().map_or(0, |p| p.version);
     }
 
@@ -234,17 +258,26 @@ impl Stream {
             (None, only) if request.type_url.is_empty() => only,
             (kind, only) => kind.filter(|k| Some(*k) == only),
         };
-        // A type that is not served must not end a stream that carries others.
-        let Some(kind) = kind else { return Ok(()) };
+        let Some(kind) = kind.filter(|k| self.view.served.contains(*k)) else {
+            // A type that is not served must not end a stream that carries others.
+            if self.serves_objects() {
+                self.unknown.ask(request.type_url);
+            }
+            return Ok(());
+        };
         let received = self.session.receive(kind, &request).map_err(refuse)?;
         self.note(kind, received);
         Ok(())
     }
 
+    fn serves_objects(&self) -> bool {
+        &*self.connection.node.metadata.generator == api::GENERATOR
+    }
+
     fn note(&mut self, kind: ResourceType, received: Received) {
         let subscription = self.session.subscription(kind);
         let nonce = subscription.map(|s| s.nonce().to_string()).unwrap_or_default();
-        let push = self.pushes.get(kind.index()).and_then(Clone::clone);
+        let push = self.pushes.known(kind).and_then(Clone::clone);
         self.connection.update_status(kind, |status| {
             status.watched = subscription.is_some();
             status.wildcard = subscription.is_some_and(|s| s.scope().wildcard);
@@ -296,6 +329,11 @@ impl Stream {
 
     /// Sends the next thing that is to be sent.
     async fn send(&mut self, permit: mpsc::OwnedPermit<Outgoing>) {
+        if let Some((first, rest)) = self.unknown.answer() {
+            permit.send(Outgoing::Message(first, rest));
+            self.note_sent();
+            return;
+        }
         let Some((kind, scope)) = self.session.next() else { return };
         let (scope, state) = (scope.clone(), self.state.clone());
         let Some(published) = state.current() else { return };
@@ -308,10 +346,7 @@ impl Stream {
         let (first, rest) = response.frames();
         let bytes = first.len() + rest.as_ref().map_or(0, bytes::Bytes::len);
         permit.send(Outgoing::Message(first, rest));
-        self.sent += 1;
-        if self.stalled.is_none() {
-            self.watch_stall();
-        }
+        self.note_sent();
         let published = current();
         published.record.sent(bytes);
         metrics::counter!("pilot_xds_pushes", "type" => kind.label()).increment(1);
@@ -324,8 +359,15 @@ impl Stream {
             status.sent = Some(target);
             status.last_size = (resources, bytes);
         });
-        if let Some(place) = self.pushes.get_mut(kind.index()) {
+        if let Some(place) = self.pushes.get_mut(kind) {
             *place = Some(published);
+        }
+    }
+
+    fn note_sent(&mut self) {
+        self.sent += 1;
+        if self.stalled.is_none() {
+            self.watch_stall();
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Block, ResourceType, Scope, Snapshot, TypeSet,
+    Block, PerType, ResourceType, Scope, Snapshot, TypeSet,
     build::{BuildError, Builder, Half},
     generator::{Generator, Layout, Part},
     state::Published,
@@ -21,21 +21,30 @@ type SnapshotKey = (ResourceType, (bool, u128));
 pub(super) struct View {
     pub(super) key: u128,
     pub(super) halves: [Arc<Half>; Part::COUNT],
-    layouts: [Layout; ResourceType::COUNT],
+    /// Types that may be asked for.
+    pub(super) served: TypeSet,
+    layouts: PerType<Option<Layout>>,
     snapshots: Mutex<HashMap<SnapshotKey, (u64, Weak<Snapshot>)>>,
     tick: watch::Sender<u64>,
 }
 
 impl View {
     pub(super) fn new(key: u128, halves: [Arc<Half>; Part::COUNT], generator: &dyn Generator) -> Self {
-        let own = &halves[Part::Own.index()].slot;
-        let layouts = ResourceType::ALL.map(|kind| generator.layout(own, kind));
-        Self { key, halves, layouts, snapshots: Mutex::default(), tick: watch::channel(0).0 }
+        let own_half = &halves[Part::Own.index()];
+        let own = &own_half.slot;
+        let served = own_half.served;
+        let mut layouts = PerType::default();
+        for kind in served.iter() {
+            if let Some(place) = layouts.get_mut(kind) {
+                *place = Some(generator.layout(own, kind));
+            }
+        }
+        Self { key, halves, served, layouts, snapshots: Mutex::default(), tick: watch::channel(0).0 }
     }
 
-    #[allow(clippy::indexing_slicing, reason = "the array has a place for each type")]
     fn layout(&self, kind: ResourceType) -> Layout {
-        self.layouts[kind.index()]
+        let none = Layout { parts: &[], listed: true };
+        self.layouts.known(kind).copied().flatten().unwrap_or(none)
     }
 
     #[allow(clippy::indexing_slicing, reason = "the array has a place for each part")]
@@ -60,7 +69,7 @@ impl View {
 
     /// Types that publications after `version` may have changed.
     pub(super) fn changed_since(&self, version: u64) -> TypeSet {
-        ResourceType::ALL.into_iter().filter(|kind| self.dirty(*kind) > version).collect()
+        self.served.iter().filter(|kind| self.dirty(*kind) > version).collect()
     }
 
     /// How many connections there are.

@@ -1,0 +1,181 @@
+//! Config objects as resources (MCP): what Istio's "api" generator sends, so that one control plane feeds another.
+//!
+//! Every carried kind of the main cluster is sent as it is in force. A service that does not come from a ServiceEntry is
+//! also sent as a synthetic one, without endpoints, to clients that do not read Kubernetes objects (Istio reads none here).
+
+use std::sync::Arc;
+
+use super::addresses;
+use crate::{
+    model::{
+        Config, ConfigSnapshot, Kind, Meta, Origin, Registry, Resolution, Service, Spec, Visibility,
+        mcp::{is_carried, to_resource},
+    },
+    proto::{istio::mcp::v1alpha1 as mcp, networking},
+    push::{ProxyView, PushContext},
+};
+
+/// The generator that a client of config objects names in its metadata.
+pub const GENERATOR: &str = "api";
+
+/// Node metadata with which a client says that it reads Kubernetes objects itself and wants nothing made up of them.
+pub const NATIVE: &str = "PILOTHOUSE_NATIVE";
+
+/// Annotation of objects that were translated from others.
+const PARENTS: &str = "internal.istio.io/parents";
+
+/// Whether the view belongs to a client of config objects.
+#[must_use]
+pub fn is_client(view: &ProxyView) -> bool {
+    &*view.metadata.generator == GENERATOR
+}
+
+/// All objects of a kind, by name (`namespace/name`).
+#[must_use]
+pub fn resources(context: &PushContext, view: &ProxyView, kind: Kind) -> Vec<(String, mcp::Resource)> {
+    if !is_carried(kind) {
+        return Vec::new();
+    }
+    let native = is_native(view);
+    let translated = |c: &Config| native && c.meta.annotations.contains_key(PARENTS);
+    let carried = |c: &&Arc<Config>| c.origin.cluster.is_empty() && !translated(c);
+    let mut made: Vec<_> = context.inputs.configs.list(kind).iter().filter(carried).filter_map(|c| named(c)).collect();
+    if kind == Kind::ServiceEntry && !native {
+        let scope = context.scope(view);
+        let others = scope.services.iter().filter(|s| s.registry != Registry::External);
+        made.extend(others.filter_map(|service| named(&synthetic(context, view, service))));
+    }
+    made
+}
+
+/// Whether the objects of a kind may be others in one snapshot than in the other.
+#[must_use]
+pub fn differ(before: &ConfigSnapshot, now: &ConfigSnapshot, kind: Kind) -> bool {
+    !std::ptr::eq(before.list(kind), now.list(kind))
+}
+
+/// Whether the client reads Kubernetes objects itself.
+#[must_use]
+pub fn is_native(view: &ProxyView) -> bool {
+    view.metadata.other(NATIVE) == "true"
+}
+
+fn named(config: &Config) -> Option<(String, mcp::Resource)> {
+    match to_resource(config) {
+        Ok(resource) => Some((format!("{}/{}", config.meta.namespace, config.meta.name), resource)),
+        Err(error) => {
+            tracing::warn!(object = %config.key(), %error, "an object cannot be sent as a resource");
+            None
+        }
+    }
+}
+
+/// A service as a ServiceEntry (Istio's `ServiceToServiceEntry`).
+fn synthetic(context: &PushContext, view: &ProxyView, service: &Service) -> Config {
+    let addresses = match view.cluster_id.is_empty() {
+        true => service.cluster_vips.values().flatten().cloned().collect(),
+        false => addresses::all_addresses(service, view, context.features()),
+    };
+    let resolution = match service.resolution {
+        Resolution::ClientSideLB => networking::service_entry::Resolution::Static,
+        Resolution::DnsLB => networking::service_entry::Resolution::Dns,
+        Resolution::DnsRoundRobinLB => networking::service_entry::Resolution::DnsRoundRobin,
+        Resolution::DynamicDns => networking::service_entry::Resolution::DynamicDns,
+        Resolution::Passthrough | Resolution::Alias => networking::service_entry::Resolution::None,
+    };
+    let location = match service.mesh_external {
+        true => networking::service_entry::Location::MeshExternal,
+        false => networking::service_entry::Location::MeshInternal,
+    };
+    let visible = |v: &Visibility| match v {
+        Visibility::Private => ".".to_string(),
+        Visibility::Public => "*".to_string(),
+        Visibility::None => "~".to_string(),
+        Visibility::Namespace(name) => name.to_string(),
+    };
+    let port = |p: &crate::model::Port| networking::ServicePort {
+        number: p.port,
+        name: p.name.to_string(),
+        protocol: p.protocol.as_str().to_string(),
+        ..Default::default()
+    };
+    let selects = !service.label_selectors.is_empty();
+    let entry = networking::ServiceEntry {
+        hosts: vec![service.hostname.to_string()],
+        addresses,
+        ports: service.ports.iter().map(port).collect(),
+        location: location.into(),
+        resolution: resolution.into(),
+        workload_selector: selects.then(|| networking::WorkloadSelector { labels: service.label_selectors.clone() }),
+        export_to: service.export_to.iter().map(visible).collect(),
+        subject_alt_names: service.service_accounts.clone(),
+        ..Default::default()
+    };
+    let meta = Meta {
+        name: format!("synthetic-{}", service.name).into(),
+        namespace: service.namespace.clone(),
+        api_version: Kind::ServiceEntry.api_version().into(),
+        creation: service.creation_time,
+        ..Meta::default()
+    };
+    let spec = Spec::ServiceEntry(Box::new(entry));
+    Config { meta, spec, status: serde_json::Value::Null, origin: Origin::default(), stamp: service.stamp }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        model::{Locality, Node, Port, Protocol, RegistrySnapshot, decode::from_value},
+        push::context::PushInputs,
+    };
+
+    fn context() -> PushContext {
+        let object = |kind: &str, name: &str, annotations: serde_json::Value| {
+            let document = json!({"apiVersion": "networking.istio.io/v1", "kind": kind, "spec": {"hosts": ["x.example"]},
+                "metadata": {"name": name, "namespace": "shop", "annotations": annotations}});
+            Arc::new(from_value(&document, Origin::default()).unwrap())
+        };
+        let service = Service {
+            hostname: "web.shop.svc.cluster.local".into(),
+            namespace: "shop".into(),
+            name: "web".into(),
+            registry: Registry::Kubernetes,
+            ports: vec![Port { name: "http".into(), port: 80, protocol: Protocol::Http }],
+            ..Service::default()
+        };
+        let registry = RegistrySnapshot { services: Arc::new(vec![Arc::new(service)]), ..Default::default() };
+        let configs = ConfigSnapshot::of([
+            object("ServiceEntry", "e", json!({})),
+            object("VirtualService", "v", json!({})),
+            object("VirtualService", "made", json!({PARENTS: "HTTPRoute/r"})),
+        ]);
+        PushContext::build(PushInputs { configs, registry, ..PushInputs::default() })
+    }
+
+    fn names(context: &PushContext, metadata: serde_json::Value, kind: Kind) -> Vec<String> {
+        let id = "sidecar~10.0.0.1~upstream.shop~shop.svc.cluster.local";
+        let node = Node::from_parts(id, metadata, Locality::default()).unwrap();
+        let view = context.view_of(&node);
+        resources(context, &view, kind).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn services_of_other_registries_are_made_up_for_those_who_read_none() {
+        let (context, istio) = (context(), json!({"GENERATOR": "api"}));
+        assert_eq!(names(&context, istio.clone(), Kind::ServiceEntry), ["shop/e", "shop/synthetic-web"]);
+        let native = json!({"GENERATOR": "api", NATIVE: "true"});
+        assert_eq!(names(&context, native.clone(), Kind::ServiceEntry), ["shop/e"]);
+        assert_eq!(names(&context, istio, Kind::VirtualService).len(), 2);
+        assert_eq!(names(&context, native, Kind::VirtualService), ["shop/v"], "translated again by who reads routes");
+    }
+
+    #[test]
+    fn a_kind_differs_when_its_list_was_replaced() {
+        let (one, other) = (context().inputs.configs, context().inputs.configs);
+        assert!(!differ(&one, &one.clone(), Kind::ServiceEntry));
+        assert!(differ(&one, &other, Kind::ServiceEntry));
+    }
+}

@@ -1,0 +1,59 @@
+//! The object handler: a change that no proxy is told of is still told to those who are served config objects.
+
+use super::{Decide, Decision, config::needs_push};
+use crate::model::{ConfigEvent, Kind, PushKey, PushRequest, Reason, kind::KindClass, push_request::PushKind};
+
+/// Asks for a push of objects that other handlers ask none for.
+#[derive(Debug, Default)]
+pub struct ObjectHandler;
+
+impl Decide for ObjectHandler {
+    const NAME: &'static str = "object-handler";
+
+    /// What people write. Pods and their like change all the time; what matters of them comes with the push of their service.
+    fn wants(kind: Kind) -> bool {
+        matches!(kind.class(), KindClass::Istio | KindClass::GatewayApi)
+    }
+
+    fn decide(&self, events: &[ConfigEvent]) -> Decision {
+        let quiet = |kind: Kind| {
+            kind.class() == KindClass::GatewayApi
+                || matches!(kind, Kind::ServiceEntry | Kind::WorkloadEntry | Kind::WorkloadGroup)
+        };
+        let untold = events.iter().filter(|e| quiet(e.current.kind()) || !needs_push(e));
+        let push = untold.map(request).reduce(|mut all, next| {
+            all.merge(next);
+            all
+        });
+        Decision { registry: false, push }
+    }
+}
+
+fn request(event: &ConfigEvent) -> PushRequest {
+    let (kind, meta) = (event.current.kind(), &event.current.meta);
+    let key = PushKey { kind: PushKind::Object(kind), name: meta.name.clone(), namespace: meta.namespace.clone() };
+    PushRequest::of(key, Reason::Config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::{EventKind, Origin, decode::from_value};
+
+    #[test]
+    fn only_what_nobody_else_tells_is_told() {
+        let event = |kind: &str| {
+            let document = json!({"apiVersion": "networking.istio.io/v1", "kind": kind,
+                "metadata": {"name": "a", "namespace": "shop"}, "spec": {}});
+            let config = Arc::new(from_value(&document, Origin::default()).unwrap());
+            ConfigEvent { old: None, current: config, kind: EventKind::Add }
+        };
+        assert!(ObjectHandler.decide(&[event("DestinationRule")]).push.is_none());
+        let push = ObjectHandler.decide(&[event("WorkloadGroup"), event("ServiceEntry")]).push.unwrap();
+        assert_eq!((push.keys.len(), push.forced), (2, false));
+    }
+}
