@@ -171,8 +171,15 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 fn announce(addresses: &Addresses, demo: bool) {
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, monitoring = ?addresses.monitoring, "serving");
     if demo {
-        println!("{}", demo::welcome(addresses));
+        println!("{}", demo::welcome(addresses, &program()));
     }
+}
+
+/// How this program is called from the current folder: its path below it, else its whole path, else its name.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pilothouse"));
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(&here).unwrap_or(&path).display().to_string()
 }
 
 #[cfg(test)]

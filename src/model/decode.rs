@@ -34,7 +34,7 @@ pub enum DecodeError {
     Invalid(String),
 }
 
-/// Decodes one document. The namespace is left as written (Istio's file source does not default it).
+/// Decodes one document. The namespace is left as written; whoever reads files fills it in ([`Kind::namespace`]).
 ///
 /// # Errors
 /// [`DecodeError`] with the reason; the caller adds the place.

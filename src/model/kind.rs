@@ -118,6 +118,13 @@ impl Kind {
         Kind::ALL.iter().copied().find(|k| k.as_str() == kind && k.group() == group && k.versions().contains(&version))
     }
 
+    /// The namespace of an object of this kind that says it is in `written`: as `kubectl apply` does, a namespaced object that names
+    /// none is in `default`. (Istio's own file source leaves it empty, where no proxy and no short host name ever finds it.)
+    #[must_use]
+    pub fn namespace<'a>(self, written: &'a str) -> &'a str {
+        if self.namespaced() && written.is_empty() { "default" } else { written }
+    }
+
     /// `apiVersion` as we write it.
     #[must_use]
     pub fn api_version(self) -> String {

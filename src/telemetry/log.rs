@@ -1,5 +1,7 @@
 //! Structured logs on standard error.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Form of the log.
@@ -20,7 +22,10 @@ pub fn init_log(level: &str, format: LogFormat) -> Result<(), String> {
     let filter = EnvFilter::try_new(level).map_err(|e| format!("log level {level:?}: {e}"))?;
     let registry = tracing_subscriber::registry().with(filter);
     let _ = match format {
-        LogFormat::Text => registry.with(fmt::layer().with_writer(std::io::stderr).with_target(true)).try_init(),
+        LogFormat::Text => {
+            let colours = std::io::stderr().is_terminal();
+            registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(colours)).try_init()
+        }
         LogFormat::Json => {
             registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init()
         }

@@ -92,6 +92,7 @@ fn head(reader: &mut impl BufRead) -> std::io::Result<(String, BTreeMap<String, 
 /// An HTTP server that answers with what it saw, as JSON. `/status/503` in the path (or the header `x-status`) chooses the
 /// status, the header `x-delay-ms` a pause.
 pub struct Echo {
+    pub name: String,
     pub port: u16,
     /// The first so many requests are answered with 503.
     pub fail_first: Arc<AtomicU32>,
@@ -102,7 +103,7 @@ impl Echo {
     pub fn start(name: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let echo = Self { port, fail_first: Arc::default(), paths: Arc::default() };
+        let echo = Self { name: name.to_string(), port, fail_first: Arc::default(), paths: Arc::default() };
         let (name, fail, paths) = (name.to_string(), echo.fail_first.clone(), echo.paths.clone());
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {

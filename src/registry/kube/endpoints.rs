@@ -167,13 +167,15 @@ pub fn selects_workloads(service: &Service) -> bool {
 }
 
 /// The port of a WorkloadEntry for a service port: its port named like the target (or like the service port, if the target
-/// is a number), else the target number, else the service port. `None` when a named target is missing.
+/// is a number), else the target number, else the service port. `None` when a named target is missing. A target that is not
+/// written is the port's own number, as the API server would have filled it in.
 pub fn workload_port(ports: &[PortTarget], port: &Port, workload: &WorkloadInstance) -> Option<u32> {
     let found = ports.iter().find(|p| p.port.name == port.name || p.port.port == port.port);
     let named = |name: &str| workload.port_map.get(name).copied().filter(|n| *n != 0);
     match found.map(|p| (&p.target, &p.port.name)) {
         Some((Some(TargetPort::Number(number)), name)) if *number > 0 => Some(named(name).unwrap_or(*number)),
         Some((Some(TargetPort::Named(name)), _)) if !name.is_empty() => named(name),
+        Some((None, name)) => Some(named(name).unwrap_or(port.port)),
         _ => Some(port.port),
     }
 }
@@ -216,5 +218,6 @@ mod tests {
         workload.port_map = BTreeMap::from([("web".to_string(), 1), ("http".to_string(), 2)]);
         assert_eq!(number(Some(TargetPort::Named("web".into())), &workload), Some(1));
         assert_eq!(number(Some(TargetPort::Number(8080)), &workload), Some(2));
+        assert_eq!(number(None, &workload), Some(2));
     }
 }

@@ -87,7 +87,7 @@ impl Identity {
     #[must_use]
     pub fn key(&self) -> Option<ConfigKey> {
         let kind = Kind::parse(&self.api_version, &self.kind).filter(|_| self.sound && !self.name.is_empty())?;
-        Some(ConfigKey { kind, namespace: self.namespace.as_str().into(), name: self.name.as_str().into() })
+        Some(ConfigKey { kind, namespace: kind.namespace(&self.namespace).into(), name: self.name.as_str().into() })
     }
 }
 
@@ -237,10 +237,15 @@ fn object(value: &Value, text: &str, line: u32, origin: Origin) -> Option<Outcom
     }
     match with_warnings(value, origin) {
         Ok((config, _)) if config.meta.name.is_empty() => refuse(line, 0, "metadata.name is missing".to_string()),
-        Ok((config, mut warnings)) => {
+        Ok((mut config, mut warnings)) => {
+            if config.meta.namespace.is_empty() {
+                config.meta.namespace = config.kind().namespace("").into();
+            }
             let verdict = validate(&config);
             if !verdict.is_valid() {
-                return refuse(line, 0, verdict.errors.join("; "));
+                // A misspelt field is often why another one is missing.
+                let reasons: Vec<String> = verdict.errors.into_iter().chain(warnings).collect();
+                return refuse(line, 0, reasons.join("; "));
             }
             warnings.extend(verdict.warnings);
             Some(Outcome::Taken { config: Arc::new(config), warnings: warnings.into() })
