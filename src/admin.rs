@@ -1,9 +1,10 @@
 //! The admin server: health, metrics, debug pages, and a page for people. It reads what the other rooms publish and changes
-//! nothing but what its caller asks for by name (a push, a disconnect).
+//! nothing but what its caller asks for by name (a push, a deletion that is held back).
 //!
 //! Debug pages answer callers on the loopback interface only, unless they were opened. Private keys and the data of Secrets
 //! are never shown.
 
+mod confirm;
 mod document;
 mod envoy_dump;
 mod page;

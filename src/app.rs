@@ -12,7 +12,6 @@ use std::{sync::Arc, time::Instant};
 use actix::Arbiter;
 use tokio::{net::TcpListener, sync::oneshot};
 
-pub use self::sources::SourceHandle;
 pub use inputs::Inputs;
 pub use running::{Addresses, Running};
 
@@ -27,7 +26,7 @@ use crate::{
     registry::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor},
     runtime::{Readiness, RestartBudget, Shutdown, Wards},
     settings::{ListenAddress, Settings},
-    sources::{SourceId, read_mesh},
+    sources::{Source, SourceId, read_mesh},
     store::{AggregateCacheActor, EventHandler, StoreHandle},
     telemetry::{Metrics, SetupError},
     xds::{MeshGenerator, XdsOptions, XdsServerActor, XdsState},
@@ -66,6 +65,18 @@ pub enum Error {
 /// # Errors
 /// [`Error`]; what was started by then ends with `shutdown`.
 pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Error> {
+    build_with(settings, Vec::new(), shutdown).await
+}
+
+/// As [`build`], with sources of the caller's after those that the settings name.
+///
+/// # Errors
+/// As [`build`].
+pub async fn build_with(
+    settings: Settings,
+    more: Vec<Arc<dyn Source>>,
+    shutdown: Shutdown,
+) -> Result<Running, Error> {
     let Settings { sources, mesh, xds, admin, runtime, features } = settings;
     let readiness = Readiness::default();
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
@@ -77,7 +88,8 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
     let addresses = Addresses::of(&grpc, &pages)?;
 
     let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
-    let named = sources::named(&settings_in_force, &mesh, &sources)?;
+    let mut named = sources::named(&settings_in_force, &mesh, &sources)?;
+    named.extend(more);
     let inputs = Arc::new(Inputs::new(settings_in_force.clone(), Arc::new(features)));
 
     let state = XdsState::new(
@@ -106,7 +118,7 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
         xds: xds_server.clone(),
     };
     let started = sources::start(named, (mesh, sources), &sinks, &wards, &shutdown, &readiness);
-    resync.set(started.mailboxes.clone());
+    resync.set(started.configs);
     let synced = started.synced;
     tokio::spawn(async move {
         // Even nothing is something to publish: a mesh without objects has proxies too.
@@ -120,7 +132,7 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
         AdminState {
             xds: state.clone(),
             store: store.clone(),
-            sources: started.handles.iter().map(|h| h.board.clone()).collect(),
+            sources: started.handles.clone().into(),
             wards: wards.clone(),
             readiness: readiness.clone(),
             metrics: Metrics::install()?,

@@ -5,6 +5,8 @@
 
 pub mod bootstrap;
 pub mod completion;
+pub mod confirm_deletion;
+mod http;
 pub mod proxy_status;
 pub mod render;
 pub mod serve;
@@ -45,6 +47,8 @@ pub enum Command {
     Bootstrap(bootstrap::BootstrapArgs),
     /// List the connected proxies of a running server and what they have acknowledged.
     ProxyStatus(proxy_status::ProxyStatusArgs),
+    /// Let a mass deletion through that a source of a running server holds back.
+    ConfirmDeletion(confirm_deletion::ConfirmDeletionArgs),
     /// Print the version.
     Version(version::VersionArgs),
     /// Print a shell completion script.
@@ -89,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Validate(args) => validate::run(args),
         Command::Bootstrap(args) => bootstrap::run(args),
         Command::ProxyStatus(args) => proxy_status::run(args),
+        Command::ConfirmDeletion(args) => confirm_deletion::run(args),
         Command::Version(args) => version::run(args),
         Command::Completion(args) => completion::run(args),
     };

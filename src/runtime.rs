@@ -4,7 +4,10 @@
 //! supervisor restarts it under the same address with a fresh core, it waits a back-off and asks upstream for everything
 //! again. More restarts than the budget allows end the process. A panic that nobody guards ends the process too.
 
+mod apart;
 mod backoff;
+#[cfg(any(test, feature = "testing"))]
+mod faults;
 mod guard;
 mod interrupted;
 mod queue;
@@ -14,7 +17,10 @@ mod system;
 mod task;
 mod vitals;
 
+pub use apart::Apart;
 pub use backoff::Backoff;
+#[cfg(any(test, feature = "testing"))]
+pub use faults::Faults;
 pub use guard::{Panicked, catch, install_panic_hook};
 pub use interrupted::Interrupted;
 pub use queue::{Mailbox, Queue, QueueReport};

@@ -49,6 +49,8 @@ pub struct SourceSettings {
     pub settle: Duration,
     /// How often everything is looked at again although no event came.
     pub rescan: Duration,
+    /// A source that gives no sign of life for this long, and for three rescans, is restarted.
+    pub silence: Duration,
     /// A file that is longer than this, in bytes, is refused.
     pub max_file_bytes: u64,
     /// How long a mass deletion is held back unless it is confirmed; zero applies it at once, as Istio does.
@@ -62,6 +64,7 @@ impl Default for SourceSettings {
             watch: WatchMode::Events,
             settle: Duration::from_millis(50),
             rescan: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
             max_file_bytes: 64 << 20,
             deletion_hold: Duration::from_secs(600),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::AdminState;
+use super::{AdminState, registry};
 use crate::xds::ResourceType;
 
 /// The debug pages: path and what it shows.
@@ -23,7 +23,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("queuez", "every actor: what waits, when it last worked, restarts"),
     ("registryz", "all services"),
     ("shadowz", "objects that another source hides"),
-    ("sourcez", "every source: state, age, last error, refused documents with place and reason"),
+    ("sourcez", "every source: state, age, last error, refused documents with place and reason, deletions held back"),
     ("syncz", "what each proxy was sent and has accepted"),
     ("viewz", "views that proxies share, and how much was built for them"),
 ];
@@ -82,9 +82,9 @@ fn sources(state: &AdminState, body: &mut String) {
     body.push_str(
         "<h2>Sources</h2><table><tr><th>source</th><th>state</th><th>objects</th><th>refused</th><th>error</th></tr>",
     );
-    let mut refused = Vec::new();
-    for board in state.sources.iter() {
-        let report = board.read();
+    let (mut refused, mut held) = (Vec::new(), String::new());
+    for source in state.sources.iter() {
+        let report = source.board.read();
         let _ = write!(
             body,
             "<tr><td>{}</td><td>{:?}</td><td>{}</td><td>{}</td><td class=\"bad\">{}</td></tr>",
@@ -94,9 +94,19 @@ fn sources(state: &AdminState, body: &mut String) {
             report.findings.refused.len(),
             escape(&report.last_error)
         );
+        if !report.held_deletions.is_empty() {
+            let _ = write!(
+                held,
+                "<p class=\"bad\">{} holds the deletion of {} objects back. <code>{}</code> lets it through.</p>",
+                escape(&report.source),
+                report.held_deletions.len(),
+                escape(&registry::how_to_confirm(&report.source))
+            );
+        }
         refused.extend(report.findings.refused);
     }
     body.push_str("</table>");
+    body.push_str(&held);
     if !refused.is_empty() {
         body.push_str("<h2>Refused documents</h2><ul>");
         for document in refused.iter().take(100) {

@@ -45,7 +45,20 @@ pub(super) fn mesh(state: &AdminState) -> Value {
     to_json(&*context.mesh().config).unwrap_or_default()
 }
 
-/// What generation found wrong with the objects in force.
+/// Every source as it describes itself; one that holds a mass deletion back says how it is let through.
 pub(super) fn sources(state: &AdminState) -> Value {
-    state.sources.iter().map(|board| serde_json::to_value(board.read()).unwrap_or_default()).collect()
+    let shown = state.sources.iter().map(|source| {
+        let report = source.board.read();
+        let mut shown = serde_json::to_value(&report).unwrap_or_default();
+        if let (Value::Object(fields), false) = (&mut shown, report.held_deletions.is_empty()) {
+            fields.insert("confirm_with".to_string(), how_to_confirm(&report.source).into());
+        }
+        shown
+    });
+    shown.collect()
+}
+
+/// The command that lets through what a source holds back.
+pub(super) fn how_to_confirm(source: &str) -> String {
+    format!("pilothouse confirm-deletion '{source}'")
 }

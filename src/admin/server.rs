@@ -12,7 +12,7 @@ use actix_web::{
 };
 use serde_json::{Value, json};
 
-use super::{AdminState, envoy_dump, page, proxies, registry};
+use super::{AdminState, confirm::confirm, envoy_dump, page, proxies, registry};
 use crate::{
     model::Reason,
     xds::{Connection, ResourceType},
@@ -53,6 +53,7 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
                     .wrap(from_fn(loopback_only))
                     .route("", web::get().to(|| async { html(page::index()) }))
                     .route("/list", web::get().to(list))
+                    .route("/sourcez/confirm", web::post().to(confirm))
                     .route("/{page}", web::get().to(debug)),
             )
     })

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use crate::{
     push::PushContext,
     runtime::{Readiness, Wards},
-    sources::SourceBoard,
+    sources::SourceHandle,
     store::StoreHandle,
     telemetry::Metrics,
     xds::XdsState,
@@ -19,7 +19,7 @@ pub struct AdminState {
     /// The store.
     pub store: StoreHandle,
     /// All sources.
-    pub sources: Arc<[Arc<SourceBoard>]>,
+    pub sources: Arc<[SourceHandle]>,
     /// All actors.
     pub wards: Wards,
     /// Who is still to come.

@@ -11,10 +11,11 @@ use actix::Arbiter;
 use actix_web::dev::ServerHandle;
 use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 
-use super::{Inputs, sources::SourceHandle};
+use super::Inputs;
 use crate::{
     registry::RegistryHandle,
     runtime::{Readiness, Shutdown, Wards},
+    sources::SourceHandle,
     store::StoreHandle,
     xds::{ServeError, XdsState},
 };

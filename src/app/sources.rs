@@ -4,7 +4,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use futures::{
@@ -17,19 +16,14 @@ use crate::{
     handlers::XdsUpdater,
     model::{Mesh, PushRequest, Reason},
     registry::RegistryHandle,
-    runtime::{Interrupted, Mailbox, Readiness, Shutdown, Wards},
+    runtime::{Interrupted, Readiness, Shutdown, Wards},
     settings::{MeshSettings, SourceSettings},
     sources::{
-        MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourcePort, SourceState,
-        actor::{ConfirmDeletion, Resync},
-        file::FileSource,
+        MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState, file::FileSource,
     },
     store::StoreHandle,
     xds::XdsServerHandle,
 };
-
-/// A source that gives no sign of life for this long, and thrice its rescan, is restarted.
-const SILENCE: Duration = Duration::from_secs(30);
 
 /// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders.
 pub(super) fn named(
@@ -69,27 +63,12 @@ pub(super) struct Sinks {
     pub(super) xds: XdsServerHandle,
 }
 
-/// A source that was started.
-#[derive(Clone)]
-pub struct SourceHandle {
-    /// What it says of itself.
-    pub board: Arc<SourceBoard>,
-    mailbox: Mailbox<SourceActor>,
-}
-
-impl SourceHandle {
-    /// Lets the mass deletion that is held go through.
-    pub fn confirm_deletion(&self) {
-        self.mailbox.tell(ConfirmDeletion);
-    }
-}
-
 /// The sources that were started.
 pub(super) struct Started {
     /// All of them, the mesh settings last.
     pub(super) handles: Vec<SourceHandle>,
-    /// The actors of config sources.
-    pub(super) mailboxes: Vec<Mailbox<SourceActor>>,
+    /// The config sources among them.
+    pub(super) configs: Vec<SourceHandle>,
     /// Every config source has delivered.
     pub(super) synced: BoxFuture<'static, ()>,
 }
@@ -103,7 +82,7 @@ pub(super) fn start(
     shutdown: &Shutdown,
     readiness: &Readiness,
 ) -> Started {
-    let silence = SILENCE.max(settings.rescan * 3);
+    let silence = settings.silence.max(settings.rescan * 3);
     let begin = |source: Arc<dyn Source>| {
         let board = Arc::new(SourceBoard::new(source.id()));
         let port = SourcePort {
@@ -114,10 +93,10 @@ pub(super) fn start(
             confirm: Arc::default(),
         };
         let vitals = wards.admit(&format!("source {}", source.id()));
-        SourceHandle { board, mailbox: SourceActor::start(source, port, vitals, silence) }
+        SourceHandle::new(board, SourceActor::start(source, port, vitals, silence))
     };
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
-    let mailboxes = handles.iter().map(|h| h.mailbox.clone()).collect();
+    let configs = handles.clone();
     let waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         let sink =
@@ -125,7 +104,7 @@ pub(super) fn start(
         let source = MeshSource::new(mesh, settings, Arc::new(sink), &sinks.inputs.mesh());
         handles.push(begin(Arc::new(source)));
     }
-    Started { handles, mailboxes, synced: join_all(waits).map(drop).boxed() }
+    Started { handles, configs, synced: join_all(waits).map(drop).boxed() }
 }
 
 /// Waits until a source has delivered for the first time; the process is not ready before.
@@ -162,17 +141,17 @@ impl MeshSink for MeshInForce {
 /// Asks all sources to send everything again; known to the store before the sources are.
 #[derive(Default)]
 pub(super) struct ResyncAll {
-    mailboxes: OnceLock<Vec<Mailbox<SourceActor>>>,
+    sources: OnceLock<Vec<SourceHandle>>,
 }
 
 impl ResyncAll {
     /// Names the sources. A second call changes nothing.
-    pub(super) fn set(&self, mailboxes: Vec<Mailbox<SourceActor>>) {
-        let _ = self.mailboxes.set(mailboxes);
+    pub(super) fn set(&self, sources: Vec<SourceHandle>) {
+        let _ = self.sources.set(sources);
     }
 
-    /// Asks. Requests merge in the sources.
+    /// Asks.
     pub(super) fn ask(&self) {
-        self.mailboxes.get().into_iter().flatten().for_each(|mailbox| mailbox.tell(Resync));
+        self.sources.get().into_iter().flatten().for_each(SourceHandle::resync);
     }
 }

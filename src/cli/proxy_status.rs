@@ -1,21 +1,12 @@
 //! `pilothouse proxy-status`: the connected proxies of a running server.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    process::ExitCode,
-    time::Duration,
-};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-/// How long a running server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// An answer that is longer than this, in bytes, is not one of ours.
-const LONGEST_ANSWER: u64 = 1 << 30;
+use super::http;
 
 /// Form of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -58,18 +49,10 @@ pub fn run(args: ProxyStatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One plain GET; the answer is read to its end.
 fn fetch(address: &str, path: &str) -> anyhow::Result<Value> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
-    let split = answer.windows(4).position(|w| w == b"\r\n\r\n").context("the answer has no body")?;
-    let head = String::from_utf8_lossy(&answer[..split]);
-    let status = head.split_whitespace().nth(1).unwrap_or_default();
-    anyhow::ensure!(status == "200", "the server answered {status}");
-    serde_json::from_slice(&answer[split + 4..]).context("the answer is not JSON")
+    let answer = http::ask("GET", address, path)?;
+    anyhow::ensure!(answer.status == 200, "the server answered {}", answer.status);
+    serde_json::from_slice(&answer.body).context("the answer is not JSON")
 }
 
 /// The columns of `istioctl proxy-status`; a type is SYNCED, STALE or NOT SENT.

@@ -8,7 +8,7 @@ use std::{
 
 use actix::{Actor, ActorContext, AsyncContext, Context};
 
-use super::{Backoff, Panicked, Queue, QueueReport, Shutdown, catch};
+use super::{Apart, Backoff, Panicked, Queue, QueueReport, Shutdown};
 
 /// How many restarts are allowed within a minute, over all actors.
 #[derive(Debug, Clone)]
@@ -46,13 +46,29 @@ pub struct Wards {
     budget: RestartBudget,
     first_pause: Duration,
     longest_pause: Duration,
+    #[cfg(any(test, feature = "testing"))]
+    faults: super::Faults,
 }
 
 impl Wards {
     /// Nobody yet.
     #[must_use]
     pub fn new(budget: RestartBudget, first_pause: Duration, longest_pause: Duration) -> Self {
-        Self { queues: Arc::default(), budget, first_pause, longest_pause }
+        Self {
+            queues: Arc::default(),
+            budget,
+            first_pause,
+            longest_pause,
+            #[cfg(any(test, feature = "testing"))]
+            faults: super::Faults::from_env(),
+        }
+    }
+
+    /// Where faults of these actors are ordered.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub const fn faults(&self) -> &super::Faults {
+        &self.faults
     }
 
     /// The vitals of a new actor.
@@ -65,6 +81,8 @@ impl Wards {
             budget: self.budget.clone(),
             backoff: Backoff::new(self.first_pause, self.longest_pause),
             down: false,
+            #[cfg(any(test, feature = "testing"))]
+            faults: self.faults.clone(),
         }
     }
 
@@ -83,6 +101,8 @@ pub struct Vitals {
     budget: RestartBudget,
     backoff: Backoff,
     down: bool,
+    #[cfg(any(test, feature = "testing"))]
+    faults: super::Faults,
 }
 
 impl Vitals {
@@ -102,13 +122,30 @@ impl Vitals {
         if self.down {
             return None;
         }
-        match catch(work) {
+        let here = self.workplace("");
+        match here.run(work) {
             Ok(result) => Some(result),
             Err(panicked) => {
                 self.fault(context, &panicked);
                 None
             }
         }
+    }
+
+    /// A place on another thread for work of this actor, whose panic is to be handed to [`Vitals::fault`].
+    #[must_use]
+    pub fn apart(&self) -> Apart {
+        self.workplace(", apart")
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    fn workplace(&self, place: &str) -> Apart {
+        Apart { faults: self.faults.clone(), name: format!("{}{place}", self.queue.name()) }
+    }
+
+    #[cfg(not(any(test, feature = "testing")))]
+    const fn workplace(&self, _: &str) -> Apart {
+        Apart {}
     }
 
     /// The core cannot be trusted any more: the supervisor restarts the actor.

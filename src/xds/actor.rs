@@ -16,7 +16,7 @@ use crate::{
     handlers::XdsUpdater,
     model::{PushRequest, Reason},
     push::{Batch, Debounce, DebounceSettings, PushContext, context::PushInputs},
-    runtime::{Mailbox, Panicked, ReadyGuard, Vitals, Wards, catch},
+    runtime::{Mailbox, Panicked, ReadyGuard, Vitals, Wards},
 };
 
 /// Something waits in the inbox.
@@ -101,12 +101,12 @@ impl XdsServerActor {
 
     fn build(&self, batch: Batch, context: &mut Context<Self>) {
         let (state, inputs, address) = (self.state.clone(), self.inputs.clone(), context.address());
-        let building = self.building.clone();
+        let (building, apart) = (self.building.clone(), self.vitals.apart());
         histogram!("pilot_debounce_time").record(batch.waited.as_secs_f64());
         tokio::task::spawn_blocking(move || {
             let exclusive = batch.exclusive;
             let _one = building.lock().unwrap_or_else(PoisonError::into_inner);
-            let built = catch(|| publish(&state, inputs(), &batch.request));
+            let built = apart.run(|| publish(&state, inputs(), &batch.request));
             if exclusive || built.is_err() {
                 address.do_send(Built(built));
             }

@@ -1,70 +1,10 @@
-//! The whole process in one: it starts, follows its files, keeps what it has when these break, and ends in good order.
+//! The process follows its files, keeps what it has when these break, and says why when it cannot start.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+use std::fs;
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use pilothouse::{app, runtime::Shutdown};
 
-use pilothouse::{
-    app::{self, Running},
-    push::PushContext,
-    runtime::Shutdown,
-    settings::{AdminSettings, ListenAddress, MeshSettings, Settings, SourceSettings, XdsSettings},
-    testing::AdsClient,
-    xds::ResourceType,
-};
-
-const DEADLINE: Duration = Duration::from_secs(30);
-
-fn entry(name: &str, host: &str) -> String {
-    format!(
-        "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata:\n  name: {name}\n  namespace: shop\nspec:\n  hosts:\n  - {host}\n  ports:\n  - number: 80\n    name: http\n    protocol: HTTP\n  resolution: STATIC\n  endpoints:\n  - address: 10.0.0.1\n"
-    )
-}
-
-fn settings(folders: &[&Path], mesh: Option<&Path>) -> Settings {
-    Settings {
-        sources: SourceSettings {
-            config_dirs: folders.iter().map(|p| p.to_path_buf()).collect(),
-            ..SourceSettings::default()
-        },
-        mesh: MeshSettings { config_file: mesh.map(Path::to_path_buf), ..MeshSettings::default() },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
-        admin: AdminSettings {
-            http_address: ListenAddress::loopback(0),
-            monitoring_address: None,
-            ..AdminSettings::default()
-        },
-        ..Settings::default()
-    }
-}
-
-async fn start(folders: &[&Path], mesh: Option<&Path>) -> Running {
-    app::build(settings(folders, mesh), Shutdown::default()).await.unwrap()
-}
-
-/// Waits until the context in force says this.
-async fn until(running: &Running, says: impl Fn(&PushContext) -> bool) -> Arc<PushContext> {
-    let wait = async {
-        loop {
-            if let Some(published) = running.state.current().filter(|p| says(&p.context)) {
-                return published.context.clone();
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(DEADLINE, wait).await.expect("the context does not come to say it")
-}
-
-fn hosts(context: &PushContext) -> Vec<String> {
-    let mut hosts: Vec<String> = context.inputs.registry.services.iter().map(|s| s.hostname.to_string()).collect();
-    hosts.sort();
-    hosts
-}
-
-async fn end(running: Running) {
-    running.shutdown.begin();
-    tokio::time::timeout(Duration::from_secs(10), running.wait()).await.unwrap().unwrap();
-}
+use crate::stage::{DEADLINE, end, entry, hosts, settings, start, until};
 
 #[actix::test]
 async fn objects_of_files_reach_the_context_and_changes_follow() {
@@ -116,21 +56,6 @@ async fn mesh_settings_are_reloaded_and_bad_ones_are_not_taken() {
     tokio::time::timeout(DEADLINE, board.until(|r| r.last_error.contains("mesh.yaml:1"))).await.unwrap();
     assert_eq!(running.inputs.mesh().config.root_namespace, "two");
     end(running).await;
-}
-
-#[actix::test]
-async fn it_ends_within_ten_seconds_with_streams_open() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
-    let running = start(&[dir.path()], None).await;
-    until(&running, |_| true).await;
-    let client = AdsClient::connect(running.addresses.grpc, "10.0.0.9").await.unwrap();
-    let mut stream = client.sotw(None).await.unwrap();
-    stream.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
-    let response = stream.next().await.unwrap();
-    assert!(response.resources.iter().any(|r| r.value.windows(9).any(|w| w == b"a.example")));
-    end(running).await;
-    assert!(stream.next().await.is_err());
 }
 
 #[actix::test]

@@ -1,0 +1,33 @@
+//! `POST /debug/sourcez/confirm?source=NAME`: lets a mass deletion through that a source holds back.
+//!
+//! The one page that changes config. It takes the word of programs on this machine only, also when the debug pages are
+//! open, and of no web page that some browser here shows.
+
+use std::collections::BTreeMap;
+
+use actix_web::{HttpRequest, HttpResponse, http::header, web};
+
+use super::AdminState;
+
+/// 200 with the keys that go, 404 for a source that does not exist, 409 for one that holds nothing back.
+pub(super) async fn confirm(
+    request: HttpRequest,
+    query: web::Query<BTreeMap<String, String>>,
+    state: web::Data<AdminState>,
+) -> HttpResponse {
+    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
+    if !local || request.headers().contains_key(header::ORIGIN) {
+        return HttpResponse::Forbidden().body("a deletion is confirmed from this machine only, and by no web page\n");
+    }
+    let wanted = query.get("source").map_or("", String::as_str);
+    let Some(source) = state.sources.iter().find(|s| *s.id() == *wanted) else {
+        let known: Vec<String> = state.sources.iter().map(|s| s.id().to_string()).collect();
+        return HttpResponse::NotFound().body(format!("no source {wanted:?}; there are: {}\n", known.join(", ")));
+    };
+    let held = source.confirm_deletion();
+    if held.is_empty() {
+        return HttpResponse::Conflict().body(format!("{wanted} holds no deletion back\n"));
+    }
+    tracing::warn!(source = wanted, objects = held.len(), "mass deletion confirmed");
+    HttpResponse::Ok().body(format!("{} objects of {wanted} are deleted:\n{}\n", held.len(), held.join("\n")))
+}

@@ -1,0 +1,63 @@
+//! One plain HTTP request to a running server's admin pages.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use anyhow::Context;
+
+/// How long a running server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An answer that is longer than this, in bytes, is not one of ours.
+const LONGEST_ANSWER: u64 = 1 << 30;
+
+/// An answer: status and body.
+pub(super) struct Answer {
+    /// HTTP status.
+    pub(super) status: u16,
+    /// The whole body.
+    pub(super) body: Vec<u8>,
+}
+
+/// Asks, and reads the answer to its end.
+///
+/// # Errors
+/// A server that does not answer, or not in HTTP.
+pub(super) fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<Answer> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\nContent-Length: 0\r\n\r\n"
+    )?;
+    let mut answer = Vec::new();
+    stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
+    let split = answer.windows(4).position(|w| w == b"\r\n\r\n").context("the answer has no body")?;
+    let head = String::from_utf8_lossy(&answer[..split]);
+    let status = head.split_whitespace().nth(1).and_then(|s| s.parse().ok()).context("the answer has no status")?;
+    Ok(Answer { status, body: answer.split_off(split + 4) })
+}
+
+/// A value as it stands in a query.
+pub(super) fn quoted(value: &str) -> String {
+    value
+        .bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => char::from(b).to_string(),
+            b => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_a_meaning_in_queries_is_quoted() {
+        assert_eq!(quoted("file:/etc/a b&c=%"), "file:/etc/a%20b%26c%3D%25");
+    }
+}

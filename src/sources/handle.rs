@@ -1,0 +1,45 @@
+//! What others hold of a source that was started.
+
+use std::sync::Arc;
+
+use super::{
+    SourceActor, SourceBoard, SourceId, SourceState,
+    actor::{ConfirmDeletion, Resync},
+};
+use crate::runtime::Mailbox;
+
+/// A source that was started.
+#[derive(Clone)]
+pub struct SourceHandle {
+    /// What it says of itself.
+    pub board: Arc<SourceBoard>,
+    mailbox: Mailbox<SourceActor>,
+}
+
+impl SourceHandle {
+    /// The handle of a source's actor.
+    #[must_use]
+    pub const fn new(board: Arc<SourceBoard>, mailbox: Mailbox<SourceActor>) -> Self {
+        Self { board, mailbox }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> SourceId {
+        self.board.read().source
+    }
+
+    /// Lets the mass deletion that is held go through; gives the keys that were held. Without one nothing happens.
+    pub fn confirm_deletion(&self) -> Vec<String> {
+        let report = self.board.read();
+        if report.state == SourceState::Holding {
+            self.mailbox.tell(ConfirmDeletion);
+        }
+        report.held_deletions
+    }
+
+    /// Asks it to send everything again. Requests merge in the source.
+    pub fn resync(&self) {
+        self.mailbox.tell(Resync);
+    }
+}

@@ -1,0 +1,101 @@
+//! The program itself as a child process, on free ports.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::stage::DEADLINE;
+
+/// A running `pilothouse serve`; killed when dropped.
+pub struct Binary {
+    child: Child,
+    lines: Receiver<String>,
+    log: Vec<String>,
+}
+
+impl Binary {
+    /// Starts it with this folder and more arguments.
+    pub fn serve(folder: &Path, more: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
+            .args(["serve", "--log-format", "json", "--monitoring-addr", "", "--config-dir"])
+            .arg(folder)
+            .args(["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
+            .args(more)
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = channel();
+        let streams: [Box<dyn std::io::Read + Send>; 2] =
+            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
+        for stream in streams {
+            let sender = sender.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Self { child, lines, log: Vec::new() }
+    }
+
+    /// Waits for a line of the log that says this.
+    pub fn until<T>(&mut self, what: &str, says: impl Fn(&str) -> Option<T>) -> T {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left).unwrap_or_else(|_| panic!("no {what}: {:#?}", self.log));
+            let found = says(&line);
+            self.log.push(line);
+            if let Some(found) = found {
+                return found;
+            }
+        }
+    }
+
+    /// Waits until it serves; gives the addresses of xDS and of the pages.
+    pub fn addresses(&mut self) -> (SocketAddr, SocketAddr) {
+        self.until("addresses", |line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let of = |name: &str| line[name].as_str()?.parse().ok();
+            Some((of("grpc")?, of("http")?))
+        })
+    }
+
+    /// Sends SIGTERM.
+    pub fn terminate(&self) {
+        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for it to end within this time.
+    pub fn ends_within(&mut self, time: Duration) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < time, "still running after {time:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,17 @@
+//! The whole process: it follows its sources, survives faults of its own parts without taking anything from a proxy, and
+//! ends in good order. One file per failure mode.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod binary;
+mod confirm;
+mod context_fault;
+mod drain;
+mod files;
+mod handler_fault;
+mod proxy;
+mod registry_fault;
+mod restarts;
+mod source_fault;
+mod stage;
+mod store_fault;
