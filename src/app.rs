@@ -72,11 +72,7 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
 ///
 /// # Errors
 /// As [`build`].
-pub async fn build_with(
-    settings: Settings,
-    more: Vec<Arc<dyn Source>>,
-    shutdown: Shutdown,
-) -> Result<Running, Error> {
+pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
     let Settings { sources, mesh, xds, admin, runtime, features } = settings;
     let readiness = Readiness::default();
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());

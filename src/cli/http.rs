@@ -46,7 +46,9 @@ pub(super) fn quoted(value: &str) -> String {
     value
         .bytes()
         .map(|b| match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => char::from(b).to_string(),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => {
+                char::from(b).to_string()
+            }
             b => format!("%{b:02X}"),
         })
         .collect()

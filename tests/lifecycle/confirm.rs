@@ -63,7 +63,10 @@ async fn a_held_deletion_goes_when_it_is_confirmed() {
         if by_command {
             let there = folder.clone();
             let done = aside(move || command(http, &there)).await;
-            assert!(done.status.success() && String::from_utf8_lossy(&done.stdout).starts_with("19 objects"), "{done:?}");
+            assert!(
+                done.status.success() && String::from_utf8_lossy(&done.stdout).starts_with("19 objects"),
+                "{done:?}"
+            );
         } else {
             let request = post.clone();
             assert!(aside(move || ask(http, &request)).await.starts_with("HTTP/1.0 200"));

@@ -8,11 +8,7 @@ use std::{
 
 use pilothouse::{testing::AdsClient, xds::ResourceType};
 
-use crate::{
-    binary::Binary,
-    proxy::Proxies,
-    stage::entry,
-};
+use crate::{binary::Binary, proxy::Proxies, stage::entry};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_drains_with_streams_open_and_one_that_never_reads() {

@@ -17,7 +17,9 @@ use crate::{
 /// One object for every handler; the ServiceEntry's host is `NAME.example`.
 fn objects(name: &str) -> String {
     let object = |api: &str, kind: &str, rest: &str| {
-        format!("---\napiVersion: {api}\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop, labels: {{app: {name}}}}}\n{rest}\n")
+        format!(
+            "---\napiVersion: {api}\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop, labels: {{app: {name}}}}}\n{rest}\n"
+        )
     };
     entry(name, &format!("{name}.example"))
         + &object("v1", "Service", "spec: {clusterIP: None, ports: [{name: http, port: 80}], selector: {app: none}}")

@@ -10,7 +10,8 @@ use crate::{
 #[actix::test]
 async fn it_is_built_anew_from_the_store_and_no_proxy_loses_anything() {
     let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str| fs::write(dir.path().join(format!("{name}.yaml")), entry(name, &format!("{name}.example")));
+    let write =
+        |name: &str| fs::write(dir.path().join(format!("{name}.yaml")), entry(name, &format!("{name}.example")));
     write("a").unwrap();
     let running = start(&[dir.path()], None).await;
     until(&running, |c| !c.inputs.registry.services.is_empty()).await;

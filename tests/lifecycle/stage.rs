@@ -6,9 +6,7 @@ use pilothouse::{
     app::{self, Running},
     push::PushContext,
     runtime::Shutdown,
-    settings::{
-        AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, XdsSettings,
-    },
+    settings::{AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, XdsSettings},
 };
 
 /// How long anything in these tests may take to come true.
