@@ -16,6 +16,7 @@ pub mod kind;
 pub mod labels;
 pub mod mcp;
 pub mod mesh;
+pub mod namespaces;
 pub mod node;
 pub mod push_request;
 pub mod service;

@@ -15,7 +15,6 @@ mod external;
 mod intern;
 mod kube;
 mod memory;
-mod namespaces;
 mod quarantine;
 mod selectors;
 mod service_entry;

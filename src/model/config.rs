@@ -146,6 +146,13 @@ impl Config {
         ConfigKey { kind: self.kind(), namespace: self.meta.namespace.clone(), name: self.meta.name.clone() }
     }
 
+    /// Whether the object is from the cluster whose configuration is read; of other clusters only what the registry reads
+    /// has an effect.
+    #[must_use]
+    pub fn is_of_main_cluster(&self) -> bool {
+        self.origin.cluster.is_empty()
+    }
+
     /// The order of "oldest first, ties by name, then namespace" (Istio's `sortConfigByCreationTime`).
     #[must_use]
     pub fn age_order(&self) -> (Timestamp, &str, &str) {

@@ -176,31 +176,54 @@ fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<Strin
         return Ok(message);
     }
     let message = from_json(spec, false).map_err(|e| DecodeError::Invalid(format!("spec: {e}")))?;
+    let mut unknown = Unknown::default();
     if let Some(descriptor) = pool().get_message_by_name(&M::full_name()) {
-        unknown_fields(spec, &descriptor, "spec", warnings);
+        unknown.look(spec, &descriptor, "spec");
     }
+    if let Some(name) = unknown.names.first() {
+        return Err(DecodeError::Invalid(name.clone()));
+    }
+    warnings.append(&mut unknown.fields);
     Ok(message)
 }
 
-/// Names every field of `value` that the message does not have. `google.protobuf` types hold free JSON.
-fn unknown_fields(value: &Value, message: &MessageDescriptor, path: &str, into: &mut Vec<String>) {
-    let Some(object) = value.as_object().filter(|_| message.package_name() != "google.protobuf") else { return };
-    for (key, value) in object {
-        let path = format!("{path}.{key}");
-        let Some(field) = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key)) else {
-            into.push(format!("unknown field {path}"));
-            continue;
-        };
-        match (field.kind(), value) {
-            (FieldKind::Message(entry), Value::Object(map)) if field.is_map() => {
-                if let FieldKind::Message(inner) = entry.map_entry_value_field().kind() {
-                    map.iter().for_each(|(k, v)| unknown_fields(v, &inner, &format!("{path}.{k}"), into));
+/// What a message does not have: fields, which are passed over, and names of enum values, which are refused.
+#[derive(Default)]
+struct Unknown {
+    fields: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Unknown {
+    /// Looks through `value`. `google.protobuf` types hold free JSON.
+    fn look(&mut self, value: &Value, message: &MessageDescriptor, path: &str) {
+        let Some(object) = value.as_object().filter(|_| message.package_name() != "google.protobuf") else { return };
+        for (key, value) in object {
+            let path = format!("{path}.{key}");
+            let Some(field) = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key)) else {
+                self.fields.push(format!("unknown field {path}"));
+                continue;
+            };
+            match (field.kind(), value) {
+                (FieldKind::Message(entry), Value::Object(map)) if field.is_map() => {
+                    let kind = entry.map_entry_value_field().kind();
+                    map.iter().for_each(|(k, v)| self.look_at(v, &kind, &format!("{path}.{k}")));
                 }
+                (kind, Value::Array(list)) => {
+                    list.iter().enumerate().for_each(|(i, v)| self.look_at(v, &kind, &format!("{path}[{i}]")));
+                }
+                (kind, value) => self.look_at(value, &kind, &path),
             }
-            (FieldKind::Message(inner), Value::Array(list)) => {
-                list.iter().enumerate().for_each(|(i, v)| unknown_fields(v, &inner, &format!("{path}[{i}]"), into));
+        }
+    }
+
+    fn look_at(&mut self, value: &Value, kind: &FieldKind, path: &str) {
+        match (kind, value) {
+            (FieldKind::Message(inner), value) => self.look(value, inner, path),
+            (FieldKind::Enum(names), Value::String(name)) if names.get_value_by_name(name).is_none() => {
+                let known: Vec<String> = names.values().map(|v| v.name().to_string()).collect();
+                self.names.push(format!("{path}: {name:?} is none of {}", known.join(", ")));
             }
-            (FieldKind::Message(inner), value) => unknown_fields(value, &inner, &path, into),
             _ => {}
         }
     }
@@ -273,6 +296,13 @@ mod tests {
         let (config, warnings) = with_warnings(&document, Origin::default()).unwrap();
         assert_eq!(config.service_entry().unwrap().hosts, ["a.b"]);
         assert_eq!(warnings, ["unknown field spec.prots", "unknown field spec.endpoints[0].adress"]);
+    }
+
+    #[test]
+    fn unknown_names_of_enums_are_refused() {
+        let document = service_entry(json!({"hosts": ["a.b"], "resolution": "GUESS", "extra": 1}));
+        let error = from_value(&document, Origin::default()).unwrap_err().to_string();
+        assert!(error.starts_with("spec.resolution: \"GUESS\" is none of NONE, STATIC, DNS"), "{error}");
     }
 
     #[test]

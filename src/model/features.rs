@@ -45,6 +45,7 @@ features! {
     disable_track_remaining_cb_metrics: bool = true, "DISABLE_TRACK_REMAINING_CB_METRICS";
     disable_shadow_host_suffix: bool = true, "DISABLE_SHADOW_HOST_SUFFIX";
     enable_multicluster_headless: bool = true, "ENABLE_MULTICLUSTER_HEADLESS";
+    k8s_ingress_ns: String = "istio-system".to_string(), "K8S_INGRESS_NS";
     istio_dual_stack: bool = false, "ISTIO_DUAL_STACK";
     istio_enable_ipv4_outbound_listener_for_ipv6_clusters: bool = false, "ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS";
     max_connections_per_socket_event_loop: u32 = 1, "MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP";

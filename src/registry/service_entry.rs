@@ -6,10 +6,12 @@ use ipnet::IpNet;
 
 use super::{
     env::{Env, traffic_distribution},
-    namespaces::capped_export_to,
 };
 use crate::{
-    model::{Config, Labels, Port, Protocol, Registry, Resolution, Service, Visibility, service::UNSPECIFIED_IP},
+    model::{
+        Config, Labels, Port, Protocol, Registry, Resolution, Service, Visibility, namespaces::capped_export_to,
+        service::UNSPECIFIED_IP,
+    },
     proto::networking::{ServiceEntry, service_entry},
 };
 

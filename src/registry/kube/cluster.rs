@@ -15,11 +15,10 @@ use super::{
     space::{ByAddress, Causes, Flushed, Moved, Name, Space, Unit},
 };
 use crate::{
-    model::{Config, Kind, Labels, Locality, Service, WorkloadInstance, labels},
+    model::{Config, Kind, Labels, Locality, Service, WorkloadInstance, labels, namespaces::is_discovered},
     registry::{
         env::{Env, names},
         intern::Interner,
-        namespaces::is_discovered,
         selectors::WorkloadKey,
     },
 };

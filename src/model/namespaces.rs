@@ -3,22 +3,22 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    model::{Labels, Visibility, labels},
-    proto::mesh::{
-        LabelSelector, MeshConfig,
-        service_entry_visibility::{Visibility as Scope, match_rule::Matcher},
-    },
+use super::{Labels, Visibility, labels};
+use crate::proto::mesh::{
+    LabelSelector, MeshConfig,
+    service_entry_visibility::{Visibility as Scope, match_rule::Matcher},
 };
 
 /// Whether objects of a namespace with these labels are read. Without selectors all are; with selectors one has to match,
 /// and a namespace without an object (`None`) matches none.
+#[must_use]
 pub fn is_discovered(mesh: &MeshConfig, namespace: Option<&Labels>) -> bool {
     let selectors = &mesh.discovery_selectors;
     selectors.is_empty() || namespace.is_some_and(|labels| selectors.iter().any(|s| selects(s, labels)))
 }
 
 /// `exportTo` of a ServiceEntry, narrowed by the mesh's `serviceEntryVisibility` where that applies to sidecars.
+#[must_use]
 pub fn capped_export_to(
     mesh: &MeshConfig,
     own: BTreeSet<Visibility>,
