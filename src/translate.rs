@@ -10,6 +10,7 @@ mod changes;
 #[allow(dead_code, reason = "the translators use it")]
 mod draft;
 mod gateway_api;
+pub mod ingress;
 #[allow(dead_code, reason = "the translators use it")]
 mod objects;
 
@@ -112,6 +113,7 @@ impl Translation {
         let mut output = Output::default();
         let objects = Objects::of(&basis);
         gateway_api::translate(&objects, &mut output);
+        ingress::translate(&objects, &mut output);
         let known = before.map(|b| [&b.gateways, &b.virtual_services, &b.destination_rules]);
         let known: BTreeMap<ConfigKey, &Arc<Config>> =
             known.into_iter().flatten().flatten().map(|c| (c.key(), c)).collect();

@@ -4,9 +4,7 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::{
-    env::{Env, traffic_distribution},
-};
+use super::env::{Env, traffic_distribution};
 use crate::{
     model::{
         Config, Labels, Port, Protocol, Registry, Resolution, Service, Visibility, namespaces::capped_export_to,

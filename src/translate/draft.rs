@@ -1,6 +1,9 @@
 //! What translators write: Istio objects before they are shared, statuses, reports.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
@@ -37,11 +40,17 @@ pub struct Output {
 }
 
 impl Output {
-    /// Adds an object. The first of two with the same name stays.
-    pub fn add(&mut self, draft: Draft) {
+    /// Adds an object. The first of two with the same name stays; `false` says that this was the second.
+    pub fn add(&mut self, draft: Draft) -> bool {
         let key =
             ConfigKey { kind: draft.spec.kind(), namespace: draft.namespace.clone(), name: draft.name.as_str().into() };
-        self.drafts.entry(key).or_insert(draft);
+        match self.drafts.entry(key) {
+            Entry::Vacant(free) => {
+                free.insert(draft);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
     }
 
     /// Adds the status of an object.

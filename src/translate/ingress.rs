@@ -44,7 +44,9 @@ impl<'a> Inputs<'a> {
         let of_namespace = |c: &'a Arc<Config>| (&*c.meta.name, &c.meta.labels);
         let namespaces = match mesh.discovery_selectors.is_empty() {
             true => HashMap::new(),
-            false => objects.list(Kind::Namespace).iter().filter(|c| c.is_of_main_cluster()).map(of_namespace).collect(),
+            false => {
+                objects.list(Kind::Namespace).iter().filter(|c| c.is_of_main_cluster()).map(of_namespace).collect()
+            }
         };
         Self { objects, mesh, gateways: &objects.features().k8s_ingress_ns, namespaces }
     }

@@ -17,7 +17,8 @@ impl<'a> Objects<'a> {
         let mut by_name = HashMap::new();
         let mut services: HashMap<&str, Vec<_>> = HashMap::new();
         if super::changes::is_needed(inputs) {
-            for config in inputs.configs.by_kind.values().flat_map(|list| list.iter()) {
+            let all = inputs.configs.by_kind.values().flat_map(|list| list.iter());
+            for config in all.filter(|c| c.is_of_main_cluster()) {
                 by_name.insert((config.kind(), &*config.meta.namespace, &*config.meta.name), config);
             }
             for service in inputs.registry.services.iter() {

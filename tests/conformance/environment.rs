@@ -9,6 +9,7 @@ use pilothouse::{
     },
     push::{ProxyView, PushContext, context::PushInputs},
     registry,
+    translate::Translation,
 };
 use serde_json::Value;
 
@@ -75,9 +76,12 @@ pub fn context(folder: &Path, case: &Value) -> PushContext {
     if folder.join("services.json").exists() && configs.list(Kind::ServiceEntry).is_empty() {
         registry = in_memory(&data::json(&folder.join("services.json")), &data::json(&folder.join("instances.json")));
     }
-    // Istio's test store gives its objects no domain, so that short names end in the namespace there.
-    let mesh = Arc::new(Mesh { domain: "".into(), ..(*mesh).clone() });
-    PushContext::build(PushInputs { mesh, features, configs, registry })
+    // Istio's test store gives its objects no domain, so that short names end in the namespace there; what is translated
+    // from other APIs has one.
+    let mut inputs = Translation::build(PushInputs { mesh: mesh.clone(), features, configs, registry }).effective();
+    inputs.configs.by_kind.retain(|kind, _| *kind != Kind::Ingress && kind.class() != KindClass::GatewayApi);
+    inputs.mesh = Arc::new(Mesh { domain: "".into(), ..(*mesh).clone() });
+    PushContext::build(inputs)
 }
 
 /// The recordings write `default` where an object had no namespace at all. That shows where a DestinationRule names a whole

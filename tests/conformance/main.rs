@@ -13,6 +13,7 @@ mod calls;
 mod data;
 mod environment;
 mod generate;
+mod ingress;
 mod normal;
 mod ratchet;
 mod routes;
@@ -56,6 +57,11 @@ fn virtual_services_become_recorded_routes() {
 #[test]
 fn proxies_are_sent_what_istiod_sends() {
     run("xds", xds::cases, xds::check);
+}
+
+#[test]
+fn ingresses_become_gateways_and_virtual_services() {
+    run("ingress", ingress::cases, ingress::check);
 }
 
 #[test]

@@ -46,8 +46,12 @@ pub(super) fn add<'a>(inputs: &Inputs<'a>, taken: &[Taken<'a>], output: &mut Out
         }
     }
     for (host, rules) in &hosts {
-        if let Some(draft) = virtual_service(inputs, host, rules, output) {
-            output.add(draft);
+        let (Some(draft), Some(first)) = (virtual_service(inputs, host, rules, output), rules.first()) else {
+            continue;
+        };
+        let name = draft.name.clone();
+        if !output.add(draft) {
+            output.report(first.config.key(), format!("host {host}: there is a VirtualService {name} already"));
         }
     }
 }
@@ -90,10 +94,8 @@ fn precedence(route: &HttpRoute) -> (usize, bool) {
 
 fn route<'a>(inputs: &Inputs<'a>, namespace: &'a str, path: &'a HTTPIngressPath) -> Result<HttpRoute, String> {
     let destination = destination(inputs, namespace, &path.backend)?;
-    let conditions = uri(path).map(|m| HttpMatchRequest {
-        uri: Some(StringMatch { match_type: Some(m) }),
-        ..HttpMatchRequest::default()
-    });
+    let conditions = uri(path)
+        .map(|m| HttpMatchRequest { uri: Some(StringMatch { match_type: Some(m) }), ..HttpMatchRequest::default() });
     Ok(HttpRoute {
         r#match: conditions.into_iter().collect(),
         route: vec![HttpRouteDestination {
@@ -119,7 +121,11 @@ fn uri(path: &HTTPIngressPath) -> Option<MatchType> {
     }
 }
 
-fn destination<'a>(inputs: &Inputs<'a>, namespace: &'a str, backend: &'a IngressBackend) -> Result<Destination, String> {
+fn destination<'a>(
+    inputs: &Inputs<'a>,
+    namespace: &'a str,
+    backend: &'a IngressBackend,
+) -> Result<Destination, String> {
     let service = backend.service.as_ref().ok_or("a backend that is no service has no effect")?;
     let port = service.port.as_ref();
     let number = match port.and_then(|p| p.number).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0) {
