@@ -30,7 +30,7 @@ pub use endpoint::{Endpoint, EndpointIndex, EndpointSet, HealthStatus, Locality,
 pub use features::Features;
 pub use host::Hostname;
 pub use identity::Identity;
-pub use kind::Kind;
+pub use kind::{Kind, KindClass};
 pub use labels::Labels;
 pub use mesh::Mesh;
 pub use node::{Node, NodeMetadata, NodeType};

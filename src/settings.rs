@@ -4,10 +4,12 @@
 //! what users write in Istio's objects.
 
 mod address;
+mod kubernetes;
 
 use std::{path::PathBuf, time::Duration};
 
 pub use address::{ListenAddress, ListenAddressError};
+pub use kubernetes::{KubeAccess, KubeSettings};
 
 use crate::model::Features;
 
@@ -55,6 +57,8 @@ pub struct SourceSettings {
     pub max_file_bytes: u64,
     /// How long a mass deletion is held back unless it is confirmed; zero applies it at once, as Istio does.
     pub deletion_hold: Duration,
+    /// The Kubernetes cluster, if there is one.
+    pub kubernetes: Option<KubeSettings>,
 }
 
 impl Default for SourceSettings {
@@ -67,6 +71,7 @@ impl Default for SourceSettings {
             silence: Duration::from_secs(30),
             max_file_bytes: 64 << 20,
             deletion_hold: Duration::from_secs(600),
+            kubernetes: None,
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod board;
 pub mod event;
 pub mod file;
 pub mod handle;
+pub mod kube;
 pub mod mesh;
 pub mod port;
 pub mod yaml;

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{Findings, SourceId};
+use super::{Findings, SourceId, kube::FeedReport};
 
 /// How a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -45,6 +45,9 @@ pub struct SourceReport {
     pub held_deletions: Vec<String>,
     /// Objects that are kept although their document is gone or refused.
     pub kept: Vec<String>,
+    /// The kinds that it watches, each with a state of its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub feeds: Vec<FeedReport>,
     /// What it found in its documents.
     pub findings: Findings,
 }
@@ -70,6 +73,7 @@ impl SourceBoard {
             last_error: String::new(),
             held_deletions: Vec::new(),
             kept: Vec::new(),
+            feeds: Vec::new(),
             findings: Findings::default(),
         };
         Self { inner: Mutex::new((report, Instant::now())), written: Notify::new() }

@@ -1,0 +1,67 @@
+//! Where a Kubernetes cluster is, and how it is watched.
+
+use std::{path::PathBuf, time::Duration};
+
+/// How the API server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubeAccess {
+    /// From inside the cluster, with the service account of the pod.
+    InCluster,
+    /// By a kubeconfig.
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// The context; the file's current one when there is none.
+        context: Option<String>,
+    },
+}
+
+/// A Kubernetes cluster as a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeSettings {
+    /// How it is reached.
+    pub access: KubeAccess,
+    /// Whether services, pods and credentials are read as well as config.
+    pub registry: bool,
+    /// Namespaces to read; empty for all.
+    pub watch_namespaces: Vec<String>,
+    /// Our revision: objects that name another in `istio.io/rev` are not read. Empty reads all.
+    pub revision: String,
+    /// Namespace of the ConfigMap with the mesh settings.
+    pub namespace: String,
+    /// How long a page of a list, and the head of any answer, may take.
+    pub list_timeout: Duration,
+    /// How long a watch lasts before it is asked for again; a silent peer is noticed 5 s later.
+    pub watch_timeout: Duration,
+    /// How often everything is listed again although every watch works.
+    pub relist: Duration,
+    /// First pause after a failure; it doubles with each one in a row.
+    pub first_pause: Duration,
+    /// Longest pause after a failure.
+    pub longest_pause: Duration,
+    /// Pause when we may not read a kind, or there is no such kind.
+    pub refused_pause: Duration,
+    /// How long a mass deletion that only a list shows is held back; zero applies it at once, as Istio does.
+    pub deletion_hold: Duration,
+}
+
+impl KubeSettings {
+    /// The usual settings for a cluster that is reached like this.
+    #[must_use]
+    pub fn new(access: KubeAccess) -> Self {
+        Self {
+            access,
+            registry: true,
+            watch_namespaces: Vec::new(),
+            revision: String::new(),
+            namespace: "istio-system".to_string(),
+            list_timeout: Duration::from_secs(60),
+            watch_timeout: Duration::from_secs(120),
+            relist: Duration::from_secs(1800),
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(10),
+            refused_pause: Duration::from_secs(30),
+            deletion_hold: Duration::from_secs(600),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The live Kubernetes sources: one supervised source for each group of kinds of a cluster, all over one [`Cluster`].
+//!
+//! `watch` follows one kind (list, watch, pace, verdicts on errors), `content` keeps what it told (pure), `feed` joins the
+//! two for a kind of objects, `source` hands over what changed. `crds` and `namespaces` are what all feeds of a cluster
+//! share; `mesh` reads the mesh settings of the cluster.
+//!
+//! Invariants: content is swapped at the end of a list and never emptied by an outage, an expired version, a relist, a
+//! restart, a CRD that goes or a right that is taken away; one bad object is refused by name and its last good version
+//! stays; a kind that may not be read stops nothing else. No secret is ever logged or put into a report.
+
+pub mod access;
+mod admit;
+mod answers;
+mod cluster;
+mod connect;
+pub mod content;
+mod crds;
+mod feed;
+mod groups;
+mod mesh;
+mod namespaces;
+mod raw;
+mod read;
+mod source;
+mod status;
+mod verdict;
+mod watch;
+
+pub use cluster::Cluster;
+pub use connect::ConnectError;
+pub use groups::Group;
+pub use mesh::{KubeMesh, mesh_values};
+pub use raw::RawObject;
+pub use source::KubeSource;
+pub use status::{FeedReport, FeedState};

@@ -1,0 +1,76 @@
+//! What all sources of one cluster share: the connection, which CRDs there are, which namespaces are read, and the mesh
+//! settings that say so.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::Client;
+use tokio::sync::watch;
+
+use super::{
+    ConnectError, RawObject,
+    answers::Answers,
+    connect::Connection,
+    crds::Crds,
+    namespaces::Namespaces,
+    watch::Target,
+};
+use crate::{model::Mesh, settings::KubeSettings};
+
+/// One cluster.
+pub struct Cluster {
+    id: Arc<str>,
+    settings: KubeSettings,
+    connection: Connection,
+    pub(super) crds: watch::Sender<Crds>,
+    pub(super) namespaces: watch::Sender<Namespaces>,
+    mesh: watch::Receiver<Arc<Mesh>>,
+}
+
+impl Cluster {
+    /// A cluster that nobody has asked anything. `mesh` are the mesh settings in force.
+    #[must_use]
+    pub fn new(id: &str, settings: KubeSettings, mesh: watch::Receiver<Arc<Mesh>>) -> Arc<Self> {
+        let connection = Connection::new(&settings);
+        let (crds, namespaces) = (watch::Sender::default(), watch::Sender::default());
+        Arc::new(Self { id: id.into(), settings, connection, crds, namespaces, mesh })
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// How it is reached and watched.
+    #[must_use]
+    pub const fn settings(&self) -> &KubeSettings {
+        &self.settings
+    }
+
+    /// The mesh settings, and their changes.
+    pub(super) fn mesh(&self) -> watch::Receiver<Arc<Mesh>> {
+        self.mesh.clone()
+    }
+
+    pub(super) async fn client(&self) -> Result<Client, ConnectError> {
+        self.connection.client().await
+    }
+
+    pub(super) fn forget_client(&self) {
+        self.connection.forget();
+    }
+
+    pub(super) fn answers(&self) -> &Answers {
+        self.connection.answers()
+    }
+
+    /// The path at which a target is listed and watched.
+    pub(super) fn path(&self, target: &Target) -> String {
+        <RawObject as kube::Resource>::url_path(&target.resource, target.namespace.as_deref())
+    }
+
+    /// How long the server asked to wait with this target when it last refused it.
+    pub(super) fn asked_to_wait(&self, target: &Target) -> Duration {
+        self.answers().take_retry_after(&self.path(target)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,222 @@
+//! What one feed holds: sound objects, what is refused, and what has changed since it was last asked. Pure: the caller
+//! brings the time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::FeedReport;
+use crate::{
+    model::Config,
+    sources::{Refused, Warned, file::hold::MassDeletionGuard},
+};
+
+/// Namespace and name.
+pub type ObjectKey = (Arc<str>, Arc<str>);
+
+/// What became of an object's text.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    /// The same text as before.
+    Same,
+    /// Taken.
+    Taken {
+        /// The object.
+        config: Arc<Config>,
+        /// What looks wrong with it.
+        warnings: Vec<Warned>,
+    },
+    /// Not taken; its last good version stays.
+    Refused(Refused),
+}
+
+/// An object that was read.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Which.
+    pub key: ObjectKey,
+    /// Hash of its text.
+    pub hash: u64,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+#[derive(Debug)]
+struct Held {
+    config: Arc<Config>,
+    hash: u64,
+}
+
+/// What one feed holds.
+#[derive(Debug)]
+pub struct Content {
+    objects: BTreeMap<ObjectKey, Held>,
+    refused: BTreeMap<ObjectKey, Refused>,
+    warned: BTreeMap<ObjectKey, Vec<Warned>>,
+    changed: BTreeSet<ObjectKey>,
+    /// In force although the last list did not have them.
+    missing: BTreeSet<ObjectKey>,
+    guard: MassDeletionGuard,
+    answered: bool,
+    findings_changed: bool,
+    /// How the feed is.
+    pub report: FeedReport,
+}
+
+impl Content {
+    /// Nothing yet. A mass deletion that only a list shows is held for `hold`.
+    #[must_use]
+    pub fn new(hold: Duration, report: FeedReport) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            warned: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            missing: BTreeSet::new(),
+            guard: MassDeletionGuard::new(hold),
+            answered: false,
+            findings_changed: false,
+            report,
+        }
+    }
+
+    /// Whether this is the text that the object in force was read from.
+    #[must_use]
+    pub fn is_same(&self, key: &ObjectKey, hash: u64) -> bool {
+        self.objects.get(key).is_some_and(|h| h.hash == hash) && !self.refused.contains_key(key)
+    }
+
+    /// The server has answered for this kind, be it that there is nothing to be had: nobody needs to wait for it.
+    pub const fn answer(&mut self) {
+        self.answered = true;
+    }
+
+    /// Whether the server has answered for this kind.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// An object is there, new or different or not.
+    pub fn put(&mut self, item: Item) {
+        let Item { key, hash, verdict } = item;
+        self.missing.remove(&key);
+        match verdict {
+            Verdict::Same => {}
+            Verdict::Taken { config, warnings } => {
+                self.findings_changed |= self.refused.remove(&key).is_some() || self.warned.remove(&key).is_some();
+                if !warnings.is_empty() {
+                    self.warned.insert(key.clone(), warnings);
+                    self.findings_changed = true;
+                }
+                self.objects.insert(key.clone(), Held { config, hash });
+                self.changed.insert(key);
+            }
+            Verdict::Refused(refused) => {
+                let before = self.refused.insert(key, refused.clone());
+                self.findings_changed |= before.is_none_or(|b| b != refused);
+            }
+        }
+    }
+
+    /// The server says that an object is gone.
+    pub fn remove(&mut self, key: &ObjectKey) {
+        self.missing.remove(key);
+        self.findings_changed |= self.refused.remove(key).is_some() | self.warned.remove(key).is_some();
+        if self.objects.remove(key).is_some() {
+            self.changed.insert(key.clone());
+        }
+    }
+
+    /// Whether a list that has only these objects lacks one that is in force.
+    #[must_use]
+    pub fn would_lose(&self, list: &[Item]) -> bool {
+        let listed: BTreeSet<&ObjectKey> = list.iter().map(|i| &i.key).collect();
+        self.objects.keys().any(|k| !listed.contains(k))
+    }
+
+    /// A list is complete: what it lacks is gone, unless that is a mass deletion that is to be held back.
+    pub fn replace(&mut self, list: Vec<Item>, now: Instant) {
+        let listed: BTreeSet<ObjectKey> = list.iter().map(|i| i.key.clone()).collect();
+        let before = self.objects.len();
+        list.into_iter().for_each(|item| self.put(item));
+        self.guard.arrived(self.objects.len().saturating_sub(before));
+        let unknown: Vec<ObjectKey> = self.refused.keys().filter(|k| !listed.contains(*k)).cloned().collect();
+        for key in unknown {
+            self.refused.remove(&key);
+            self.findings_changed = true;
+        }
+        self.missing = self.objects.keys().filter(|k| !listed.contains(*k)).cloned().collect();
+        self.answered = true;
+        self.settle(now);
+    }
+
+    /// Lets go what may go now of that which the last list lacked.
+    pub fn settle(&mut self, now: Instant) {
+        if !self.missing.is_empty() && self.guard.allow(self.missing.len(), self.objects.len(), false, now) {
+            for key in std::mem::take(&mut self.missing) {
+                self.remove(&key);
+            }
+        }
+    }
+
+    /// Lets a held deletion through.
+    pub fn confirm(&mut self, now: Instant) {
+        self.guard.confirm();
+        self.settle(now);
+    }
+
+    /// When a held deletion goes through by itself.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        self.guard.until().filter(|_| !self.missing.is_empty())
+    }
+
+    /// Objects whose deletion is held.
+    pub fn held(&self) -> impl Iterator<Item = &Arc<Config>> {
+        self.missing.iter().filter_map(|k| self.objects.get(k)).map(|h| &h.config)
+    }
+
+    /// All sound objects.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Config>> {
+        self.objects.values().map(|h| &h.config)
+    }
+
+    /// How many sound objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether there is no sound object.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// What changed since this was last asked: the object now, or nothing when it is gone.
+    pub fn take_changes(&mut self) -> Vec<(ObjectKey, Option<Arc<Config>>)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|k| (k.clone(), self.objects.get(&k).map(|h| h.config.clone()))).collect()
+    }
+
+    /// Whether findings changed since this was last asked.
+    pub const fn take_findings_changed(&mut self) -> bool {
+        std::mem::replace(&mut self.findings_changed, false)
+    }
+
+    /// What is refused, and which of that is in force in an older version.
+    pub fn refused(&self) -> impl Iterator<Item = (&Refused, Option<&Arc<Config>>)> {
+        self.refused.iter().map(|(key, refused)| (refused, self.objects.get(key).map(|h| &h.config)))
+    }
+
+    /// What looks wrong.
+    pub fn warned(&self) -> impl Iterator<Item = &Warned> {
+        self.warned.values().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests;

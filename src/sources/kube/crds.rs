@@ -1,0 +1,252 @@
+//! Which of our kinds the server has CRDs for. Metadata of all CRDs are watched, and only ours are read.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use http::Request;
+use kube::core::{ApiResource, GroupVersionKind};
+use serde::Deserialize;
+
+use super::{
+    Cluster, FeedReport, FeedState,
+    groups::{crd_name, is_custom},
+    raw::RawMetadata,
+    status::FeedBoard,
+    verdict::of_error,
+    watch::{End, Follower, Target, Told},
+};
+use crate::model::Kind;
+
+/// CRDs that are read at the same time.
+const AT_ONCE: usize = 4;
+
+/// Which CRDs there are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Crds {
+    /// Not known yet.
+    #[default]
+    Unknown,
+    /// We may not know: each kind is tried.
+    Hidden,
+    /// These are established, with the version that we read them in.
+    Known(Arc<BTreeMap<Kind, String>>),
+}
+
+/// Whether a kind can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// Not known yet.
+    Unknown,
+    /// It is there, in this version.
+    Present(String),
+    /// It may be there, in this version.
+    Possible(String),
+    /// It is not there.
+    Absent,
+}
+
+impl Crds {
+    pub(super) fn presence(&self, kind: Kind) -> Presence {
+        let usual = || kind.versions().first().copied().unwrap_or_default().to_string();
+        if !is_custom(kind) {
+            return Presence::Present(usual());
+        }
+        match self {
+            Self::Unknown => Presence::Unknown,
+            Self::Hidden => Presence::Possible(usual()),
+            Self::Known(kinds) => kinds.get(&kind).cloned().map_or(Presence::Absent, Presence::Present),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Definition {
+    metadata: DefinitionMeta,
+    spec: DefinitionSpec,
+    #[serde(default)]
+    status: DefinitionStatus,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DefinitionMeta {
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Deserialize)]
+struct DefinitionVersion {
+    name: String,
+    served: bool,
+}
+
+#[derive(Deserialize, Default)]
+struct DefinitionStatus {
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    name: String,
+    status: String,
+}
+
+impl Definition {
+    /// The version that we read the kind in, if it can be read.
+    fn version(&self, kind: Kind) -> Option<String> {
+        let established = self.status.conditions.iter().flatten().any(|c| c.name == "Established" && c.status == "True");
+        if self.metadata.deletion_timestamp.is_some() || !established {
+            return None;
+        }
+        let served = |v: &&&str| self.spec.versions.iter().any(|s| s.served && s.name == **v);
+        kind.versions().iter().find(|v| served(v)).map(ToString::to_string)
+    }
+}
+
+/// Asks the server for the CRD of a kind: the version that we read it in, or `None` when it is gone or going.
+pub(super) async fn ask(cluster: &Cluster, kind: Kind) -> Result<Option<String>, String> {
+    let client = cluster.client().await.map_err(|e| e.to_string())?;
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd_name(kind));
+    let request = Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
+    let answer = tokio::time::timeout(cluster.settings().list_timeout, client.request::<Definition>(request)).await;
+    match answer {
+        Ok(Ok(definition)) => Ok(definition.version(kind)),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
+        Ok(Err(error)) => Err(format!("CRD of {kind}: {}", of_error(&error))),
+        Err(_) => Err(format!("CRD of {kind}: no answer")),
+    }
+}
+
+/// Follows the CRDs of a cluster and publishes which of our kinds can be read.
+pub(super) struct CrdFollower {
+    cluster: Arc<Cluster>,
+    board: FeedBoard,
+    ours: BTreeMap<String, Kind>,
+}
+
+impl CrdFollower {
+    pub(super) fn new(cluster: Arc<Cluster>, board: FeedBoard) -> Self {
+        let ours = Kind::ALL.iter().copied().filter(|k| is_custom(*k)).map(|k| (crd_name(k), k)).collect();
+        Self { cluster, board, ours }
+    }
+
+    /// How CRDs are asked for.
+    pub(super) fn resource() -> ApiResource {
+        let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions")
+    }
+
+    /// Reads the CRDs of these kinds. The others stay as they are; with `all`, they are gone.
+    async fn refresh(&self, kinds: BTreeSet<Kind>, all: bool) -> Result<(), End> {
+        let cluster = &self.cluster;
+        let asked: Vec<(Kind, Result<Option<String>, String>)> =
+            stream::iter(kinds).map(|kind| async move { (kind, ask(cluster, kind).await) }).buffered(AT_ONCE).collect().await;
+        let before = match (&*cluster.crds.borrow(), all) {
+            (Crds::Known(known), false) => (**known).clone(),
+            _ => BTreeMap::new(),
+        };
+        let mut known = before;
+        for (kind, answer) in asked {
+            match answer.map_err(End::Renew)? {
+                Some(version) => known.insert(kind, version),
+                None => known.remove(&kind),
+            };
+        }
+        self.publish(Crds::Known(Arc::new(known)));
+        Ok(())
+    }
+
+    fn publish(&self, crds: Crds) {
+        self.cluster.crds.send_if_modified(|now| {
+            let other = *now != crds;
+            *now = crds;
+            other
+        });
+    }
+}
+
+impl Follower for CrdFollower {
+    type Object = RawMetadata;
+    type Item = Option<Kind>;
+
+    fn target(&mut self) -> BoxFuture<'_, Target> {
+        async { Target { resource: Self::resource(), namespace: None, fields: None } }.boxed()
+    }
+
+    fn is_expected(&self) -> bool {
+        true
+    }
+
+    fn shifted(&mut self) -> BoxFuture<'_, ()> {
+        std::future::pending().boxed()
+    }
+
+    fn read(&mut self, object: RawMetadata, _: bool) -> Option<Kind> {
+        self.ours.get(object.0.name()).copied()
+    }
+
+    fn listed(&mut self, list: Vec<Option<Kind>>) -> BoxFuture<'_, Result<(), End>> {
+        let kinds = list.into_iter().flatten().collect();
+        self.refresh(kinds, true).boxed()
+    }
+
+    fn told(&mut self, changes: Vec<Told<Option<Kind>>>) -> BoxFuture<'_, Result<(), End>> {
+        let kinds: BTreeSet<Kind> = changes
+            .into_iter()
+            .filter_map(|change| match change {
+                Told::Put(kind) | Told::Gone(kind) => kind,
+            })
+            .collect();
+        async move { if kinds.is_empty() { Ok(()) } else { self.refresh(kinds, false).await } }.boxed()
+    }
+
+    fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport)) {
+        let state = self.board.write(change);
+        if state == FeedState::Forbidden && *self.cluster.crds.borrow() == Crds::Unknown {
+            self.publish(Crds::Hidden);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn version(deleted: Option<&str>, served: &[&str], established: &str) -> Option<String> {
+        let versions: Vec<_> = ["v1", "v1beta1", "v1alpha3"]
+            .iter()
+            .map(|v| json!({"name": v, "served": served.contains(v), "schema": {}}))
+            .collect();
+        let definition: Definition = serde_json::from_value(json!({"metadata": {"deletionTimestamp": deleted},
+            "spec": {"versions": versions}, "status": {"conditions": [{"type": "Established", "status": established}]}}))
+        .unwrap();
+        definition.version(Kind::ServiceEntry)
+    }
+
+    #[test]
+    fn a_kind_is_read_in_the_first_version_that_is_served_while_its_crd_stands() {
+        assert_eq!(version(None, &["v1", "v1beta1"], "True").as_deref(), Some("v1"));
+        assert_eq!(version(None, &["v1beta1", "v1alpha3"], "True").as_deref(), Some("v1alpha3"));
+        assert_eq!(version(None, &["v1"], "False"), None);
+        assert_eq!(version(Some("2024-01-01T00:00:00Z"), &["v1"], "True"), None);
+        assert_eq!(version(None, &[], "True"), None);
+    }
+
+    #[test]
+    fn built_in_kinds_need_no_crd() {
+        assert_eq!(Crds::Unknown.presence(Kind::Service), Presence::Present("v1".to_string()));
+        assert_eq!(Crds::Unknown.presence(Kind::Sidecar), Presence::Unknown);
+        assert_eq!(Crds::Hidden.presence(Kind::Sidecar), Presence::Possible("v1".to_string()));
+        assert_eq!(Crds::Known(Arc::default()).presence(Kind::Sidecar), Presence::Absent);
+    }
+}

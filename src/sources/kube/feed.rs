@@ -1,0 +1,169 @@
+//! One kind of objects, from the watch into its content.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::{Notify, watch};
+
+use super::{
+    Cluster, FeedReport, FeedState, RawObject,
+    content::{Content, Item, ObjectKey},
+    crds::{Crds, Presence, ask},
+    groups::{field_selector, is_custom, resource},
+    read::Reader,
+    watch::{End, Follower, Target, Told},
+};
+use crate::model::{Kind, Origin};
+
+/// What a feed holds, shared between the feed that fills it and the source that hands it over.
+#[derive(Debug, Clone)]
+pub(super) struct Shared {
+    pub(super) kind: Kind,
+    content: Arc<Mutex<Content>>,
+}
+
+impl Shared {
+    pub(super) fn new(kind: Kind, content: Content) -> Self {
+        Self { kind, content: Arc::new(Mutex::new(content)) }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows one kind, everywhere or in one namespace.
+pub(super) struct KindFollower {
+    cluster: Arc<Cluster>,
+    kind: Kind,
+    namespace: Option<String>,
+    shared: Shared,
+    changed: Arc<Notify>,
+    crds: watch::Receiver<Crds>,
+    reader: Reader,
+}
+
+impl KindFollower {
+    pub(super) fn new(
+        cluster: Arc<Cluster>,
+        shared: Shared,
+        namespace: Option<String>,
+        origin: Origin,
+        changed: Arc<Notify>,
+    ) -> Self {
+        let crds = cluster.crds.subscribe();
+        let kind = shared.kind;
+        let reader = Reader { kind, api_version: kind.api_version(), origin };
+        Self { cluster, kind, namespace, shared, changed, crds, reader }
+    }
+
+    /// Waits until the kind can be read, and says in which version.
+    async fn version(&mut self) -> String {
+        loop {
+            let presence = self.crds.borrow_and_update().presence(self.kind);
+            match presence {
+                Presence::Present(version) | Presence::Possible(version) => return version,
+                Presence::Unknown => {}
+                Presence::Absent => {
+                    let mut content = self.shared.lock();
+                    content.answer();
+                    content.report.absent();
+                    drop(content);
+                    self.changed.notify_one();
+                }
+            }
+            if self.crds.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Objects go with their CRD. One that is going takes nothing with it: its content stays.
+    async fn crd_stands(&self) -> Result<(), End> {
+        if !is_custom(self.kind) || *self.crds.borrow() == Crds::Hidden {
+            return Ok(());
+        }
+        match ask(&self.cluster, self.kind).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(End::Absent("the kind is going with its CRD; its last content stays".to_string())),
+            Err(error) => Err(End::Renew(error)),
+        }
+    }
+}
+
+impl Follower for KindFollower {
+    type Object = RawObject;
+    type Item = Item;
+
+    fn target(&mut self) -> BoxFuture<'_, Target> {
+        async {
+            let version = self.version().await;
+            let resource = resource(self.kind, &version);
+            self.reader.api_version.clone_from(&resource.api_version);
+            let fields = field_selector(self.kind).map(str::to_string);
+            Target { resource, namespace: self.namespace.clone(), fields }
+        }
+        .boxed()
+    }
+
+    fn is_expected(&self) -> bool {
+        matches!(self.crds.borrow().presence(self.kind), Presence::Present(_))
+    }
+
+    fn shifted(&mut self) -> BoxFuture<'_, ()> {
+        async {
+            if !is_custom(self.kind) || self.crds.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+        .boxed()
+    }
+
+    fn read(&mut self, object: RawObject, listing: bool) -> Item {
+        let shared = &self.shared;
+        self.reader.read(&object, |key: &ObjectKey, hash| listing && shared.lock().is_same(key, hash))
+    }
+
+    fn listed(&mut self, list: Vec<Item>) -> BoxFuture<'_, Result<(), End>> {
+        async move {
+            if self.shared.lock().would_lose(&list) {
+                self.crd_stands().await?;
+            }
+            let mut content = self.shared.lock();
+            content.replace(list, Instant::now());
+            content.report.lists += 1;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn told(&mut self, changes: Vec<Told<Item>>) -> BoxFuture<'_, Result<(), End>> {
+        async move {
+            if changes.iter().any(|c| matches!(c, Told::Gone(_))) {
+                self.crd_stands().await?;
+            }
+            let mut content = self.shared.lock();
+            for change in changes {
+                match change {
+                    Told::Put(item) => content.put(item),
+                    Told::Gone(item) => content.remove(&item.key),
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport)) {
+        let mut content = self.shared.lock();
+        change(&mut content.report);
+        if matches!(content.report.state, FeedState::Forbidden | FeedState::Absent) {
+            content.answer();
+        }
+        drop(content);
+        self.changed.notify_one();
+    }
+}

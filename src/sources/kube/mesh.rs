@@ -1,0 +1,225 @@
+//! The mesh settings of a cluster: the ConfigMap `istio` (`istio-REVISION`) in the control plane's namespace.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::Request;
+use serde_json::Value;
+
+use super::{
+    Cluster, FeedReport, FeedState, RawObject,
+    groups::resource,
+    status::FeedBoard,
+    verdict::of_error,
+    watch::{End, Follower, Target, Told, drive},
+};
+use crate::{
+    model::{Kind, Mesh},
+    settings::MeshSettings,
+    sources::{MeshSink, Source, SourceId, SourcePort, SourceState, yaml},
+};
+
+/// How long the start waits for the settings of the cluster.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How often the source shows that it lives.
+const BEAT: Duration = Duration::from_secs(5);
+
+fn name(cluster: &Cluster) -> String {
+    match cluster.settings().revision.as_str() {
+        "" | "default" => "istio".to_string(),
+        revision => format!("istio-{revision}"),
+    }
+}
+
+/// `mesh` and `meshNetworks` of a ConfigMap; `Null` for what it lacks.
+fn values(object: &Value) -> Result<(Value, Value), String> {
+    let part = |key: &str| {
+        let Some(text) = object.get("data").and_then(|d| d.get(key)).and_then(Value::as_str) else {
+            return Ok(Value::Null);
+        };
+        let read = yaml::values(text).map_err(|e| format!("{key}:{}:{}: {}", e.line, e.column, e.reason))?;
+        let value = read.into_iter().next().unwrap_or(Value::Null);
+        if value.is_object() || value.is_null() { Ok(value) } else { Err(format!("{key}: it is not an object")) }
+    };
+    Ok((part("mesh")?, part("meshNetworks")?))
+}
+
+/// Asks the cluster for its mesh settings, once: `Null` for what it lacks.
+///
+/// # Errors
+/// A text, when the cluster cannot be asked or has settings that cannot be read.
+pub async fn mesh_values(cluster: &Cluster) -> Result<(Value, Value), String> {
+    let path = format!("/api/v1/namespaces/{}/configmaps/{}", cluster.settings().namespace, name(cluster));
+    let ask = async {
+        let client = cluster.client().await.map_err(|e| e.to_string())?;
+        let request = Request::get(&path).body(Vec::new()).map_err(|e| e.to_string())?;
+        match client.request::<Value>(request).await {
+            Ok(object) => values(&object),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok((Value::Null, Value::Null)),
+            Err(error) => Err(of_error(&error)),
+        }
+    };
+    let answer = tokio::time::timeout(PATIENCE, ask).await;
+    answer.unwrap_or_else(|_| Err("no answer".to_string())).map_err(|e| format!("mesh settings of the cluster: {e}"))
+}
+
+/// The mesh settings of a cluster as a source.
+pub struct KubeMesh {
+    cluster: Arc<Cluster>,
+    mesh: MeshSettings,
+    sink: Arc<dyn MeshSink>,
+    current: Arc<Mutex<u64>>,
+}
+
+impl KubeMesh {
+    /// The source; `current` are the settings that are in force already.
+    #[must_use]
+    pub fn new(cluster: Arc<Cluster>, mesh: MeshSettings, sink: Arc<dyn MeshSink>, current: &Mesh) -> Self {
+        Self { cluster, mesh, sink, current: Arc::new(Mutex::new(current.stamp)) }
+    }
+}
+
+impl Source for KubeMesh {
+    fn id(&self) -> SourceId {
+        format!("kube:{}/mesh", self.cluster.id()).into()
+    }
+
+    fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
+        let cluster = self.cluster.clone();
+        let mut follower = MeshFollower {
+            mesh: self.mesh.clone(),
+            sink: self.sink.clone(),
+            current: self.current.clone(),
+            board: FeedBoard::new("configmaps".to_string()),
+            port: port.clone(),
+            cluster: cluster.clone(),
+        };
+        async move {
+            let beat = async {
+                loop {
+                    tokio::time::sleep(BEAT).await;
+                    port.board.beat();
+                }
+            };
+            tokio::select! {
+                () = port.stop.cancelled() => {}
+                () = drive(&cluster, &mut follower) => {}
+                () = beat => {}
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+struct MeshFollower {
+    cluster: Arc<Cluster>,
+    mesh: MeshSettings,
+    sink: Arc<dyn MeshSink>,
+    current: Arc<Mutex<u64>>,
+    board: FeedBoard,
+    port: SourcePort,
+}
+
+type Read = Result<(Value, Value), String>;
+
+impl MeshFollower {
+    async fn take(&mut self, read: Read) {
+        let error = match read.and_then(|(config, networks)| self.build(&config, &networks)) {
+            Ok(mesh) => self.hand_over(mesh).await.err(),
+            Err(error) => Some(format!("{error}; the last good settings stay")),
+        };
+        self.port.board.write(|r| {
+            r.objects = 1;
+            r.state = if error.is_some() { SourceState::Stale } else { SourceState::Synced };
+            let text = error.unwrap_or_default();
+            if r.last_error != text && !text.is_empty() {
+                tracing::warn!(source = &*r.source, "{text}");
+            }
+            r.last_error = text;
+        });
+    }
+
+    fn build(&self, config: &Value, networks: &Value) -> Result<Mesh, String> {
+        Mesh::from_values(config, networks, &self.mesh.domain, &self.mesh.cluster_id)
+    }
+
+    async fn hand_over(&self, mesh: Mesh) -> Result<(), String> {
+        let stamp = mesh.stamp;
+        let current = || self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if *current() == stamp {
+            return Ok(());
+        }
+        self.sink.apply(Arc::new(mesh)).await.map_err(|e| e.to_string())?;
+        *current() = stamp;
+        Ok(())
+    }
+}
+
+impl Follower for MeshFollower {
+    type Object = RawObject;
+    type Item = Read;
+
+    fn target(&mut self) -> BoxFuture<'_, Target> {
+        async {
+            Target {
+                resource: resource(Kind::ConfigMap, "v1"),
+                namespace: Some(self.cluster.settings().namespace.clone()),
+                fields: Some(format!("metadata.name={}", name(&self.cluster))),
+            }
+        }
+        .boxed()
+    }
+
+    fn is_expected(&self) -> bool {
+        true
+    }
+
+    fn shifted(&mut self) -> BoxFuture<'_, ()> {
+        std::future::pending().boxed()
+    }
+
+    fn read(&mut self, object: RawObject, _: bool) -> Read {
+        serde_json::from_str(object.text()).map_err(|e| e.to_string()).and_then(|object| values(&object))
+    }
+
+    /// A ConfigMap that is gone takes nothing with it: the last settings stay, as Istio keeps them.
+    fn listed(&mut self, list: Vec<Read>) -> BoxFuture<'_, Result<(), End>> {
+        async {
+            match list.into_iter().next_back() {
+                Some(read) => self.take(read).await,
+                None => self.port.board.write(|r| r.state = SourceState::Synced),
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn told(&mut self, changes: Vec<Told<Read>>) -> BoxFuture<'_, Result<(), End>> {
+        async {
+            for change in changes {
+                if let Told::Put(read) = change {
+                    self.take(read).await;
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport)) {
+        let state = self.board.write(change);
+        let feed = self.board.read();
+        self.port.board.write(|r| {
+            let trouble = matches!(state, FeedState::Retrying | FeedState::Forbidden | FeedState::Absent);
+            if trouble && r.state != SourceState::Starting {
+                r.state = SourceState::Stale;
+                r.last_error.clone_from(&feed.last_error);
+            }
+            r.feeds = vec![feed];
+        });
+    }
+}

@@ -1,0 +1,347 @@
+//! A group of kinds of one cluster as a source: feeds fill contents, the source hands over what changed in them.
+//!
+//! Contents outlive a run, so that a restart begins with the last good ones. Changes that come while a batch is under way
+//! are parts of the next.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::bail;
+use futures::future::BoxFuture;
+use metrics::counter;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+use super::{
+    Cluster, FeedReport, FeedState, Group,
+    admit::is_ours,
+    content::Content,
+    crds::CrdFollower,
+    feed::{KindFollower, Shared},
+    groups::crd_name,
+    namespaces::Namespaces,
+    status::FeedBoard,
+    watch::drive,
+};
+use crate::{
+    model::{Config, ConfigKey, Kind, Mesh, Origin},
+    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
+};
+
+/// How often the source shows that it lives.
+const BEAT: Duration = Duration::from_secs(5);
+/// Pause before a full snapshot is tried again when nobody asks for it.
+const RETRY: Duration = Duration::from_secs(1);
+
+type Published = BTreeMap<ConfigKey, Arc<Config>>;
+
+/// A group of kinds of one cluster as a source.
+pub struct KubeSource {
+    id: SourceId,
+    cluster: Arc<Cluster>,
+    group: Group,
+    feeds: Vec<(Shared, Option<String>)>,
+    crds: FeedBoard,
+    /// What was handed over last.
+    published: Arc<Mutex<Published>>,
+}
+
+impl KubeSource {
+    /// The source `kube:CLUSTER/GROUP`.
+    #[must_use]
+    pub fn new(cluster: Arc<Cluster>, group: Group) -> Self {
+        let id = format!("kube:{}/{}", cluster.id(), group.as_str()).into();
+        let settings = cluster.settings();
+        let mut feeds = Vec::new();
+        for kind in group.kinds() {
+            let narrowed = kind.namespaced() && !settings.watch_namespaces.is_empty();
+            let namespaces: Vec<Option<String>> =
+                if narrowed { settings.watch_namespaces.iter().cloned().map(Some).collect() } else { vec![None] };
+            for namespace in namespaces {
+                let report = FeedReport {
+                    resource: crd_name(kind).trim_end_matches('.').to_string(),
+                    namespace: namespace.clone().unwrap_or_default(),
+                    ..FeedReport::default()
+                };
+                feeds.push((Shared::new(kind, Content::new(settings.deletion_hold, report)), namespace));
+            }
+        }
+        let crds = FeedBoard::new(crd_resource());
+        Self { id, cluster, group, feeds, crds, published: Arc::default() }
+    }
+}
+
+fn crd_resource() -> String {
+    let resource = CrdFollower::resource();
+    format!("{}.{}", resource.plural, resource.group)
+}
+
+impl Source for KubeSource {
+    fn id(&self) -> SourceId {
+        self.id.clone()
+    }
+
+    fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
+        let changed = Arc::new(Notify::new());
+        let mut tasks = JoinSet::new();
+        for (shared, namespace) in &self.feeds {
+            let (cluster, shared, namespace) = (self.cluster.clone(), shared.clone(), namespace.clone());
+            let origin = Origin { source: self.id.clone(), ..Origin::default() };
+            let changed = changed.clone();
+            tasks.spawn(async move {
+                drive(&cluster, &mut KindFollower::new(cluster.clone(), shared, namespace, origin, changed)).await;
+            });
+        }
+        if self.group == Group::Discovery {
+            let (cluster, board) = (self.cluster.clone(), self.crds.clone());
+            tasks.spawn(async move { drive(&cluster, &mut CrdFollower::new(cluster.clone(), board)).await });
+        }
+        let run = Run {
+            id: self.id.clone(),
+            group: self.group,
+            feeds: self.feeds.iter().map(|(shared, _)| shared.clone()).collect(),
+            crds: (self.group == Group::Discovery).then(|| self.crds.clone()),
+            namespaces: self.cluster.namespaces.subscribe(),
+            mesh: self.cluster.mesh(),
+            cluster: self.cluster.clone(),
+            memory: self.published.clone(),
+            published: self.published.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            findings: Findings::default(),
+            full: true,
+            port,
+        };
+        Box::pin(run.run(tasks, changed))
+    }
+}
+
+struct Run {
+    id: SourceId,
+    group: Group,
+    cluster: Arc<Cluster>,
+    feeds: Vec<Shared>,
+    crds: Option<FeedBoard>,
+    namespaces: watch::Receiver<Namespaces>,
+    mesh: watch::Receiver<Arc<Mesh>>,
+    memory: Arc<Mutex<Published>>,
+    published: Published,
+    findings: Findings,
+    /// The next batch must be a full snapshot.
+    full: bool,
+    port: SourcePort,
+}
+
+impl Run {
+    async fn run(mut self, mut tasks: JoinSet<()>, changed: Arc<Notify>) -> anyhow::Result<()> {
+        // What changed before this run was not handed over by it.
+        let mut anew = true;
+        loop {
+            self.settle();
+            self.select_namespaces();
+            let change = self.changes(anew);
+            self.hand_over(change).await;
+            self.report();
+            anew = false;
+            let soon = self.feeds.iter().filter_map(|f| f.lock().held_until()).min();
+            let retry = self.owes().then(|| Instant::now() + RETRY);
+            let until = soon.into_iter().chain(retry).fold(Instant::now() + BEAT, Instant::min);
+            tokio::select! {
+                biased;
+                () = self.port.stop.cancelled() => return Ok(()),
+                ended = tasks.join_next() => match ended {
+                    Some(Err(error)) => bail!("a feed failed: {error}"),
+                    _ => bail!("a feed ended"),
+                },
+                () = self.port.resync.notified() => self.full = true,
+                () = self.port.confirm.notified() => {
+                    self.feeds.iter().for_each(|f| f.lock().confirm(Instant::now()));
+                }
+                Ok(()) = self.namespaces.changed() => anew = true,
+                Ok(()) = self.mesh.changed() => {}
+                () = changed.notified() => {}
+                () = tokio::time::sleep_until(until.into()) => {}
+            }
+        }
+    }
+
+    /// Lets go what was held back long enough.
+    fn settle(&self) {
+        let now = Instant::now();
+        for feed in &self.feeds {
+            let mut content = feed.lock();
+            if content.held_until().is_some_and(|at| at <= now) {
+                content.settle(now);
+            }
+        }
+    }
+
+    /// Tells all sources of the cluster which namespaces are read.
+    fn select_namespaces(&self) {
+        let Some(feed) = self.feeds.iter().find(|f| f.kind == Kind::Namespace) else { return };
+        let content = feed.lock();
+        // Without the right to see namespaces nobody can tell which are selected.
+        let known = content.is_answered() && content.report.lists > 0;
+        let selected = Namespaces::select(&self.mesh.borrow(), known.then(|| content.objects()));
+        drop(content);
+        self.cluster.namespaces.send_if_modified(|now| {
+            let other = *now != selected;
+            *now = selected;
+            other
+        });
+    }
+
+    /// Whether everything is known that a first snapshot needs.
+    fn is_complete(&self) -> bool {
+        self.feeds.iter().all(|f| f.lock().is_answered()) && *self.namespaces.borrow() != Namespaces::Unknown
+    }
+
+    /// A full snapshot is owed and could be given.
+    fn owes(&self) -> bool {
+        self.full && self.is_complete()
+    }
+
+    /// Brings what is published up to the contents. `anew` looks at every object, not only at changed ones.
+    fn changes(&mut self, anew: bool) -> Change {
+        let complete = self.is_complete();
+        let namespaces = self.namespaces.borrow_and_update().clone();
+        let (mut upserts, mut deletes) = (Vec::new(), Vec::new());
+        if !complete && self.full {
+            // Nothing was handed over yet: the first snapshot is made of the contents.
+            return Change::Delta { upserts, deletes };
+        }
+        let all = anew || self.full;
+        let revision = &self.cluster.settings().revision;
+        let mut wanted = Published::new();
+        for feed in &self.feeds {
+            let mut content = feed.lock();
+            let changes = content.take_changes();
+            if all {
+                let ours = content.objects().filter(|c| is_ours(c, &namespaces, revision));
+                wanted.extend(ours.map(|c| (c.key(), c.clone())));
+                continue;
+            }
+            for ((namespace, name), now) in changes {
+                let key = ConfigKey { kind: feed.kind, namespace, name };
+                match now.filter(|c| is_ours(c, &namespaces, revision)) {
+                    Some(config) => upserts.extend(put(&mut self.published, key, config)),
+                    None => deletes.extend(self.published.remove(&key).map(|_| key)),
+                }
+            }
+        }
+        if all {
+            deletes = self.published.keys().filter(|k| !wanted.contains_key(*k)).cloned().collect();
+            deletes.iter().for_each(|k| drop(self.published.remove(k)));
+            upserts.extend(wanted.into_iter().filter_map(|(k, c)| put(&mut self.published, k, c)));
+        }
+        Change::Delta { upserts, deletes }
+    }
+
+    /// Hands a change over. While a full snapshot is owed, deltas are part of it.
+    async fn hand_over(&mut self, change: Change) {
+        if self.full && !self.is_complete() {
+            return;
+        }
+        let change = if self.full { Change::Full(self.published.values().cloned().collect()) } else { change };
+        if change.is_empty() {
+            return;
+        }
+        count(&change);
+        match self.port.sink.apply(SourceBatch { source: self.id.clone(), change }).await {
+            Ok(_) => {
+                self.full = false;
+                self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.published);
+                self.port.board.write(|r| {
+                    if r.state == SourceState::Starting {
+                        r.state = SourceState::Synced;
+                    }
+                });
+            }
+            Err(interrupted) => {
+                tracing::warn!(source = &*self.id, error = %interrupted, "batch not taken, a full snapshot follows");
+                self.full = true;
+            }
+        }
+    }
+
+    /// Says how the source is.
+    fn report(&mut self) {
+        let mut reports = Vec::new();
+        let (mut held, mut kept, mut findings) = (Vec::new(), Vec::new(), None);
+        let changed = self.feeds.iter().fold(false, |any, f| f.lock().take_findings_changed() | any);
+        if changed {
+            findings = Some(Findings::default());
+        }
+        for feed in &self.feeds {
+            let content = feed.lock();
+            reports.push(FeedReport { objects: content.len(), ..content.report.clone() });
+            held.extend(content.held().map(|c| c.key().to_string()));
+            kept.extend(content.refused().filter_map(|(_, c)| c).map(|c| c.key().to_string()));
+            if let Some(findings) = &mut findings {
+                findings.refused.extend(content.refused().map(|(r, _)| r.clone()));
+                findings.warned.extend(content.warned().cloned());
+            }
+        }
+        reports.extend(self.crds.as_ref().map(FeedBoard::read));
+        if let Some(findings) = findings {
+            tell_new(&self.id, &self.findings, &findings);
+            self.findings = findings;
+        }
+        let trouble = reports.iter().find(|r| is_stale(r)).map(|r| format!("{}: {}", r.resource, r.last_error));
+        let objects = self.published.len();
+        self.port.board.write(|report| {
+            report.state = match (report.state, &trouble) {
+                (SourceState::Starting, _) => SourceState::Starting,
+                _ if !held.is_empty() => SourceState::Holding,
+                (_, Some(_)) => SourceState::Stale,
+                (_, None) => SourceState::Synced,
+            };
+            report.objects = objects;
+            report.last_error = trouble.unwrap_or_default();
+            if report.held_deletions.is_empty() && !held.is_empty() {
+                tracing::warn!(source = &*self.id, objects = held.len(), "mass deletion held back");
+            }
+            (report.held_deletions, report.kept, report.feeds) = (held, kept, reports);
+            if changed {
+                report.findings.clone_from(&self.findings);
+            }
+        });
+        self.port.board.beat();
+    }
+}
+
+/// Takes an object in; gives it back when it is another than before.
+fn put(published: &mut Published, key: ConfigKey, config: Arc<Config>) -> Option<Arc<Config>> {
+    let same = published.get(&key).is_some_and(|old| old.stamp == config.stamp);
+    published.insert(key, config.clone());
+    (!same).then_some(config)
+}
+
+/// Whether a feed's content may be old. One that we may not read, or that is not there, is no news when it holds nothing.
+fn is_stale(report: &FeedReport) -> bool {
+    match report.state {
+        FeedState::Retrying => true,
+        FeedState::Forbidden | FeedState::Absent => report.objects > 0,
+        FeedState::Starting | FeedState::Watching => false,
+    }
+}
+
+/// Counts changes as Istio does.
+fn count(change: &Change) {
+    let Change::Delta { upserts, deletes } = change else { return };
+    let told = |kind: Kind, event: &'static str| counter!("pilot_k8s_cfg_events", "type" => kind.as_str(), "event" => event).increment(1);
+    upserts.iter().for_each(|c| told(c.kind(), "update"));
+    deletes.iter().for_each(|k| told(k.kind, "delete"));
+}
+
+/// Logs and counts what was not there before.
+fn tell_new(source: &SourceId, before: &Findings, now: &Findings) {
+    for refused in now.refused.iter().filter(|r| !before.refused.contains(r)) {
+        counter!("pilot_total_rejected_configs", "type" => refused.kind.clone(), "name" => refused.name.clone())
+            .increment(1);
+        tracing::warn!(source = &**source, "{refused}");
+    }
+}

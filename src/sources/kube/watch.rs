@@ -1,0 +1,298 @@
+//! One kind, followed for ever: list, watch, and what to do when either fails.
+//!
+//! The library lists and watches; pauses, time limits and the decision to begin anew are ours. A pause grows with each
+//! failure in a row, and is the first again when there was none for as long as the longest pause: a server that lists well
+//! and refuses every watch is not listed ten times a second.
+
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::BoxStream};
+use kube::{
+    Api,
+    core::{ApiResource, DynamicResourceScope, Resource},
+    runtime::watcher::{self, Event, watcher},
+};
+use serde::de::DeserializeOwned;
+
+use super::{
+    Cluster, FeedReport, FeedState,
+    verdict::{Verdict, judge},
+};
+use crate::runtime::Backoff;
+
+/// Events that are ready are told together, up to this many.
+const TOGETHER: usize = 512;
+/// Objects of one page of a list.
+const PAGE: u32 = 500;
+
+/// What is followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) resource: ApiResource,
+    pub(super) namespace: Option<String>,
+    pub(super) fields: Option<String>,
+}
+
+/// Something that happened to an object.
+#[derive(Debug)]
+pub(super) enum Told<T> {
+    Put(T),
+    Gone(T),
+}
+
+/// Why a watch ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// A new one is to begin with a list, after a pause.
+    Renew(String),
+    /// A new one is to begin with a list, now: it is time, nothing is wrong.
+    Relist,
+    /// We may not.
+    Forbidden(String),
+    /// There is no such kind.
+    Absent(String),
+}
+
+/// Takes what a watch tells.
+pub(super) trait Follower: Send {
+    /// An object as it comes.
+    type Object: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static;
+    /// An object as it is kept.
+    type Item: Send;
+
+    /// Waits until there is something to follow.
+    fn target(&mut self) -> BoxFuture<'_, Target>;
+    /// Whether the server has said that there is such a kind: an answer that there is none is soon another one.
+    fn is_expected(&self) -> bool;
+    /// Waits until what is followed may be another.
+    fn shifted(&mut self) -> BoxFuture<'_, ()>;
+    /// Reads an object; one of a list need not be read again when its text is the one in force.
+    fn read(&mut self, object: Self::Object, listing: bool) -> Self::Item;
+    /// A list is complete.
+    fn listed(&mut self, list: Vec<Self::Item>) -> BoxFuture<'_, Result<(), End>>;
+    /// Objects changed, in this order.
+    fn told(&mut self, changes: Vec<Told<Self::Item>>) -> BoxFuture<'_, Result<(), End>>;
+    /// Says how the feed is.
+    fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport));
+}
+
+/// Pauses after failures.
+struct Pace {
+    backoff: Backoff,
+    longest: Duration,
+    last: Option<Instant>,
+}
+
+impl Pace {
+    fn next(&mut self) -> Duration {
+        if self.last.is_some_and(|at| at.elapsed() > self.longest * 2) {
+            self.backoff.reset();
+        }
+        let pause = self.backoff.next_pause();
+        self.last = Some(Instant::now() + pause);
+        pause
+    }
+}
+
+/// Follows for ever.
+pub(super) async fn drive<F: Follower>(cluster: &Cluster, follower: &mut F) {
+    let settings = cluster.settings();
+    let backoff = Backoff::new(settings.first_pause, settings.longest_pause);
+    let mut pace = Pace { backoff, longest: settings.longest_pause, last: None };
+    loop {
+        let target = follower.target().await;
+        follower.report(&mut |r| r.version.clone_from(&target.resource.version));
+        let end = Watch::new(cluster, &target, &mut pace).run(follower).await;
+        let (state, error, pause) = match end {
+            End::Relist => continue,
+            End::Renew(error) => (FeedState::Retrying, error, pace.next().max(cluster.asked_to_wait(&target))),
+            End::Forbidden(error) => (FeedState::Forbidden, error, settings.refused_pause),
+            End::Absent(error) if follower.is_expected() => (FeedState::Retrying, error, pace.next()),
+            End::Absent(error) => (FeedState::Absent, error, settings.refused_pause),
+        };
+        follower.report(&mut |r| r.trouble(state, &error, pace.backoff.attempt(), pause));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = follower.shifted() => {}
+        }
+    }
+}
+
+/// One watcher of the library, from its list to its end.
+struct Watch<'a> {
+    cluster: &'a Cluster,
+    target: &'a Target,
+    path: String,
+    pace: &'a mut Pace,
+    relist: Instant,
+    /// Watches that were accepted when the last failure happened; `None` while nothing is wrong.
+    failed_at: Option<u64>,
+}
+
+enum Wake<T> {
+    Told(T),
+    Accepted,
+    Shifted,
+    Relist,
+    ListTooLate,
+}
+
+impl<'a> Watch<'a> {
+    fn new(cluster: &'a Cluster, target: &'a Target, pace: &'a mut Pace) -> Self {
+        let relist = Instant::now() + cluster.settings().relist;
+        Self { cluster, target, path: cluster.path(target), pace, relist, failed_at: None }
+    }
+
+    async fn run<F: Follower>(mut self, follower: &mut F) -> End {
+        let client = match self.cluster.client().await {
+            Ok(client) => client,
+            Err(error) => return End::Renew(error.to_string()),
+        };
+        let api: Api<F::Object> = match &self.target.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.target.resource),
+            None => Api::all_with(client, &self.target.resource),
+        };
+        let mut config = watcher::Config::default().page_size(PAGE);
+        config.timeout = Some(u32::try_from(self.cluster.settings().watch_timeout.as_secs()).unwrap_or(290).max(1));
+        config.field_selector.clone_from(&self.target.fields);
+        let mut stream = watcher(api, config).boxed();
+        let mut list: Option<Vec<F::Item>> = Some(Vec::new());
+        loop {
+            let next = match self.wake(&mut stream, list.is_some(), follower).await {
+                Wake::Told(Some(next)) => next,
+                Wake::Told(None) => return End::Renew("the watch ended".to_string()),
+                Wake::Accepted => {
+                    self.well(follower);
+                    continue;
+                }
+                Wake::Shifted if follower.target().now_or_never().as_ref() == Some(self.target) => continue,
+                Wake::Shifted => return End::Absent("the kind is gone or served in another version".to_string()),
+                Wake::Relist => return End::Relist,
+                Wake::ListTooLate => {
+                    let limit = self.cluster.settings().list_timeout;
+                    return End::Renew(format!("list: no page within {} s", limit.as_secs_f32()));
+                }
+            };
+            let step = match next {
+                Ok(Event::Init) => {
+                    list = Some(Vec::new());
+                    Ok(())
+                }
+                Ok(Event::InitApply(object)) => {
+                    let item = follower.read(object, true);
+                    list.get_or_insert_default().push(item);
+                    Ok(())
+                }
+                Ok(Event::InitDone) => {
+                    let done = follower.listed(list.take().unwrap_or_default()).await;
+                    if done.is_ok() {
+                        self.well(follower);
+                    }
+                    done
+                }
+                Ok(event) => {
+                    let (changes, error) = together(event, &mut stream, follower);
+                    let done = follower.told(changes).await;
+                    match (done, error) {
+                        (Ok(()), Some(error)) => self.failed(&error, follower).await,
+                        (Ok(()), None) => {
+                            self.well(follower);
+                            Ok(())
+                        }
+                        (end, _) => end,
+                    }
+                }
+                Err(error) => self.failed(&error, follower).await,
+            };
+            if let Err(end) = step {
+                return end;
+            }
+        }
+    }
+
+    async fn wake<F: Follower>(
+        &self,
+        stream: &mut BoxStream<'static, watcher::Result<Event<F::Object>>>,
+        listing: bool,
+        follower: &mut F,
+    ) -> Wake<Option<watcher::Result<Event<F::Object>>>> {
+        if listing {
+            let limit = self.cluster.settings().list_timeout;
+            return tokio::time::timeout(limit, stream.next()).await.map_or(Wake::ListTooLate, Wake::Told);
+        }
+        let accepted = async {
+            match self.failed_at {
+                Some(watches) => self.cluster.answers().watch_after(&self.path, watches).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            next = stream.next() => Wake::Told(next),
+            () = accepted => Wake::Accepted,
+            () = follower.shifted() => Wake::Shifted,
+            () = tokio::time::sleep_until(self.relist.into()) => Wake::Relist,
+        }
+    }
+
+    fn well<F: Follower>(&mut self, follower: &mut F) {
+        self.failed_at = None;
+        follower.report(&mut FeedReport::well);
+    }
+
+    /// Pauses and goes on, or ends.
+    async fn failed<F: Follower>(&mut self, error: &watcher::Error, follower: &mut F) -> Result<(), End> {
+        match judge(error) {
+            Verdict::GoOn(text) => {
+                self.failed_at = Some(self.cluster.answers().watches(&self.path));
+                let pause = self.pace.next().max(self.cluster.asked_to_wait(self.target));
+                let attempt = self.pace.backoff.attempt();
+                follower.report(&mut |r| r.trouble(FeedState::Retrying, &text, attempt, pause));
+                tokio::time::sleep(pause).await;
+                Ok(())
+            }
+            Verdict::Renew(text) => Err(End::Renew(text)),
+            Verdict::Unauthorized(text) => {
+                self.cluster.forget_client();
+                Err(End::Renew(text))
+            }
+            Verdict::Forbidden(text) => Err(End::Forbidden(text)),
+            Verdict::Absent(text) => Err(End::Absent(text)),
+        }
+    }
+}
+
+/// The event and those that are ready after it, up to the first error or list.
+fn together<F: Follower>(
+    first: Event<F::Object>,
+    stream: &mut BoxStream<'static, watcher::Result<Event<F::Object>>>,
+    follower: &mut F,
+) -> (Vec<Told<F::Item>>, Option<watcher::Error>) {
+    let mut changes = Vec::new();
+    let mut next = Some(first);
+    while let Some(event) = next.take() {
+        match event {
+            Event::Apply(object) => changes.push(Told::Put(follower.read(object, false))),
+            Event::Delete(object) => changes.push(Told::Gone(follower.read(object, false))),
+            Event::Init | Event::InitApply(_) | Event::InitDone => {}
+        }
+        if changes.len() >= TOGETHER {
+            break;
+        }
+        match stream.next().now_or_never() {
+            Some(Some(Ok(event))) => next = Some(event),
+            Some(Some(Err(error))) => return (changes, Some(error)),
+            Some(None) | None => {}
+        }
+    }
+    (changes, None)
+}
