@@ -26,7 +26,7 @@ use crate::{
     registry::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor},
     runtime::{Readiness, RestartBudget, Shutdown, Wards},
     settings::{ListenAddress, Settings},
-    sources::{Source, SourceId, read_mesh},
+    sources::{Source, SourceId, kube::Cluster, read_mesh},
     store::{AggregateCacheActor, EventHandler, StoreHandle},
     telemetry::{Metrics, SetupError},
     xds::{MeshGenerator, XdsOptions, XdsServerActor, XdsState},
@@ -84,9 +84,13 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let addresses = Addresses::of(&grpc, &pages)?;
 
     let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
-    let mut named = sources::named(&settings_in_force, &mesh, &sources)?;
+    let inputs = Arc::new(Inputs::new(settings_in_force, Arc::new(features)));
+    let cluster = sources.kubernetes.clone().map(|k| Cluster::new(&mesh.cluster_id, k, inputs.follow_mesh()));
+    if let Some(cluster) = &cluster {
+        sources::mesh_of_cluster(cluster, &mesh, &inputs).await;
+    }
+    let mut named = sources::named(&inputs.mesh(), &mesh, &sources, cluster.as_ref())?;
     named.extend(more);
-    let inputs = Arc::new(Inputs::new(settings_in_force.clone(), Arc::new(features)));
 
     let state = XdsState::new(
         Arc::<MeshGenerator>::default(),
@@ -113,7 +117,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         inputs: inputs.clone(),
         xds: xds_server.clone(),
     };
-    let started = sources::start(named, (mesh, sources), &sinks, &wards, &shutdown, &readiness);
+    let started = sources::start(named, (mesh, sources), cluster, &sinks, &wards, &shutdown, &readiness);
     resync.set(started.configs);
     let synced = started.synced;
     tokio::spawn(async move {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use crate::{
     model::{ConfigSnapshot, Features, Mesh},
@@ -16,7 +16,7 @@ use crate::{
 pub struct Inputs {
     /// Feature flags.
     pub features: Arc<Features>,
-    mesh: ArcSwap<Mesh>,
+    mesh: watch::Sender<Arc<Mesh>>,
     rooms: OnceLock<(StoreHandle, RegistryHandle)>,
 }
 
@@ -24,7 +24,7 @@ impl Inputs {
     /// Mesh settings only.
     #[must_use]
     pub fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> Self {
-        Self { features, mesh: ArcSwap::new(mesh), rooms: OnceLock::new() }
+        Self { features, mesh: watch::Sender::new(mesh), rooms: OnceLock::new() }
     }
 
     /// Joins the store and the registry. A second call changes nothing.
@@ -35,12 +35,18 @@ impl Inputs {
     /// The mesh settings in force.
     #[must_use]
     pub fn mesh(&self) -> Arc<Mesh> {
-        self.mesh.load_full()
+        self.mesh.borrow().clone()
     }
 
     /// Puts new mesh settings in force.
     pub fn set_mesh(&self, mesh: Arc<Mesh>) {
-        self.mesh.store(mesh);
+        self.mesh.send_replace(mesh);
+    }
+
+    /// The mesh settings in force, and their changes.
+    #[must_use]
+    pub fn follow_mesh(&self) -> watch::Receiver<Arc<Mesh>> {
+        self.mesh.subscribe()
     }
 
     /// Everything, as it stands.

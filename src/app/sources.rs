@@ -19,17 +19,21 @@ use crate::{
     runtime::{Interrupted, Readiness, Shutdown, Wards},
     settings::{MeshSettings, SourceSettings},
     sources::{
-        MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState, file::FileSource,
+        MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState,
+        file::FileSource,
+        kube::{Cluster, Group, KubeMesh, KubeSource, mesh_values},
     },
     store::StoreHandle,
     xds::XdsServerHandle,
 };
 
-/// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders.
+/// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders and then the
+/// cluster. Ingress and the registry of a cluster are read in any case, as Istio does.
 pub(super) fn named(
     mesh: &Mesh,
     mesh_settings: &MeshSettings,
     settings: &SourceSettings,
+    cluster: Option<&Arc<Cluster>>,
 ) -> Result<Vec<Arc<dyn Source>>, Error> {
     let skip: Vec<PathBuf> =
         [&mesh_settings.config_file, &mesh_settings.networks_file].into_iter().flatten().cloned().collect();
@@ -37,18 +41,49 @@ pub(super) fn named(
         fs::metadata(path).map_err(|e| Error::Source(format!("config folder {}: {e}", path.display())))?;
         Ok(Arc::new(FileSource::new(path, skip.clone(), settings.clone())))
     };
-    if mesh.config.config_sources.is_empty() {
-        return settings.config_dirs.iter().map(|dir| folder(dir)).collect();
-    }
+    let of_cluster = |groups: &[Group]| -> Vec<Arc<dyn Source>> {
+        let source = |cluster: &Arc<Cluster>, group| Arc::new(KubeSource::new(cluster.clone(), group)) as Arc<dyn Source>;
+        cluster.into_iter().flat_map(|c| groups.iter().map(|g| source(c, *g))).collect()
+    };
+    let config = [Group::Crd, Group::GatewayApi];
     let mut sources = Vec::new();
+    if mesh.config.config_sources.is_empty() {
+        for dir in &settings.config_dirs {
+            sources.push(folder(dir)?);
+        }
+        sources.extend(of_cluster(&config));
+    }
     for source in &mesh.config.config_sources {
         match source.address.split_once("://") {
             Some(("fs", "")) => return Err(Error::Source("configSources: fs:// without a path".to_string())),
             Some(("fs", path)) => sources.push(folder(Path::new(path))?),
+            Some(("k8s", "" | "/")) if cluster.is_some() => sources.extend(of_cluster(&config)),
+            Some(("k8s", "" | "/")) => {
+                return Err(Error::Source("configSources: k8s:// without a cluster; name a kubeconfig".to_string()));
+            }
             _ => tracing::warn!(address = source.address, "config source of a kind that is not read yet, passed over"),
         }
     }
+    if settings.kubernetes.as_ref().is_some_and(|k| k.registry) {
+        sources.extend(of_cluster(&[Group::Ingress, Group::Registry]));
+    }
+    sources.extend(of_cluster(&[Group::Discovery]));
     Ok(sources)
+}
+
+/// Puts the mesh settings of the cluster in force before anything starts, unless files hold them. A cluster that cannot be
+/// asked now is no reason not to start: its settings come when it answers.
+pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, inputs: &Inputs) {
+    if mesh.config_file.is_some() || mesh.networks_file.is_some() {
+        return;
+    }
+    let read = mesh_values(cluster).await.and_then(|(config, networks)| {
+        Mesh::from_values(&config, &networks, &mesh.domain, &mesh.cluster_id)
+    });
+    match read {
+        Ok(mesh) => inputs.set_mesh(Arc::new(mesh)),
+        Err(error) => tracing::warn!(error, "starting with the default mesh settings"),
+    }
 }
 
 /// Where sources deliver.
@@ -77,6 +112,7 @@ pub(super) struct Started {
 pub(super) fn start(
     sources: Vec<Arc<dyn Source>>,
     (mesh, settings): (MeshSettings, SourceSettings),
+    cluster: Option<Arc<Cluster>>,
     sinks: &Sinks,
     wards: &Wards,
     shutdown: &Shutdown,
@@ -98,11 +134,13 @@ pub(super) fn start(
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
     let configs = handles.clone();
     let waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
+    let sink =
+        Arc::new(MeshInForce { registry: sinks.registry.clone(), inputs: sinks.inputs.clone(), xds: sinks.xds.clone() });
+    let current = sinks.inputs.mesh();
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
-        let sink =
-            MeshInForce { registry: sinks.registry.clone(), inputs: sinks.inputs.clone(), xds: sinks.xds.clone() };
-        let source = MeshSource::new(mesh, settings, Arc::new(sink), &sinks.inputs.mesh());
-        handles.push(begin(Arc::new(source)));
+        handles.push(begin(Arc::new(MeshSource::new(mesh, settings, sink, &current))));
+    } else if let Some(cluster) = cluster {
+        handles.push(begin(Arc::new(KubeMesh::new(cluster, mesh, sink, &current))));
     }
     Started { handles, configs, synced: join_all(waits).map(drop).boxed() }
 }

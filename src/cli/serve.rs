@@ -1,10 +1,13 @@
 //! `pilothouse serve`: the server, until a signal ends it.
 
 mod demo;
+mod kubernetes;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
+
+pub use kubernetes::KubeArgs;
 
 use super::MeshArgs;
 use crate::{
@@ -90,9 +93,9 @@ pub struct ServeArgs {
     /// More restarts of actors than this within a minute end the process.
     #[arg(long, env = "PILOTHOUSE_MAX_RESTARTS_PER_MINUTE", default_value_t = 60, value_name = "N")]
     pub max_restarts_per_minute: u32,
-    /// Service registries, as istiod's flag; only files feed the registry yet, so `Kubernetes` warns and is passed over.
-    #[arg(long, env = "PILOTHOUSE_REGISTRIES", value_name = "LIST", value_delimiter = ',')]
-    pub registries: Vec<String>,
+    /// The Kubernetes cluster to read.
+    #[command(flatten)]
+    pub kube: KubeArgs,
 }
 
 impl ServeArgs {
@@ -115,6 +118,7 @@ impl ServeArgs {
                 watch: if self.watch == Watch::Poll { WatchMode::Poll } else { WatchMode::Events },
                 max_file_bytes: self.max_file_bytes,
                 deletion_hold: self.deletion_hold,
+                kubernetes: self.kube.settings(self.config_dir.is_empty(), self.deletion_hold),
                 ..SourceSettings::default()
             },
             mesh: MeshSettings {
@@ -150,12 +154,10 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     init_log(&args.log_level, args.log_format).map_err(anyhow::Error::msg)?;
     let mut settings = args.settings()?;
-    let demo = settings.sources.config_dirs.is_empty() && settings.mesh.config_file.is_none();
+    let sources = &settings.sources;
+    let demo = sources.config_dirs.is_empty() && sources.kubernetes.is_none() && settings.mesh.config_file.is_none();
     if demo {
         demo::add(&mut settings)?;
-    }
-    if args.registries.iter().any(|r| r == "Kubernetes") {
-        tracing::warn!("the Kubernetes registry is not read yet; Kubernetes objects in files are");
     }
     let ended = block_on(async move {
         let shutdown = Shutdown::default();

@@ -19,7 +19,13 @@ pub enum LogFormat {
 /// # Errors
 /// A text, when `level` is neither.
 pub fn init_log(level: &str, format: LogFormat) -> Result<(), String> {
-    let filter = EnvFilter::try_new(level).map_err(|e| format!("log level {level:?}: {e}"))?;
+    let mut filter = EnvFilter::try_new(level).map_err(|e| format!("log level {level:?}: {e}"))?;
+    if !level.contains("kube") {
+        // It writes an error for each refused connection; our sources say so themselves, once.
+        for quiet in ["kube_client=off", "kube_runtime=off"] {
+            filter = filter.add_directive(quiet.parse().map_err(|e| format!("log directive {quiet}: {e}"))?);
+        }
+    }
     let registry = tracing_subscriber::registry().with(filter);
     let _ = match format {
         LogFormat::Text => {

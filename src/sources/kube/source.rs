@@ -103,7 +103,6 @@ impl Source for KubeSource {
         }
         let run = Run {
             id: self.id.clone(),
-            group: self.group,
             feeds: self.feeds.iter().map(|(shared, _)| shared.clone()).collect(),
             crds: (self.group == Group::Discovery).then(|| self.crds.clone()),
             namespaces: self.cluster.namespaces.subscribe(),
@@ -121,7 +120,6 @@ impl Source for KubeSource {
 
 struct Run {
     id: SourceId,
-    group: Group,
     cluster: Arc<Cluster>,
     feeds: Vec<Shared>,
     crds: Option<FeedBoard>,

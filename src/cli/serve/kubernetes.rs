@@ -1,0 +1,63 @@
+//! Arguments that say which Kubernetes cluster is read.
+
+use std::{env, path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use crate::settings::{KubeAccess, KubeSettings};
+
+/// Which cluster is read, and how.
+#[derive(Debug, Clone, Default, Args)]
+pub struct KubeArgs {
+    /// Read config, services and pods from the cluster of this kubeconfig, after the folders. Inside a cluster, without
+    /// --config-dir, that cluster is read.
+    #[arg(long, env = "PILOTHOUSE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; its current one when this is not given.
+    #[arg(long, env = "PILOTHOUSE_KUBE_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
+    pub kube_context: Option<String>,
+    /// Read these namespaces only.
+    #[arg(
+        long,
+        alias = "appNamespace",
+        env = "PILOTHOUSE_WATCH_NAMESPACE",
+        value_name = "NAMESPACE",
+        value_delimiter = ','
+    )]
+    pub watch_namespace: Vec<String>,
+    /// Our revision: objects that name another one in the label istio.io/rev are not read.
+    #[arg(long, env = "REVISION", default_value = "", value_name = "NAME")]
+    pub revision: String,
+    /// Namespace of the ConfigMap with the mesh settings (`istio`, or `istio-REVISION`).
+    #[arg(long, env = "POD_NAMESPACE", default_value = "istio-system", value_name = "NAMESPACE")]
+    pub namespace: String,
+    /// Service registries: without `Kubernetes`, only config is read from the cluster.
+    #[arg(
+        long,
+        env = "PILOTHOUSE_REGISTRIES",
+        default_value = "Kubernetes",
+        value_name = "LIST",
+        value_delimiter = ','
+    )]
+    pub registries: Vec<String>,
+}
+
+impl KubeArgs {
+    /// The cluster, if there is one. `alone`: no folder is read.
+    #[must_use]
+    pub fn settings(&self, alone: bool, deletion_hold: Duration) -> Option<KubeSettings> {
+        let access = match &self.kubeconfig {
+            Some(path) => KubeAccess::Kubeconfig { path: path.clone(), context: self.kube_context.clone() },
+            None if alone && env::var_os("KUBERNETES_SERVICE_HOST").is_some() => KubeAccess::InCluster,
+            None => return None,
+        };
+        Some(KubeSettings {
+            registry: self.registries.iter().any(|r| r == "Kubernetes"),
+            watch_namespaces: self.watch_namespace.iter().filter(|n| !n.is_empty()).cloned().collect(),
+            revision: self.revision.clone(),
+            namespace: self.namespace.clone(),
+            deletion_hold,
+            ..KubeSettings::new(access)
+        })
+    }
+}
