@@ -42,7 +42,8 @@ pub(super) fn named(
         Ok(Arc::new(FileSource::new(path, skip.clone(), settings.clone())))
     };
     let of_cluster = |groups: &[Group]| -> Vec<Arc<dyn Source>> {
-        let source = |cluster: &Arc<Cluster>, group| Arc::new(KubeSource::new(cluster.clone(), group)) as Arc<dyn Source>;
+        let source =
+            |cluster: &Arc<Cluster>, group| Arc::new(KubeSource::new(cluster.clone(), group)) as Arc<dyn Source>;
         cluster.into_iter().flat_map(|c| groups.iter().map(|g| source(c, *g))).collect()
     };
     let config = [Group::Crd, Group::GatewayApi];
@@ -77,9 +78,9 @@ pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, inpu
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         return;
     }
-    let read = mesh_values(cluster).await.and_then(|(config, networks)| {
-        Mesh::from_values(&config, &networks, &mesh.domain, &mesh.cluster_id)
-    });
+    let read = mesh_values(cluster)
+        .await
+        .and_then(|(config, networks)| Mesh::from_values(&config, &networks, &mesh.domain, &mesh.cluster_id));
     match read {
         Ok(mesh) => inputs.set_mesh(Arc::new(mesh)),
         Err(error) => tracing::warn!(error, "starting with the default mesh settings"),
@@ -134,8 +135,11 @@ pub(super) fn start(
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
     let configs = handles.clone();
     let waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
-    let sink =
-        Arc::new(MeshInForce { registry: sinks.registry.clone(), inputs: sinks.inputs.clone(), xds: sinks.xds.clone() });
+    let sink = Arc::new(MeshInForce {
+        registry: sinks.registry.clone(),
+        inputs: sinks.inputs.clone(),
+        xds: sinks.xds.clone(),
+    });
     let current = sinks.inputs.mesh();
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         handles.push(begin(Arc::new(MeshSource::new(mesh, settings, sink, &current))));

@@ -41,7 +41,8 @@ mod tests {
     #[test]
     fn selectors_decide_by_the_labels_of_the_namespace() {
         let namespace = |name: &str, env: &str| {
-            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"env": env}}});
+            let object =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"env": env}}});
             Arc::new(from_value(&object, Origin::default()).unwrap())
         };
         let objects = [namespace("a", "prod"), namespace("b", "test")];

@@ -7,12 +7,7 @@ use kube::Client;
 use tokio::sync::watch;
 
 use super::{
-    ConnectError, RawObject,
-    answers::Answers,
-    connect::Connection,
-    crds::Crds,
-    namespaces::Namespaces,
-    watch::Target,
+    ConnectError, RawObject, answers::Answers, connect::Connection, crds::Crds, namespaces::Namespaces, watch::Target,
 };
 use crate::{model::Mesh, settings::KubeSettings};
 

@@ -102,7 +102,8 @@ struct Condition {
 impl Definition {
     /// The version that we read the kind in, if it can be read.
     fn version(&self, kind: Kind) -> Option<String> {
-        let established = self.status.conditions.iter().flatten().any(|c| c.name == "Established" && c.status == "True");
+        let established =
+            self.status.conditions.iter().flatten().any(|c| c.name == "Established" && c.status == "True");
         if self.metadata.deletion_timestamp.is_some() || !established {
             return None;
         }
@@ -147,8 +148,11 @@ impl CrdFollower {
     /// Reads the CRDs of these kinds. The others stay as they are; with `all`, they are gone.
     async fn refresh(&self, kinds: BTreeSet<Kind>, all: bool) -> Result<(), End> {
         let cluster = &self.cluster;
-        let asked: Vec<(Kind, Result<Option<String>, String>)> =
-            stream::iter(kinds).map(|kind| async move { (kind, ask(cluster, kind).await) }).buffered(AT_ONCE).collect().await;
+        let asked: Vec<(Kind, Result<Option<String>, String>)> = stream::iter(kinds)
+            .map(|kind| async move { (kind, ask(cluster, kind).await) })
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
         let before = match (&*cluster.crds.borrow(), all) {
             (Crds::Known(known), false) => (**known).clone(),
             _ => BTreeMap::new(),

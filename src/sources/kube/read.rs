@@ -45,9 +45,7 @@ impl Reader {
         let verdict = match catch(|| self.decode(object)) {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(reason)) => self.refuse(&key, reason),
-            Err(_) => {
-                self.refuse(&key, "reading it failed inside pilothouse; please report this object".to_string())
-            }
+            Err(_) => self.refuse(&key, "reading it failed inside pilothouse; please report this object".to_string()),
         };
         Item { key, hash, verdict }
     }
@@ -129,7 +127,15 @@ fn cut(kind: Kind, fields: &mut Map<String, Value>) {
         Kind::Pod => {
             keep(
                 fields.get_mut("spec"),
-                &["containers", "initContainers", "serviceAccountName", "nodeName", "hostNetwork", "hostname", "subdomain"],
+                &[
+                    "containers",
+                    "initContainers",
+                    "serviceAccountName",
+                    "nodeName",
+                    "hostNetwork",
+                    "hostname",
+                    "subdomain",
+                ],
             );
             keep(fields.get_mut("status"), &["phase", "podIP", "podIPs", "hostIP", "hostIPs", "conditions"]);
             for list in ["containers", "initContainers"] {
@@ -201,10 +207,15 @@ mod tests {
             api_version: Kind::ServiceEntry.api_version(),
             origin: Origin::default(),
         };
-        for raw in [raw, serde_json::from_str(r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":7}}"#).unwrap()] {
+        for raw in
+            [raw, serde_json::from_str(r#"{"metadata":{"name":"a","namespace":"n"},"spec":{"hosts":7}}"#).unwrap()]
+        {
             let item = reader.read(&raw, |_, _| false);
             let Verdict::Refused(refused) = item.verdict else { panic!("taken") };
-            assert_eq!((refused.kind.as_str(), refused.namespace.as_str(), refused.name.as_str()), ("ServiceEntry", "n", "a"));
+            assert_eq!(
+                (refused.kind.as_str(), refused.namespace.as_str(), refused.name.as_str()),
+                ("ServiceEntry", "n", "a")
+            );
         }
     }
 }

@@ -330,7 +330,9 @@ fn is_stale(report: &FeedReport) -> bool {
 /// Counts changes as Istio does.
 fn count(change: &Change) {
     let Change::Delta { upserts, deletes } = change else { return };
-    let told = |kind: Kind, event: &'static str| counter!("pilot_k8s_cfg_events", "type" => kind.as_str(), "event" => event).increment(1);
+    let told = |kind: Kind, event: &'static str| {
+        counter!("pilot_k8s_cfg_events", "type" => kind.as_str(), "event" => event).increment(1)
+    };
     upserts.iter().for_each(|c| told(c.kind(), "update"));
     deletes.iter().for_each(|k| told(k.kind, "delete"));
 }
