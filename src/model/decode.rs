@@ -136,6 +136,11 @@ macro_rules! by_kind {
 }
 
 fn spec(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<Spec, DecodeError> {
+    let ports = document.pointer("/spec/portLevelMtls").and_then(Value::as_object);
+    if kind == Kind::PeerAuthentication && ports.is_some_and(serde_json::Map::is_empty) {
+        // Protobuf cannot tell an empty map from none; Istio's validation can.
+        return Err(DecodeError::Invalid("spec.portLevelMtls: it must have a port, or be left out".to_string()));
+    }
     macro_rules! istio {
         ($variant:ident) => {
             istio(document, warnings).map(|s| Spec::$variant(Box::new(s)))

@@ -4,21 +4,30 @@
 //! without rules here are valid; that a kind is retired is said when it is decoded.
 
 mod address;
+mod authorization_policy;
+mod cel;
 mod check;
 mod destination;
 mod destination_rule;
+mod envoy_filter;
+mod extension;
 mod gateway;
 mod header;
 mod http_route;
+mod jwks;
 mod locality;
 mod names;
 mod peer_authentication;
+mod policy;
 mod range;
+mod request_authentication;
 mod server_tls;
 mod service_entry;
 mod sidecar;
+mod telemetry;
 mod traffic_policy;
 mod unreachable;
+mod uri;
 mod virtual_service;
 mod workload;
 
@@ -61,16 +70,22 @@ pub fn validate(config: &Config) -> Validation {
     let mut check = Check::new("spec");
     let c = &mut check;
     match &config.spec {
+        Spec::AuthorizationPolicy(spec) => authorization_policy::validate(c, spec),
         Spec::DestinationRule(spec) => destination_rule::validate(c, config, spec),
+        Spec::EnvoyFilter(spec) => envoy_filter::validate(c, spec),
         Spec::Gateway(spec) => gateway::validate(c, config, spec),
         Spec::PeerAuthentication(spec) => peer_authentication::validate(c, spec),
         Spec::ProxyConfig(spec) => {
             names::selector(c, "selector", spec.selector.as_ref().map(|s| &s.match_labels));
             c.field("concurrency", range::natural(spec.concurrency.unwrap_or(0)));
         }
+        Spec::RequestAuthentication(spec) => request_authentication::validate(c, spec),
         Spec::ServiceEntry(spec) => service_entry::validate(c, config, spec),
         Spec::Sidecar(spec) => sidecar::validate(c, config, spec),
+        Spec::Telemetry(spec) => telemetry::validate(c, spec),
+        Spec::TrafficExtension(spec) => extension::traffic_extension(c, spec),
         Spec::VirtualService(spec) => virtual_service::validate(c, config, spec),
+        Spec::WasmPlugin(spec) => extension::wasm_plugin(c, spec),
         Spec::WorkloadEntry(spec) => workload::entry(c, spec),
         Spec::WorkloadGroup(spec) => workload::group(c, spec),
         _ => {}
@@ -82,6 +97,9 @@ fn annotations(c: &mut Check, config: &Config) {
     let annotations = &config.meta.annotations;
     for name in RESERVED.iter().filter(|n| annotations.contains_key(**n)) {
         c.error(format_args!("{name} may not be set by users; remove it"));
+    }
+    if let Spec::AuthorizationPolicy(policy) = &config.spec {
+        authorization_policy::dry_run(c, config, policy);
     }
     c.need(
         config.kind() == Kind::AuthorizationPolicy || !annotations.contains_key(DRY_RUN),

@@ -42,23 +42,38 @@ pub fn pool() -> &'static DescriptorPool {
 pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Result<M, ProtoError> {
     let name = M::full_name();
     let descriptor = pool().get_message_by_name(&name).ok_or(ProtoError::UnknownMessage(name))?;
+    let message = dynamic_from_json(descriptor, value, strict)?;
+    Ok(M::decode(message.encode_to_vec().as_slice())?)
+}
+
+/// As [`from_json`], for a message that is known by its descriptor only.
+///
+/// # Errors
+/// [`ProtoError::Json`] with the place and the reason when a value does not fit.
+pub fn dynamic_from_json(
+    descriptor: MessageDescriptor,
+    value: &Value,
+    strict: bool,
+) -> Result<DynamicMessage, ProtoError> {
     let options = DeserializeOptions::new().deny_unknown_fields(strict);
-    let message = match DynamicMessage::deserialize_with_options(descriptor.clone(), value, &options) {
-        Ok(message) => message,
+    match DynamicMessage::deserialize_with_options(descriptor.clone(), value, &options) {
+        Ok(message) => Ok(message),
         Err(error) if error.to_string().contains("duration") => {
             let mut value = value.clone();
             plain_durations(&mut value, &descriptor, 0);
-            DynamicMessage::deserialize_with_options(descriptor, &value, &options)?
+            Ok(DynamicMessage::deserialize_with_options(descriptor, &value, &options)?)
         }
-        Err(error) => return Err(error.into()),
-    };
-    Ok(M::decode(message.encode_to_vec().as_slice())?)
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Istio reads Go's durations (`100ms`, `1m30s`) where proto3 JSON knows seconds only. Rewrites them in place.
 fn plain_durations(value: &mut Value, message: &MessageDescriptor, depth: usize) {
     const DEEPEST: usize = 64;
     let Some(object) = value.as_object_mut().filter(|_| depth < DEEPEST) else { return };
+    let packed = object.get("@type").filter(|_| message.full_name() == "google.protobuf.Any").and_then(Value::as_str);
+    let packed = packed.and_then(|url| pool().get_message_by_name(url.rsplit('/').next().unwrap_or_default()));
+    let message = packed.as_ref().unwrap_or(message);
     for (key, value) in object.iter_mut() {
         let field = message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key));
         let Some(Kind::Message(inner)) = field.as_ref().map(FieldDescriptor::kind) else { continue };

@@ -39,6 +39,12 @@ pub(super) fn probe_name(name: &str) -> Answer {
     if good { Ok(()) } else { bad_name(name) }
 }
 
+/// A name of letters, digits, `-` and `_` only.
+pub(super) fn strict_name(name: &str) -> Answer {
+    let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if good { Ok(()) } else { bad_name(name) }
+}
+
 pub(super) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
@@ -129,11 +135,50 @@ pub(super) fn regex(text: &str) -> Answer {
         return Err(format!("the regex is longer than {REGEX_MAX} characters; shorten it"));
     }
     match regex::Regex::new(text) {
+        Ok(_) if repeats_a_repetition(text) => {
+            Err(format!("regex {text:?} is not RE2: a repetition of a repetition; put the inner one in a group"))
+        }
         Ok(_) => Ok(()),
         Err(error) => {
             Err(format!("regex {text:?} is not RE2: {}", error.to_string().lines().last().unwrap_or_default()))
         }
     }
+}
+
+/// `a**` and its like, which RE2 does not know; `a*?` is the reluctant form of one repetition.
+fn repeats_a_repetition(text: &str) -> bool {
+    let (mut chars, mut class, mut before) = (text.chars().peekable(), 0u32, Repetition::None);
+    let mut counted = false;
+    while let Some(c) = chars.next() {
+        let operator = class == 0 && (matches!(c, '*' | '+' | '?') || (c == '{' && before != Repetition::None));
+        before = match (c, before) {
+            ('?', Repetition::Greedy) if class == 0 => Repetition::Reluctant,
+            (_, Repetition::Greedy | Repetition::Reluctant) if operator => return true,
+            ('*' | '+' | '?', _) if class == 0 => Repetition::Greedy,
+            ('}', _) if class == 0 && counted => Repetition::Greedy,
+            _ => Repetition::None,
+        };
+        match c {
+            '\\' => drop(chars.next()),
+            '{' if class == 0 => counted = chars.peek().is_some_and(char::is_ascii_digit),
+            '[' => {
+                class += 1;
+                let _ = chars.next_if_eq(&'^');
+                let _ = chars.next_if_eq(&']');
+            }
+            ']' => class = class.saturating_sub(1),
+            '(' if class == 0 => drop(chars.next_if_eq(&'?')),
+            _ => {}
+        }
+    }
+    false
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repetition {
+    None,
+    Greedy,
+    Reluctant,
 }
 
 /// A match whose regex must compile; an empty prefix is allowed.
@@ -164,6 +209,16 @@ mod tests {
         }
         for bad in ["abc%123", "%START_TIME%%", "%", "%REQ(X%", "%V([\"a\" x])%", "a\u{1}"] {
             assert!(value(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn repetitions_are_not_repeated() {
+        for good in ["a*?", "(a*)*", "a+?b", "[*+]+", "\\*+", "x{2}y{3}", "(?i)a", "a??", "[]*]*"] {
+            assert!(regex(good).is_ok(), "{good}");
+        }
+        for bad in ["a**", "a++", "a*??", "x{2}{3}", "x{2}+"] {
+            assert!(regex(bad).is_err(), "{bad}");
         }
     }
 

@@ -1,0 +1,283 @@
+//! The syntax of CEL, the Common Expression Language, with its standard macros: whether an expression parses. Types and names
+//! are the business of whoever evaluates it.
+
+mod lexer;
+
+use super::check::Answer;
+use lexer::Token;
+
+/// Nesting beyond this is refused, as by Istio's parser.
+const DEEPEST: usize = 250;
+
+/// Words that no identifier can be.
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+/// What an expression is, as far as macros look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Name,
+    Field,
+    Other,
+}
+
+type Parsed = Result<Shape, String>;
+
+/// Whether the text is an expression.
+pub(super) fn parse(text: &str) -> Answer {
+    let tokens = lexer::tokens(text)?;
+    let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
+    parser.expression().map_err(|e| format!("not a CEL expression: {e}"))?;
+    match parser.peek() {
+        None => Ok(()),
+        Some(token) => Err(format!("not a CEL expression: {token} is too much")),
+    }
+}
+
+struct Parser<'a> {
+    tokens: &'a [Token],
+    at: usize,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at)
+    }
+
+    fn take(&mut self, symbol: &str) -> bool {
+        let found = matches!(self.peek(), Some(Token::Symbol(s)) if *s == symbol);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn need(&mut self, symbol: &str) -> Result<(), String> {
+        if self.take(symbol) { Ok(()) } else { Err(self.wanted(symbol)) }
+    }
+
+    fn wanted(&self, what: &str) -> String {
+        match self.peek() {
+            Some(token) => format!("{what} is wanted where {token} stands"),
+            None => format!("it ends where {what} is wanted"),
+        }
+    }
+
+    fn expression(&mut self) -> Parsed {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err("it is nested too deeply".to_string());
+        }
+        let mut shape = self.binary(0)?;
+        if self.take("?") {
+            self.binary(0)?;
+            self.need(":")?;
+            self.expression()?;
+            shape = Shape::Other;
+        }
+        self.depth -= 1;
+        Ok(shape)
+    }
+
+    /// Operators from the loosest to the tightest.
+    fn binary(&mut self, level: usize) -> Parsed {
+        const LEVELS: [&[&str]; 5] =
+            [&["||"], &["&&"], &["<=", "<", ">=", ">", "==", "!=", "in"], &["+", "-"], &["*", "/", "%"]];
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let mut shape = self.binary(level + 1)?;
+        while operators.iter().any(|o| self.take(o)) {
+            self.binary(level + 1)?;
+            shape = Shape::Other;
+        }
+        Ok(shape)
+    }
+
+    fn unary(&mut self) -> Parsed {
+        let signed = match self.peek() {
+            Some(Token::Symbol(sign @ ("!" | "-"))) => {
+                let sign = *sign;
+                while self.take(sign) {}
+                true
+            }
+            _ => false,
+        };
+        let shape = self.member()?;
+        Ok(if signed { Shape::Other } else { shape })
+    }
+
+    fn member(&mut self) -> Parsed {
+        let mut shape = self.primary()?;
+        loop {
+            if self.take(".") {
+                let optional = self.take("?");
+                let name = self.name("a field")?;
+                shape = if !optional && self.take("(") {
+                    let arguments = self.arguments(")")?;
+                    comprehension(&name, &arguments)?;
+                    Shape::Other
+                } else {
+                    Shape::Field
+                };
+            } else if self.take("[") {
+                self.take("?");
+                self.expression()?;
+                self.need("]")?;
+                shape = Shape::Other;
+            } else if matches!(shape, Shape::Name | Shape::Field) && self.take("{") {
+                self.entries(true)?;
+                shape = Shape::Other;
+            } else {
+                return Ok(shape);
+            }
+        }
+    }
+
+    fn primary(&mut self) -> Parsed {
+        if self.take("(") {
+            let shape = self.expression()?;
+            self.need(")")?;
+            return Ok(shape);
+        }
+        if self.take("[") {
+            self.arguments("]")?;
+            return Ok(Shape::Other);
+        }
+        if self.take("{") {
+            self.entries(false)?;
+            return Ok(Shape::Other);
+        }
+        if matches!(self.peek(), Some(Token::Literal)) {
+            self.at += 1;
+            return Ok(Shape::Other);
+        }
+        let rooted = self.take(".");
+        let name = self.name("a value")?;
+        if RESERVED.contains(&name.as_str()) {
+            return Err(format!("{name} is a reserved word"));
+        }
+        if self.take("(") {
+            let arguments = self.arguments(")")?;
+            if name == "has" && !rooted && arguments.len() == 1 && arguments != [Shape::Field] {
+                return Err("has() takes a field".to_string());
+            }
+            return Ok(Shape::Other);
+        }
+        Ok(if rooted { Shape::Other } else { Shape::Name })
+    }
+
+    fn name(&mut self, what: &str) -> Result<String, String> {
+        let Some(Token::Name(name)) = self.peek() else { return Err(self.wanted(what)) };
+        let name = name.clone();
+        self.at += 1;
+        Ok(name)
+    }
+
+    /// A list up to its closing bracket; one in square brackets may end with a comma.
+    fn arguments(&mut self, close: &str) -> Result<Vec<Shape>, String> {
+        let mut shapes = Vec::new();
+        while !self.take(close) {
+            if !shapes.is_empty() {
+                self.need(",")?;
+                if close == "]" && self.take(close) {
+                    break;
+                }
+            }
+            if close == "]" {
+                self.take("?");
+            }
+            shapes.push(self.expression()?);
+        }
+        Ok(shapes)
+    }
+
+    /// The entries of a map, or the fields of a message.
+    fn entries(&mut self, fields: bool) -> Result<(), String> {
+        let mut first = true;
+        while !self.take("}") {
+            if !first {
+                self.need(",")?;
+                if self.take("}") {
+                    break;
+                }
+            }
+            first = false;
+            self.take("?");
+            if fields {
+                self.name("a field")?;
+            } else {
+                self.expression()?;
+            }
+            self.need(":")?;
+            self.expression()?;
+        }
+        Ok(())
+    }
+}
+
+/// Macros over lists bind a name.
+fn comprehension(name: &str, arguments: &[Shape]) -> Result<(), String> {
+    let is_macro = match name {
+        "all" | "exists" | "exists_one" | "existsOne" | "filter" => arguments.len() == 2,
+        "map" => matches!(arguments.len(), 2 | 3),
+        _ => false,
+    };
+    if is_macro && arguments.first() != Some(&Shape::Name) {
+        return Err(format!("{name}() binds a name, which is wanted first"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_an_expression() {
+        for good in [
+            "true",
+            "response.code >= 400 && !(request.url_path in ['/a', r\"\\d\", b'x'])",
+            "has(request.headers['a'].b) ? 1u : -0x1F",
+            "xds.cluster_name.contains(\"\"\"a\nb\"\"\") || size([1, 2,]) == 2.5e3",
+            "a.map(x, x > 1, x + 1).all(y, y != null)",
+            "Message{field: {'k': 1}} // the end",
+            "connection.mtls",
+        ] {
+            assert_eq!(parse(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "a b",
+            "(a",
+            "a &&",
+            "'a",
+            "a == = b",
+            "has(a)",
+            "a.all(1, b)",
+            "if",
+            "1 +",
+            "a.1",
+            "'\\q'",
+            "f(a,)",
+            "@",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert!(parse(&"(".repeat(100_000)).is_err());
+    }
+}
