@@ -1,0 +1,16 @@
+//! The live Kubernetes sources: against a fake API server that fails in every way a real one does not, and against the
+//! real API machinery. The oracle is always a cold run on what the server holds in the end.
+//!
+//! The real server is built from Go sources when Go and those sources are there; else its tests say so and are skipped.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod fake;
+mod faults;
+mod lists;
+mod process;
+mod real;
+mod rights;
+mod server;
+mod stage;
+mod watches;

@@ -1,0 +1,280 @@
+//! Against the real API machinery: what a cluster and a folder say is the same where they hold the same, and stays while
+//! the server, a CRD or a namespace's label goes.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use http::Uri;
+use kube::{
+    Client, Config,
+    api::{Api, DeleteParams, DynamicObject, Patch, PatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::{ApiResource, GroupVersionKind},
+};
+use pilothouse::{
+    model::{Kind, KindClass, Mesh, Origin},
+    sources::{
+        file::load,
+        kube::{FeedState, Group},
+        yaml,
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{server::Server, stage::Stage};
+
+const ALL: &[Group] = &[Group::Crd, Group::GatewayApi, Group::Ingress, Group::Registry, Group::Discovery];
+const CRDS: &str = "../shared/conformance/crds";
+
+/// A client of its own for what the test does to the cluster.
+pub struct Admin {
+    client: Client,
+}
+
+impl Admin {
+    async fn of(server: &Server) -> Self {
+        let kubeconfig = Kubeconfig::read_from(&server.kubeconfig).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Self { client: Client::try_from(config).unwrap() }
+    }
+
+    fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
+        let gvk = GroupVersionKind::gvk(group, version, text("/kind"));
+        let plural = Kind::parse(text("/apiVersion"), text("/kind")).map(Kind::plural);
+        let resource = plural.map_or_else(|| ApiResource::from_gvk(&gvk), |p| ApiResource::from_gvk_with_plural(&gvk, p));
+        match text("/metadata/namespace") {
+            "" => Api::all_with(self.client.clone(), &resource),
+            namespace => Api::namespaced_with(self.client.clone(), namespace, &resource),
+        }
+    }
+
+    pub async fn apply(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let parameters = PatchParams::apply("test").force();
+        let applied = self.api(object).patch(name, &parameters, &Patch::Apply(object)).await;
+        assert!(applied.is_ok(), "{object}: {applied:?}");
+    }
+
+    /// Applies an object of a kind whose CRD may have just come.
+    pub async fn apply_soon(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        for _ in 0..200 {
+            if self.api(object).patch(name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        self.apply(object).await;
+    }
+
+    async fn delete(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        self.api(object).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// The documents of a text.
+pub fn documents(text: &str) -> Vec<Value> {
+    yaml::documents(text).iter().flat_map(|d| yaml::values(d.text).unwrap()).filter(|v| !v.is_null()).collect()
+}
+
+/// CRDs of the folder, by name.
+fn crds(folder: &str) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(CRDS).join(folder)).unwrap() {
+        for document in documents(&fs::read_to_string(entry.unwrap().path()).unwrap()) {
+            if document["kind"] == "CustomResourceDefinition" {
+                found.insert(document["metadata"]["name"].as_str().unwrap().to_string(), document);
+            }
+        }
+    }
+    found
+}
+
+fn crd(name: &str) -> Value {
+    ["istio", "gateway-api-standard"].iter().find_map(|folder| crds(folder).remove(name)).unwrap()
+}
+
+/// A server with namespaces and these CRDs, or `None` with the reason said.
+async fn server(names: &[&str]) -> Option<(Server, Admin)> {
+    let server = Server::start().await?;
+    let admin = Admin::of(&server).await;
+    for name in ["shop", "other", "istio-system"] {
+        let labels = json!({"team": name});
+        admin.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})).await;
+    }
+    for name in names {
+        admin.apply(&crd(name)).await;
+    }
+    Some((server, admin))
+}
+
+/// A server with all CRDs of Istio and Gateway API.
+pub async fn everything() -> Option<(Server, Admin)> {
+    let (server, admin) = server(&[]).await?;
+    for definition in crds("istio").values().chain(crds("gateway-api-standard").values()) {
+        admin.apply(definition).await;
+    }
+    Some((server, admin))
+}
+
+fn stage(server: &Server, change: impl FnOnce(&mut pilothouse::settings::KubeSettings)) -> Stage {
+    Stage::with_kubeconfig(tempfile::tempdir().unwrap(), &server.kubeconfig, ALL, change)
+}
+
+fn entry(namespace: &str, name: &str, host: &str) -> Value {
+    json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"hosts": [host], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"}})
+}
+
+const ENTRIES: &str = "serviceentries.networking.istio.io";
+
+fn keys(stage: &Stage, kind: &str) -> Vec<String> {
+    stage.names().into_iter().filter_map(|n| n.strip_prefix(&format!("{kind}/")).map(str::to_string)).collect()
+}
+
+/// One of each: config, Gateway API, Ingress, and what the registry is made of.
+pub const SCENARIO: &str = include_str!("scenario.yaml");
+
+#[tokio::test]
+async fn a_cluster_and_a_folder_that_hold_the_same_say_the_same() {
+    let Some((server, admin)) = everything().await else { return };
+    let stage = stage(&server, |_| {});
+    for object in documents(SCENARIO) {
+        admin.apply_soon(&object).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("scenario.yaml"), SCENARIO).unwrap();
+    let loaded = load(dir.path(), &Origin::default(), 1 << 20);
+    assert!(loaded.findings.refused.is_empty(), "{:?}", loaded.findings.refused);
+    let of_files: Vec<_> = loaded.configs.into_iter().collect();
+    stage.until("every object", |s| of_files.iter().all(|c| s.object(&c.key().to_string()).is_some())).await;
+    for config in &of_files {
+        let live = stage.object(&config.key().to_string()).unwrap();
+        assert_eq!(live.meta.labels, config.meta.labels, "{}", config.key());
+        if config.kind().class() == KindClass::Istio {
+            assert_eq!(live.spec, config.spec, "{}", config.key());
+        }
+    }
+    assert!(stage.reports().iter().all(|r| r.findings.refused.is_empty()), "{:#?}", stage.reports());
+    let feeds: Vec<_> = stage.reports().into_iter().flat_map(|r| r.feeds).collect();
+    assert!(feeds.iter().all(|f| matches!(f.state, FeedState::Watching | FeedState::Absent)), "{feeds:#?}");
+    stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
+}
+
+#[tokio::test]
+async fn a_kind_begins_with_its_crd_and_stays_when_that_goes() {
+    let Some((server, admin)) = server(&[]).await else { return };
+    let stage = stage(&server, |_| {});
+    stage.until("an absent kind", |s| s.feed(ENTRIES).state == FeedState::Absent).await;
+    admin.apply(&crd(ENTRIES)).await;
+    let objects: Vec<Value> = (0..5).map(|i| entry("shop", &format!("e{i}"), &format!("e{i}.example"))).collect();
+    for object in &objects {
+        admin.apply_soon(object).await;
+    }
+    stage.until("all of them", |s| keys(s, "ServiceEntry").len() == 5).await;
+    admin.delete(&objects[0]).await;
+    stage.until("one less", |s| keys(s, "ServiceEntry").len() == 4).await;
+    admin.delete(&crd(ENTRIES)).await;
+    stage.until("an absent kind", |s| s.feed(ENTRIES).state == FeedState::Absent).await;
+    assert_eq!((keys(&stage, "ServiceEntry").len(), stage.deleted()), (4, 1));
+    // Back again, with one object of another content: the cluster is right about what there is.
+    for _ in 0..200 {
+        if admin.api(&crd(ENTRIES)).get_opt(ENTRIES).await.unwrap().is_none() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    admin.apply(&crd(ENTRIES)).await;
+    admin.apply_soon(&entry("shop", "e1", "new.example")).await;
+    let host = |s: &Stage| s.object("ServiceEntry/shop/e1").map(|c| c.service_entry().unwrap().hosts[0].clone());
+    stage.until("the new content", |s| host(s).as_deref() == Some("new.example")).await;
+    stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
+}
+
+#[tokio::test]
+async fn a_restart_of_the_server_with_changes_in_between_is_made_up_for() {
+    let Some((server, admin)) = server(&[ENTRIES]).await else { return };
+    for i in 0..5 {
+        admin.apply_soon(&entry("shop", &format!("e{i}"), &format!("e{i}.example"))).await;
+    }
+    let stage = stage(&server, |_| {});
+    stage.until("all of them", |s| keys(s, "ServiceEntry").len() == 5).await;
+    let address = Kubeconfig::read_from(&server.kubeconfig).unwrap().clusters[0].cluster.clone().unwrap().server.unwrap();
+    let first = address.parse::<Uri>().unwrap().authority().unwrap().to_string();
+    // At another address, so that the stage does not see what happens.
+    let server = server.restart("127.0.0.1:0").await;
+    let admin = Admin::of(&server).await;
+    admin.delete(&entry("shop", "e0", "")).await;
+    admin.apply(&entry("shop", "e1", "new.example")).await;
+    admin.apply(&entry("shop", "e9", "e9.example")).await;
+    assert_eq!((keys(&stage, "ServiceEntry").len(), stage.deleted()), (5, 0));
+    let server = server.restart(&first).await;
+    let host = |s: &Stage| s.object("ServiceEntry/shop/e1").map(|c| c.service_entry().unwrap().hosts[0].clone());
+    stage.until("what happened meanwhile", |s| host(s).as_deref() == Some("new.example")).await;
+    stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
+    assert_eq!(stage.deleted(), 1);
+}
+
+#[tokio::test]
+async fn an_object_that_the_schema_takes_and_we_do_not_is_refused_by_name() {
+    let Some((server, admin)) = server(&["virtualservices.networking.istio.io"]).await else { return };
+    let service = |name: &str, http: Value| {
+        json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+            "metadata": {"name": name, "namespace": "shop"}, "spec": {"hosts": ["a.example"], "http": http}})
+    };
+    let good = json!([{"route": [{"destination": {"host": "a.example"}}]}]);
+    admin.apply_soon(&service("good", good.clone())).await;
+    admin.apply(&service("bad", json!([]))).await;
+    let stage = stage(&server, |_| {});
+    stage.until("the good one", |s| keys(s, "VirtualService") == ["shop/good"]).await;
+    let refused = |s: &Stage| s.reports().into_iter().flat_map(|r| r.findings.refused).map(|r| r.name).collect::<Vec<_>>();
+    stage.until("a refusal", |s| refused(s) == ["bad"]).await;
+    admin.apply(&service("good", json!([]))).await;
+    admin.apply(&service("bad", good)).await;
+    stage.until("the other", |s| keys(s, "VirtualService").len() == 2 && refused(s) == ["good"]).await;
+    let kept: Vec<String> = stage.reports().into_iter().flat_map(|r| r.kept).collect();
+    assert_eq!(kept, ["VirtualService/shop/good"]);
+}
+
+#[tokio::test]
+async fn namespaces_and_revisions_decide_what_is_ours_and_change_their_mind() {
+    let Some((server, admin)) = server(&[ENTRIES]).await else { return };
+    for namespace in ["shop", "other"] {
+        admin.apply_soon(&entry(namespace, "e", "e.example")).await;
+    }
+    let mut canary = entry("shop", "canary", "canary.example");
+    canary["metadata"]["labels"] = json!({"istio.io/rev": "canary"});
+    admin.apply(&canary).await;
+    let stage = stage(&server, |s| s.revision = "stable".to_string());
+    stage.until("both", |s| keys(s, "ServiceEntry") == ["other/e", "shop/e"]).await;
+    let selectors = json!({"discoverySelectors": [{"matchLabels": {"team": "shop"}}]});
+    stage.mesh.send_replace(Arc::new(Mesh::from_values(&selectors, &Value::Null, "d", "c").unwrap()));
+    stage.until("one namespace", |s| keys(s, "ServiceEntry") == ["shop/e"]).await;
+    let labels = json!({"team": "shop"});
+    admin.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other", "labels": labels}})).await;
+    stage.until("both again", |s| keys(s, "ServiceEntry") == ["other/e", "shop/e"]).await;
+    canary["metadata"]["labels"] = json!({"istio.io/rev": "stable"});
+    admin.apply(&canary).await;
+    stage.until("the third", |s| keys(s, "ServiceEntry").len() == 3).await;
+    let narrow = self::stage(&server, |s| s.watch_namespaces = vec!["other".to_string()]);
+    narrow.until("one namespace", |s| keys(s, "ServiceEntry") == ["other/e"]).await;
+}
+
+#[tokio::test]
+async fn secrets_that_can_be_credentials_are_read_and_the_others_never_asked_for() {
+    let Some((server, admin)) = server(&[]).await else { return };
+    let secret = |name: &str, kind: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name, "namespace": "shop"},
+            "data": {"tls.crt": "YQ==", "tls.key": "YQ==", "release": "YQ=="}})
+    };
+    for (name, kind) in [("tls", "kubernetes.io/tls"), ("own", "Opaque"), ("helm", "helm.sh/release.v1")] {
+        admin.apply(&secret(name, kind)).await;
+    }
+    let stage = stage(&server, |_| {});
+    stage.until("credentials", |s| keys(s, "Secret") == ["shop/own", "shop/tls"]).await;
+    let data = stage.object("Secret/shop/own").unwrap().secret().unwrap().data.clone().unwrap();
+    assert_eq!(data.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
+}
+

@@ -1,0 +1,94 @@
+//! The real API server: built from Go sources when it is first needed, one process for each test that wants one.
+
+use std::{
+    fs::{self, File},
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::OnceLock,
+    time::Duration,
+};
+
+use serde::Deserialize;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, ChildStdin, Command},
+};
+
+/// Flags that give `/version` a version that clients can parse.
+const VERSION: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 \
+    -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37";
+
+#[derive(Deserialize)]
+struct Ready {
+    kubeconfig: PathBuf,
+}
+
+/// A server and its data. It ends with this.
+pub struct Server {
+    pub dir: TempDir,
+    pub kubeconfig: PathBuf,
+    child: Child,
+    _stdin: ChildStdin,
+}
+
+/// The program, built when it is not there yet; `None` when it cannot be, which is said once.
+fn binary() -> Option<&'static Path> {
+    static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BINARY.get_or_init(|| build().map_err(|why| eprintln!("SKIPPED, no Kubernetes API server: {why}")).ok()).as_deref()
+}
+
+fn build() -> Result<PathBuf, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = root.join("../shared/tools/kube-apiserver");
+    if !sources.join("main.go").exists() {
+        return Err(format!("no sources at {}", sources.display()));
+    }
+    let folder = root.join("target/kube-apiserver");
+    fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+    let lock = File::create(folder.join("lock")).map_err(|e| e.to_string())?;
+    lock.lock().map_err(|e| e.to_string())?;
+    let mut hash = DefaultHasher::new();
+    let mut files: Vec<PathBuf> = fs::read_dir(&sources).map_err(|e| e.to_string())?.flatten().map(|e| e.path()).collect();
+    files.sort();
+    files.iter().for_each(|f| fs::read(f).unwrap_or_default().hash(&mut hash));
+    let program = folder.join(format!("kubeapi-{:016x}", hash.finish()));
+    if !program.exists() {
+        eprintln!("building {}, which takes minutes the first time", program.display());
+        let mut go = std::process::Command::new("go");
+        go.args(["build", "-buildvcs=false", "-ldflags", VERSION, "-o"]).arg(&program).arg(".");
+        let built = go.current_dir(&sources).env("GOTOOLCHAIN", "local").output().map_err(|e| format!("go: {e}"))?;
+        if !built.status.success() {
+            return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+        }
+    }
+    Ok(program)
+}
+
+impl Server {
+    /// Starts one; `None` when there is no program for it.
+    pub async fn start() -> Option<Self> {
+        let program = tokio::task::spawn_blocking(binary).await.unwrap()?;
+        Some(Self::run(program, tempfile::tempdir().unwrap(), "127.0.0.1:0").await)
+    }
+
+    async fn run(program: &Path, dir: TempDir, listen: &str) -> Self {
+        let log = File::create(dir.path().join("stderr")).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-dir").arg(dir.path().join("data")).args(["-listen", listen, "-exit-with-stdin"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true).spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await.unwrap().unwrap().unwrap();
+        let ready: Ready = serde_json::from_str(&line).unwrap();
+        Self { dir, kubeconfig: ready.kubeconfig, child, _stdin: stdin }
+    }
+
+    /// Ends it and starts it again on the same data at this address.
+    pub async fn restart(mut self, listen: &str) -> Self {
+        self.child.kill().await.unwrap();
+        Self::run(binary().unwrap(), self.dir, listen).await
+    }
+}
