@@ -230,7 +230,7 @@ pub fn read(path: &Path, limit: u64) -> Result<(String, Stat), ReadError> {
         return Err(ReadError::TooLong { limit });
     }
     let mut bytes = Vec::with_capacity(usize::try_from(stat.len).unwrap_or(0));
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > limit {
         return Err(ReadError::TooLong { limit });
     }
