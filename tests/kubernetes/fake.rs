@@ -157,7 +157,8 @@ impl Fake {
     pub fn put_raw(&self, plural: &str, key: &str, object: impl FnOnce(u64) -> Value) {
         self.change(|state| {
             let object = object(state.version);
-            let kind = if state.objects.get(plural).is_some_and(|o| o.contains_key(key)) { "MODIFIED" } else { "ADDED" };
+            let kind =
+                if state.objects.get(plural).is_some_and(|o| o.contains_key(key)) { "MODIFIED" } else { "ADDED" };
             state.objects.entry(plural.to_string()).or_default().insert(key.to_string(), object.clone());
             state.history.push((state.version, plural.to_string(), kind, object));
         });
@@ -221,7 +222,13 @@ impl Fake {
         let plural = path.rsplit('/').next().unwrap_or_default().to_string();
         let watched = query.contains("watch=true");
         let single = path.contains("/customresourcedefinitions/");
-        let verb = if watched { "watch" } else if single { "get" } else { "list" };
+        let verb = if watched {
+            "watch"
+        } else if single {
+            "get"
+        } else {
+            "list"
+        };
         let fault = {
             let mut state = self.lock();
             state.seen.push(Seen { at: Instant::now(), verb, path: path.clone(), query: query.clone() });
@@ -263,7 +270,8 @@ impl Fake {
             return Response::new(full(line("ERROR", &gone)));
         }
         drop(state);
-        let (server, plural, end) = (self.clone(), plural.to_string(), tokio::time::Instant::now() + Duration::from_secs(seconds));
+        let (server, plural, end) =
+            (self.clone(), plural.to_string(), tokio::time::Instant::now() + Duration::from_secs(seconds));
         let lines = stream::unfold((from, self.version.subscribe()), move |(from, mut version)| {
             let (server, plural) = (server.clone(), plural.clone());
             async move {

@@ -6,7 +6,7 @@ use pilothouse::sources::kube::Group;
 use serde_json::json;
 
 use crate::{
-    fake::{Fault, Fake, When},
+    fake::{Fake, Fault, When},
     stage::{Stage, kubeconfig},
 };
 

@@ -68,9 +68,11 @@ async fn a_server_that_asks_to_wait_is_left_alone_that_long_and_no_longer_than_a
 #[tokio::test]
 async fn a_right_that_is_missing_or_taken_away_stops_one_kind_and_empties_none() {
     let fake = fake(&["a"]).await;
-    fake.put_raw("ingressclasses", "c", |version| {
-        json!({"metadata": {"name": "c", "resourceVersion": version.to_string()}, "spec": {}})
-    });
+    fake.put_raw(
+        "ingressclasses",
+        "c",
+        |version| json!({"metadata": {"name": "c", "resourceVersion": version.to_string()}, "spec": {}}),
+    );
     let no = || Fault::Status(403, r#"{"kind":"Status","message":"no","reason":"Forbidden","code":403}"#, Vec::new());
     fake.fail(When::List("ingressclasses"), no(), usize::MAX);
     let stage = Stage::set(&fake.url, KINDS, |_| {});
@@ -146,7 +148,8 @@ async fn an_answer_that_is_no_list_changes_nothing() {
 async fn a_second_page_that_expired_begins_the_list_again() {
     let fake = Fake::start().await;
     (0..1200).for_each(|i| fake.put("ingresses", "shop", &format!("i{i:04}"), ingress("v1")));
-    let expired = r#"{"kind":"Status","message":"The provided continue parameter is too old","reason":"Expired","code":410}"#;
+    let expired =
+        r#"{"kind":"Status","message":"The provided continue parameter is too old","reason":"Expired","code":410}"#;
     fake.fail(When::NextPage("ingresses"), Fault::Status(410, expired, Vec::new()), 2);
     let stage = Stage::set(&fake.url, KINDS, |_| {});
     stage.until("all of them", |s| s.names().len() == 1200).await;

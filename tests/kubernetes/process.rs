@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
-use prost::Message;
 use pilothouse::{
     app::{self, Running},
     proto::envoy::{config::cluster::v3::Cluster, service::discovery::v3::DiscoveryResponse},
@@ -11,6 +10,7 @@ use pilothouse::{
     testing::{AdsClient, ClientError, SotwStream},
     xds::ResourceType,
 };
+use prost::Message;
 
 use crate::{
     real::{SCENARIO, documents, everything},

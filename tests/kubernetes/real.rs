@@ -42,7 +42,8 @@ impl Admin {
         let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
         let gvk = GroupVersionKind::gvk(group, version, text("/kind"));
         let plural = Kind::parse(text("/apiVersion"), text("/kind")).map(Kind::plural);
-        let resource = plural.map_or_else(|| ApiResource::from_gvk(&gvk), |p| ApiResource::from_gvk_with_plural(&gvk, p));
+        let resource =
+            plural.map_or_else(|| ApiResource::from_gvk(&gvk), |p| ApiResource::from_gvk_with_plural(&gvk, p));
         match text("/metadata/namespace") {
             "" => Api::all_with(self.client.clone(), &resource),
             namespace => Api::namespaced_with(self.client.clone(), namespace, &resource),
@@ -102,7 +103,9 @@ async fn server(names: &[&str]) -> Option<(Server, Admin)> {
     let admin = Admin::of(&server).await;
     for name in ["shop", "other", "istio-system"] {
         let labels = json!({"team": name});
-        admin.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})).await;
+        admin
+            .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
+            .await;
     }
     for name in names {
         admin.apply(&crd(name)).await;
@@ -201,7 +204,8 @@ async fn a_restart_of_the_server_with_changes_in_between_is_made_up_for() {
     }
     let stage = stage(&server, |_| {});
     stage.until("all of them", |s| keys(s, "ServiceEntry").len() == 5).await;
-    let address = Kubeconfig::read_from(&server.kubeconfig).unwrap().clusters[0].cluster.clone().unwrap().server.unwrap();
+    let address =
+        Kubeconfig::read_from(&server.kubeconfig).unwrap().clusters[0].cluster.clone().unwrap().server.unwrap();
     let first = address.parse::<Uri>().unwrap().authority().unwrap().to_string();
     // At another address, so that the stage does not see what happens.
     let server = server.restart("127.0.0.1:0").await;
@@ -229,7 +233,8 @@ async fn an_object_that_the_schema_takes_and_we_do_not_is_refused_by_name() {
     admin.apply(&service("bad", json!([]))).await;
     let stage = stage(&server, |_| {});
     stage.until("the good one", |s| keys(s, "VirtualService") == ["shop/good"]).await;
-    let refused = |s: &Stage| s.reports().into_iter().flat_map(|r| r.findings.refused).map(|r| r.name).collect::<Vec<_>>();
+    let refused =
+        |s: &Stage| s.reports().into_iter().flat_map(|r| r.findings.refused).map(|r| r.name).collect::<Vec<_>>();
     stage.until("a refusal", |s| refused(s) == ["bad"]).await;
     admin.apply(&service("good", json!([]))).await;
     admin.apply(&service("bad", good)).await;
@@ -253,7 +258,9 @@ async fn namespaces_and_revisions_decide_what_is_ours_and_change_their_mind() {
     stage.mesh.send_replace(Arc::new(Mesh::from_values(&selectors, &Value::Null, "d", "c").unwrap()));
     stage.until("one namespace", |s| keys(s, "ServiceEntry") == ["shop/e"]).await;
     let labels = json!({"team": "shop"});
-    admin.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other", "labels": labels}})).await;
+    admin
+        .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other", "labels": labels}}))
+        .await;
     stage.until("both again", |s| keys(s, "ServiceEntry") == ["other/e", "shop/e"]).await;
     canary["metadata"]["labels"] = json!({"istio.io/rev": "stable"});
     admin.apply(&canary).await;
@@ -277,4 +284,3 @@ async fn secrets_that_can_be_credentials_are_read_and_the_others_never_asked_for
     let data = stage.object("Secret/shop/own").unwrap().secret().unwrap().data.clone().unwrap();
     assert_eq!(data.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
 }
-

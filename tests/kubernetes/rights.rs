@@ -21,7 +21,8 @@ fn granted() -> BTreeSet<Triple> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/kubernetes/rbac.yaml");
     let text = fs::read_to_string(path).unwrap();
     let documents = yaml::documents(&text).into_iter().flat_map(|d| yaml::values(d.text).unwrap());
-    let role = documents.into_iter().find(|d| d["kind"] == "ClusterRole" && d["metadata"]["name"] == "pilothouse-reader");
+    let role =
+        documents.into_iter().find(|d| d["kind"] == "ClusterRole" && d["metadata"]["name"] == "pilothouse-reader");
     let list = |rule: &Value, key: &str| -> Vec<String> {
         rule[key].as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_string()).collect()
     };

@@ -50,7 +50,8 @@ fn build() -> Result<PathBuf, String> {
     let lock = File::create(folder.join("lock")).map_err(|e| e.to_string())?;
     lock.lock().map_err(|e| e.to_string())?;
     let mut hash = DefaultHasher::new();
-    let mut files: Vec<PathBuf> = fs::read_dir(&sources).map_err(|e| e.to_string())?.flatten().map(|e| e.path()).collect();
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&sources).map_err(|e| e.to_string())?.flatten().map(|e| e.path()).collect();
     files.sort();
     files.iter().for_each(|f| fs::read(f).unwrap_or_default().hash(&mut hash));
     let program = folder.join(format!("kubeapi-{:016x}", hash.finish()));
