@@ -6,7 +6,7 @@
 mod address;
 mod kubernetes;
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
 pub use address::{ListenAddress, ListenAddressError};
 pub use kubernetes::{KubeAccess, KubeSettings};
@@ -40,11 +40,35 @@ pub enum WatchMode {
     Poll,
 }
 
+/// A folder with the Kubernetes objects of another cluster; written `NAME=DIR`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteCluster {
+    /// Cluster id.
+    pub name: String,
+    /// Folder.
+    pub dir: PathBuf,
+}
+
+impl FromStr for RemoteCluster {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, dir)) if !name.is_empty() && !dir.is_empty() => {
+                Ok(Self { name: name.to_string(), dir: dir.into() })
+            }
+            _ => Err(format!("{text:?} is not NAME=DIR")),
+        }
+    }
+}
+
 /// Where config comes from.
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
     /// Folders, the first one wins where two hold one object. Used unless the mesh config lists `configSources`.
     pub config_dirs: Vec<PathBuf>,
+    /// Folders with the services, workloads and Secrets of other clusters; nothing else in them counts.
+    pub remote_clusters: Vec<RemoteCluster>,
     /// How changes are noticed.
     pub watch: WatchMode,
     /// How long a file that is being written must be quiet before it is read.
@@ -65,6 +89,7 @@ impl Default for SourceSettings {
     fn default() -> Self {
         Self {
             config_dirs: Vec::new(),
+            remote_clusters: Vec::new(),
             watch: WatchMode::Events,
             settle: Duration::from_millis(50),
             rescan: Duration::from_secs(10),

@@ -13,6 +13,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use pilothouse::{
+    model::Origin,
     runtime::Interrupted,
     settings::SourceSettings,
     sources::{
@@ -37,7 +38,12 @@ fn entries(count: usize) -> String {
 }
 
 fn folder_of(root: &Path) -> Folder {
-    Folder::new("file:test".into(), root.to_path_buf(), Vec::new(), &SourceSettings::default(), InForce::new())
+    folder_of_cluster(root, "")
+}
+
+fn folder_of_cluster(root: &Path, cluster: &str) -> Folder {
+    let base = Origin { source: "file:test".into(), cluster: cluster.into(), ..Origin::default() };
+    Folder::new(base, root.to_path_buf(), Vec::new(), &SourceSettings::default(), InForce::new())
 }
 
 fn hosts(folder: &Folder) -> Vec<String> {
@@ -382,4 +388,19 @@ async fn a_resync_sends_everything_again() {
     };
     let recorder = stage.recorder.clone();
     stage.until(|_| fulls(&recorder) == 2).await;
+}
+
+#[test]
+fn of_a_remote_cluster_services_and_workloads_count_and_configuration_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: s\n  namespace: shop\nspec: {}\n";
+    fs::write(dir.path().join("all.yaml"), format!("{service}{}", entry("e", "e.example"))).unwrap();
+    for (cluster, expected) in [("", vec!["ServiceEntry/shop/e", "Service/shop/s"]), ("west", vec!["Service/shop/s"])] {
+        let mut folder = folder_of_cluster(dir.path(), cluster);
+        folder.look(&Work::Everything);
+        let mut keys: Vec<String> = folder.tree().in_force().keys().map(ToString::to_string).collect();
+        keys.sort_by_key(|k| !k.starts_with("ServiceEntry"));
+        assert_eq!(keys, expected);
+        assert!(folder.tree().in_force().values().all(|c| *c.origin.cluster == *cluster));
+    }
 }

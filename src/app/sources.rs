@@ -17,7 +17,7 @@ use crate::{
     model::{Mesh, PushRequest, Reason},
     registry::RegistryHandle,
     runtime::{Interrupted, Readiness, Shutdown, Wards},
-    settings::{MeshSettings, SourceSettings},
+    settings::{MeshSettings, RemoteCluster, SourceSettings},
     sources::{
         MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState,
         file::FileSource,
@@ -69,6 +69,9 @@ pub(super) fn named(
         sources.extend(of_cluster(&[Group::Ingress, Group::Registry]));
     }
     sources.extend(of_cluster(&[Group::Discovery]));
+    for remote in &settings.remote_clusters {
+        sources.push(remote_cluster(mesh, remote, settings)?);
+    }
     Ok(sources)
 }
 
@@ -85,6 +88,15 @@ pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, inpu
         Ok(mesh) => inputs.set_mesh(Arc::new(mesh)),
         Err(error) => tracing::warn!(error, "starting with the default mesh settings"),
     }
+}
+
+fn remote_cluster(mesh: &Mesh, remote: &RemoteCluster, settings: &SourceSettings) -> Result<Arc<dyn Source>, Error> {
+    let (name, dir) = (remote.name.as_str(), remote.dir.as_path());
+    if *name == *mesh.cluster_id {
+        return Err(Error::Source(format!("remote cluster {name}: this is the main cluster's id")));
+    }
+    fs::metadata(dir).map_err(|e| Error::Source(format!("folder {} of cluster {name}: {e}", dir.display())))?;
+    Ok(Arc::new(FileSource::new(dir, Vec::new(), settings.clone()).of_cluster(name)))
 }
 
 /// Where sources deliver.

@@ -19,7 +19,7 @@ use crate::{
     proto::to_json,
     push::{PushContext, context::PushInputs},
     registry::ServiceEntryStore,
-    settings::{MeshSettings, SourceSettings},
+    settings::{MeshSettings, RemoteCluster, SourceSettings},
     sources::{Findings, file::load, mesh::read_mesh},
 };
 
@@ -39,9 +39,9 @@ pub struct RenderArgs {
     /// Mesh-wide settings.
     #[command(flatten)]
     pub mesh: MeshArgs,
-    /// Folder that holds the Kubernetes objects of another cluster, as NAME=DIR.
+    /// Folder with the services, workloads and Secrets of another cluster, as NAME=DIR.
     #[arg(long, env = "PILOTHOUSE_REMOTE_CLUSTER", value_name = "NAME=DIR", value_delimiter = ',')]
-    pub remote_cluster: Vec<String>,
+    pub remote_cluster: Vec<RemoteCluster>,
     /// Node id, TYPE~IP~NAME.NS~NS.svc.DOMAIN.
     #[arg(
         long,
@@ -138,9 +138,7 @@ fn configs(args: &RenderArgs) -> anyhow::Result<(ConfigSnapshot, Findings)> {
     }
     let load::Loaded { mut configs, mut findings } = all;
     for remote in &args.remote_cluster {
-        let (name, path) = remote.split_once('=').with_context(|| format!("{remote:?} is not NAME=DIR"))?;
-        let path = Path::new(path);
-        let more = load::load(path, &origin(path, name), limit);
+        let more = load::load(&remote.dir, &origin(&remote.dir, &remote.name), limit);
         configs.extend(more.configs);
         findings.refused.extend(more.findings.refused);
     }

@@ -16,7 +16,8 @@ use crate::{
     proto::go_duration,
     runtime::{Shutdown, block_on, install_panic_hook, listen_for_signals},
     settings::{
-        AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, WatchMode, XdsSettings,
+        AdminSettings, ListenAddress, MeshSettings, RemoteCluster, RuntimeSettings, Settings, SourceSettings,
+        WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, init_log},
 };
@@ -41,6 +42,9 @@ pub struct ServeArgs {
     /// Mesh-wide settings.
     #[command(flatten)]
     pub mesh: MeshArgs,
+    /// Folder with the services, workloads and Secrets of another cluster, as NAME=DIR.
+    #[arg(long, env = "PILOTHOUSE_REMOTE_CLUSTER", value_name = "NAME=DIR", value_delimiter = ',')]
+    pub remote_cluster: Vec<RemoteCluster>,
     /// Address of the xDS server (plain text).
     #[arg(
         long,
@@ -115,6 +119,7 @@ impl ServeArgs {
         Ok(Settings {
             sources: SourceSettings {
                 config_dirs: self.config_dir.clone(),
+                remote_clusters: self.remote_cluster.clone(),
                 watch: if self.watch == Watch::Poll { WatchMode::Poll } else { WatchMode::Events },
                 max_file_bytes: self.max_file_bytes,
                 deletion_hold: self.deletion_hold,
@@ -155,7 +160,8 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     init_log(&args.log_level, args.log_format).map_err(anyhow::Error::msg)?;
     let mut settings = args.settings()?;
     let sources = &settings.sources;
-    let demo = sources.config_dirs.is_empty() && sources.kubernetes.is_none() && settings.mesh.config_file.is_none();
+    let read = !sources.config_dirs.is_empty() || !sources.remote_clusters.is_empty() || sources.kubernetes.is_some();
+    let demo = !read && settings.mesh.config_file.is_none();
     if demo {
         demo::add(&mut settings)?;
     }

@@ -57,7 +57,8 @@ fn context(folder: &std::path::Path, scenario: &Value) -> (PushContext, MultiAdd
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
         let Some(remote) = name.strip_prefix("config.").and_then(|r| r.strip_suffix(".yaml")) else { continue };
         if !remote.is_empty() && remote != "yaml" {
-            all.extend(environment::configs(&data::yaml(&folder.join(&name)), remote, "", true).0);
+            let (objects, _) = environment::configs(&data::yaml(&folder.join(&name)), remote, "", true);
+            all.extend(objects.into_iter().filter(|c| c.kind().is_read_of_remote_clusters()));
         }
     }
     let configs = ConfigSnapshot::of(all);

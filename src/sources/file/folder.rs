@@ -18,11 +18,7 @@ use super::{
     settle::Work,
     tree::{InForce, Tree},
 };
-use crate::{
-    model::Origin,
-    settings::SourceSettings,
-    sources::{Change, SourceId},
-};
+use crate::{model::Origin, settings::SourceSettings, sources::Change};
 
 /// A file that was read.
 #[derive(Debug, Clone, Copy)]
@@ -58,11 +54,12 @@ pub struct Look {
 }
 
 impl Folder {
-    /// A folder that has not been looked at. `in_force` is what an earlier run had published.
+    /// A folder that has not been looked at. `base` is the origin of what it holds; `in_force` is what an earlier run had
+    /// published.
     #[must_use]
-    pub fn new(id: SourceId, root: PathBuf, skip: Vec<PathBuf>, settings: &SourceSettings, in_force: InForce) -> Self {
+    pub fn new(base: Origin, root: PathBuf, skip: Vec<PathBuf>, settings: &SourceSettings, in_force: InForce) -> Self {
         Self {
-            base: Origin { source: id, ..Origin::default() },
+            base,
             root,
             skip,
             max_file_bytes: settings.max_file_bytes,

@@ -43,7 +43,7 @@ pub enum Outcome {
     },
     /// Not taken.
     Refused(Arc<Refusal>),
-    /// Of a kind that is not ours.
+    /// Of a kind that is not ours, or that counts only in the main cluster.
     Ignored {
         /// `apiVersion` as written.
         api_version: Arc<str>,
@@ -237,6 +237,9 @@ fn object(value: &Value, text: &str, line: u32, origin: Origin) -> Option<Outcom
     }
     match with_warnings(value, origin) {
         Ok((config, _)) if config.meta.name.is_empty() => refuse(line, 0, "metadata.name is missing".to_string()),
+        Ok((config, _)) if !config.is_of_main_cluster() && !config.kind().is_read_of_remote_clusters() => {
+            Some(Outcome::Ignored { api_version: who.api_version.into(), kind: who.kind.into(), name: who.name.into() })
+        }
         Ok((mut config, mut warnings)) => {
             if config.meta.namespace.is_empty() {
                 config.meta.namespace = config.kind().namespace("").into();

@@ -17,6 +17,7 @@ use super::{
     watch::Watcher,
 };
 use crate::{
+    model::Origin,
     runtime::catch,
     settings::{SourceSettings, WatchMode},
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
@@ -31,6 +32,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct FileSource {
     id: SourceId,
+    cluster: Arc<str>,
     root: PathBuf,
     skip: Vec<PathBuf>,
     settings: SourceSettings,
@@ -43,7 +45,13 @@ impl FileSource {
     #[must_use]
     pub fn new(root: &Path, skip: Vec<PathBuf>, settings: SourceSettings) -> Self {
         let id = format!("file:{}", root.display()).into();
-        Self { id, root: root.to_path_buf(), skip, settings, in_force: Arc::default() }
+        Self { id, cluster: "".into(), root: root.to_path_buf(), skip, settings, in_force: Arc::default() }
+    }
+
+    /// The folder holds the objects of another cluster.
+    #[must_use]
+    pub fn of_cluster(self, cluster: &str) -> Self {
+        Self { cluster: cluster.into(), id: format!("{}@{cluster}", self.id).into(), ..self }
     }
 }
 
@@ -54,7 +62,8 @@ impl Source for FileSource {
 
     fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
         let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let folder = Folder::new(self.id.clone(), self.root.clone(), self.skip.clone(), &self.settings, in_force);
+        let base = Origin { source: self.id.clone(), cluster: self.cluster.clone(), ..Origin::default() };
+        let folder = Folder::new(base, self.root.clone(), self.skip.clone(), &self.settings, in_force);
         let events = self.settings.watch == WatchMode::Events;
         let run = Run {
             id: self.id.clone(),
