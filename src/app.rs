@@ -4,6 +4,7 @@
 //! all the others.
 
 mod inputs;
+mod last_good;
 mod running;
 mod sources;
 
@@ -49,6 +50,9 @@ pub enum Error {
     /// A source that is named does not exist or is not of a kind that we read.
     #[error("{0}")]
     Source(String),
+    /// The folder for the last good content cannot be had.
+    #[error("state folder: {0}")]
+    State(String),
     /// An arbiter did not start.
     #[error("the config thread did not start")]
     Arbiter,
@@ -73,7 +77,7 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
 /// # Errors
 /// As [`build`].
 pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
-    let Settings { sources, mesh, xds, admin, runtime, features } = settings;
+    let Settings { sources, state: kept, mesh, xds, admin, runtime, features } = settings;
     let readiness = Readiness::default();
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
     let wards = Wards::new(budget, runtime.first_pause, runtime.longest_pause);
@@ -111,14 +115,16 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let config_thread = Arbiter::new();
     let (store, registry) = start_config(&config_thread, &wards, &inputs, order, resync.clone(), updater).await?;
 
+    let keeper = last_good::open(&kept, &store)?;
     let sinks = sources::Sinks {
-        store: store.clone(),
+        configs: last_good::sink(keeper.as_ref(), &store),
         registry: registry.clone(),
         inputs: inputs.clone(),
         xds: xds_server.clone(),
     };
     let started = sources::start(named, (mesh, sources), cluster, &sinks, &wards, &shutdown, &readiness);
-    resync.set(started.configs);
+    let keeping = last_good::start(keeper.clone(), &started.configs, &kept, &shutdown);
+    resync.set(started.configs, keeper);
     let synced = started.synced;
     tokio::spawn(async move {
         // Even nothing is something to publish: a mesh without objects has proxies too.
@@ -153,7 +159,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         registry,
         inputs,
         sources: started.handles,
-        tasks: running::Tasks { grpc_server, pages: pages.handle, config_thread },
+        tasks: running::Tasks { grpc_server, pages: pages.handle, keeping, config_thread },
     })
 }
 

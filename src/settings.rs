@@ -5,11 +5,13 @@
 
 mod address;
 mod kubernetes;
+mod upstream;
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 pub use address::{ListenAddress, ListenAddressError};
 pub use kubernetes::{KubeAccess, KubeSettings};
+pub use upstream::{StateSettings, UpstreamSettings};
 
 use crate::model::Features;
 
@@ -18,6 +20,8 @@ use crate::model::Features;
 pub struct Settings {
     /// Where config comes from.
     pub sources: SourceSettings,
+    /// Where the last good content is kept.
+    pub state: StateSettings,
     /// Mesh-wide settings and where they are read.
     pub mesh: MeshSettings,
     /// The xDS server.
@@ -83,6 +87,8 @@ pub struct SourceSettings {
     pub deletion_hold: Duration,
     /// The Kubernetes cluster, if there is one.
     pub kubernetes: Option<KubeSettings>,
+    /// Other control planes.
+    pub upstream: UpstreamSettings,
 }
 
 impl Default for SourceSettings {
@@ -97,6 +103,7 @@ impl Default for SourceSettings {
             max_file_bytes: 64 << 20,
             deletion_hold: Duration::from_secs(600),
             kubernetes: None,
+            upstream: UpstreamSettings::default(),
         }
     }
 }

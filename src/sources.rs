@@ -11,6 +11,7 @@ pub mod handle;
 pub mod kube;
 pub mod mesh;
 pub mod port;
+pub mod xds;
 pub mod yaml;
 
 pub use actor::SourceActor;

@@ -4,10 +4,11 @@
 //! wins, the others are shadowed, which is reported and never silent. Objects are immutable and shared. When a handler is told
 //! of a change, the published snapshot holds that change or something newer. Equal content makes no event.
 //!
-//! The store never reads files or sockets, and never decides what a change means.
+//! The store never decides what a change means. Of files it knows only those in which it keeps the last good content.
 
 pub mod actor;
 mod aggregate;
+pub mod last_good;
 mod memory;
 mod write;
 

@@ -1,9 +1,20 @@
 //! The registry's pages: services, endpoints by shard, objects, mesh settings.
 
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
 use serde_json::{Map, Value, json};
 
 use super::{AdminState, document::shown};
-use crate::{model::Registry, proto::to_json};
+use crate::{
+    model::{Config, Registry},
+    proto::to_json,
+    sources::SourceId,
+    store::StoreKey,
+};
 
 /// All services, oldest first.
 pub(super) fn services(state: &AdminState) -> Value {
@@ -14,7 +25,7 @@ pub(super) fn services(state: &AdminState) -> Value {
 /// Endpoints: host → namespace → shards and service accounts.
 pub(super) fn endpoint_shards(state: &AdminState) -> Value {
     let Some(context) = state.context() else { return json!({}) };
-    let mut hosts: std::collections::BTreeMap<String, Map<String, Value>> = std::collections::BTreeMap::new();
+    let mut hosts: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for service in context.inputs.registry.services.iter() {
         let Some(set) = context.endpoints().get(&service.hostname, &service.namespace) else { continue };
         let mut shards = Map::new();
@@ -34,9 +45,22 @@ pub(super) fn endpoint_shards(state: &AdminState) -> Value {
     json!(hosts)
 }
 
-/// All effective objects, as documents.
-pub(super) fn configs(state: &AdminState) -> Value {
-    state.store.snapshot().by_kind.values().flat_map(|list| list.iter()).map(|c| shown(c)).collect()
+/// All effective objects, as documents. One that hides objects of other sources says where it and they were read.
+pub(super) async fn configs(state: &AdminState) -> Value {
+    let mut hidden: BTreeMap<StoreKey, Vec<Value>> = BTreeMap::new();
+    for s in state.store.shadowed().await {
+        hidden.entry(s.key).or_default().push(json!({"source": &*s.loser, "place": s.loser_place}));
+    }
+    let with_places = |config: &Arc<Config>| {
+        let mut document = shown(config);
+        if let (Some(hidden), Value::Object(fields)) = (hidden.get(&StoreKey::of(config)), &mut document) {
+            let origin = &config.origin;
+            fields.insert("source".to_string(), json!({"source": &*origin.source, "place": origin.place()}));
+            fields.insert("shadows".to_string(), hidden.clone().into());
+        }
+        document
+    };
+    state.store.snapshot().by_kind.values().flat_map(|list| list.iter()).map(with_places).collect()
 }
 
 /// The mesh settings in force, defaults filled in.
@@ -45,13 +69,27 @@ pub(super) fn mesh(state: &AdminState) -> Value {
     to_json(&*context.mesh().config).unwrap_or_default()
 }
 
-/// Every source as it describes itself; one that holds a mass deletion back says how it is let through.
-pub(super) fn sources(state: &AdminState) -> Value {
+/// Every source as it describes itself, with its objects that another source hides; one that holds a mass deletion back
+/// says how it is let through.
+pub(super) async fn sources(state: &AdminState) -> Value {
+    let mut hidden: BTreeMap<SourceId, Vec<Value>> = BTreeMap::new();
+    for s in state.store.shadowed().await {
+        let by = json!({"source": &*s.winner, "place": s.winner_place});
+        let shown = json!({"key": s.key.to_string(), "place": s.loser_place, "by": by});
+        hidden.entry(s.loser).or_default().push(shown);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let shown = state.sources.iter().map(|source| {
         let report = source.board.read();
         let mut shown = serde_json::to_value(&report).unwrap_or_default();
         if let (Value::Object(fields), false) = (&mut shown, report.held_deletions.is_empty()) {
             fields.insert("confirm_with".to_string(), how_to_confirm(&report.source).into());
+        }
+        if let (Value::Object(fields), Some(saved_at)) = (&mut shown, report.saved_at) {
+            fields.insert("age_seconds".to_string(), now.saturating_sub(saved_at).into());
+        }
+        if let (Value::Object(fields), Some(hidden)) = (&mut shown, hidden.remove(&report.source)) {
+            fields.insert("shadowed".to_string(), hidden.into());
         }
         shown
     });

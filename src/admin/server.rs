@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{AdminState, confirm::confirm, envoy_dump, page, proxies, registry};
 use crate::{
     model::Reason,
+    store::Shadowed,
     xds::{Connection, ResourceType},
 };
 
@@ -135,11 +136,11 @@ async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminStat
         "syncz" => proxies::syncz(&state, query.get("namespace").map(String::as_str)),
         "connections" => proxies::connections(&state),
         "push_status" => proxies::push_status(&state),
-        "configz" => registry::configs(&state),
+        "configz" => registry::configs(&state).await,
         "registryz" => registry::services(&state),
         "endpointShardz" | "endpointz" => registry::endpoint_shards(&state),
         "mesh" => registry::mesh(&state),
-        "sourcez" => registry::sources(&state),
+        "sourcez" => registry::sources(&state).await,
         "queuez" => json!(state.wards.reports()),
         "eventz" => json!(state.xds.events()),
         "viewz" => {
@@ -155,7 +156,11 @@ async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminStat
 
 async fn shadowed(state: &AdminState) -> Value {
     let all = state.store.shadowed().await;
-    all.iter().map(|s| json!({"key": s.key.to_string(), "winner": &*s.winner, "shadowed": &*s.loser})).collect()
+    let shown = |s: &Shadowed| {
+        json!({"key": s.key.to_string(), "winner": &*s.winner, "winner_place": s.winner_place,
+            "shadowed": &*s.loser, "shadowed_place": s.loser_place})
+    };
+    all.iter().map(shown).collect()
 }
 
 fn of_proxy(page: &str, query: &Query, state: &AdminState) -> HttpResponse {

@@ -43,6 +43,8 @@ impl Addresses {
 pub(super) struct Tasks {
     pub(super) grpc_server: JoinHandle<Result<(), ServeError>>,
     pub(super) pages: ServerHandle,
+    /// Writes the last good content; ends when all is written.
+    pub(super) keeping: Option<JoinHandle<()>>,
     pub(super) config_thread: Arbiter,
 }
 
@@ -77,7 +79,7 @@ impl Running {
     /// The fault, when it is one that ends the process.
     pub async fn wait(self) -> Result<(), String> {
         let Self { shutdown, state, drain, tasks, .. } = self;
-        let Tasks { mut grpc_server, pages, config_thread } = tasks;
+        let Tasks { mut grpc_server, pages, keeping, config_thread } = tasks;
         // The server ends only when it is told to, or by a fault.
         tokio::select! {
             () = shutdown.begun() => {}
@@ -94,6 +96,11 @@ impl Running {
             grpc_server.abort();
         }
         pages.stop(true).await;
+        if let Some(keeping) = keeping
+            && timeout(deadline.max(Duration::from_secs(1)), keeping).await.is_err()
+        {
+            tracing::warn!("the last good content was not written in time");
+        }
         config_thread.stop();
         let left = deadline.saturating_sub(began.elapsed()).max(Duration::from_millis(100));
         let joined = tokio::task::spawn_blocking(move || config_thread.join());

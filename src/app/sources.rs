@@ -19,16 +19,17 @@ use crate::{
     runtime::{Interrupted, Readiness, Shutdown, Wards},
     settings::{MeshSettings, RemoteCluster, SourceSettings},
     sources::{
-        MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState,
+        ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState,
         file::FileSource,
         kube::{Cluster, Group, KubeMesh, KubeSource, mesh_values},
+        xds::{Target, TargetError, UpstreamSource},
     },
-    store::StoreHandle,
+    store::last_good::Keeper,
     xds::XdsServerHandle,
 };
 
-/// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders and then the
-/// cluster. Ingress and the registry of a cluster are read in any case, as Istio does.
+/// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders, then the
+/// cluster, then the upstreams. Ingress and the registry of a cluster are read in any case, as Istio does.
 pub(super) fn named(
     mesh: &Mesh,
     mesh_settings: &MeshSettings,
@@ -47,12 +48,19 @@ pub(super) fn named(
         cluster.into_iter().flat_map(|c| groups.iter().map(|g| source(c, *g))).collect()
     };
     let config = [Group::Crd, Group::GatewayApi];
+    let upstream = |target: Result<Target, TargetError>| -> Result<Arc<dyn Source>, Error> {
+        let target = target.map_err(|e| Error::Source(e.to_string()))?;
+        Ok(Arc::new(UpstreamSource::new(target, &settings.upstream, settings.deletion_hold)))
+    };
     let mut sources = Vec::new();
     if mesh.config.config_sources.is_empty() {
         for dir in &settings.config_dirs {
             sources.push(folder(dir)?);
         }
         sources.extend(of_cluster(&config));
+        for address in &settings.upstream.addresses {
+            sources.push(upstream(Target::of_settings(address, &settings.upstream, mesh))?);
+        }
     }
     for source in &mesh.config.config_sources {
         match source.address.split_once("://") {
@@ -62,6 +70,7 @@ pub(super) fn named(
             Some(("k8s", "" | "/")) => {
                 return Err(Error::Source("configSources: k8s:// without a cluster; name a kubeconfig".to_string()));
             }
+            Some(("xds", _)) => sources.push(upstream(Target::of_source(source, &settings.upstream, mesh))?),
             _ => tracing::warn!(address = source.address, "config source of a kind that is not read yet, passed over"),
         }
     }
@@ -101,8 +110,8 @@ fn remote_cluster(mesh: &Mesh, remote: &RemoteCluster, settings: &SourceSettings
 
 /// Where sources deliver.
 pub(super) struct Sinks {
-    /// The store.
-    pub(super) store: StoreHandle,
+    /// The way to the store.
+    pub(super) configs: Arc<dyn ConfigSink>,
     /// The registry, for mesh settings.
     pub(super) registry: RegistryHandle,
     /// The published inputs, for mesh settings.
@@ -135,7 +144,7 @@ pub(super) fn start(
     let begin = |source: Arc<dyn Source>| {
         let board = Arc::new(SourceBoard::new(source.id()));
         let port = SourcePort {
-            sink: Arc::new(sinks.store.clone()),
+            sink: sinks.configs.clone(),
             board: board.clone(),
             stop: shutdown.child(),
             resync: Arc::default(),
@@ -195,17 +204,19 @@ impl MeshSink for MeshInForce {
 /// Asks all sources to send everything again; known to the store before the sources are.
 #[derive(Default)]
 pub(super) struct ResyncAll {
-    sources: OnceLock<Vec<SourceHandle>>,
+    sources: OnceLock<(Vec<SourceHandle>, Option<Arc<Keeper>>)>,
 }
 
 impl ResyncAll {
-    /// Names the sources. A second call changes nothing.
-    pub(super) fn set(&self, sources: Vec<SourceHandle>) {
-        let _ = self.sources.set(sources);
+    /// Names the sources, and who stands in for them. A second call changes nothing.
+    pub(super) fn set(&self, sources: Vec<SourceHandle>, keeper: Option<Arc<Keeper>>) {
+        let _ = self.sources.set((sources, keeper));
     }
 
     /// Asks.
     pub(super) fn ask(&self) {
-        self.sources.get().into_iter().flatten().for_each(SourceHandle::resync);
+        let Some((sources, keeper)) = self.sources.get() else { return };
+        sources.iter().for_each(SourceHandle::resync);
+        keeper.iter().for_each(Keeper::resync);
     }
 }

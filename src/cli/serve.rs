@@ -2,12 +2,14 @@
 
 mod demo;
 mod kubernetes;
+mod upstream;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 
 pub use kubernetes::KubeArgs;
+pub use upstream::UpstreamArgs;
 
 use super::MeshArgs;
 use crate::{
@@ -100,6 +102,9 @@ pub struct ServeArgs {
     /// The Kubernetes cluster to read.
     #[command(flatten)]
     pub kube: KubeArgs,
+    /// Other control planes, and what is kept for a start without sources.
+    #[command(flatten)]
+    pub upstream: UpstreamArgs,
 }
 
 impl ServeArgs {
@@ -124,8 +129,10 @@ impl ServeArgs {
                 max_file_bytes: self.max_file_bytes,
                 deletion_hold: self.deletion_hold,
                 kubernetes: self.kube.settings(self.config_dir.is_empty(), self.deletion_hold),
+                upstream: self.upstream.settings(),
                 ..SourceSettings::default()
             },
+            state: self.upstream.state(),
             mesh: MeshSettings {
                 config_file: self.mesh.mesh_config.clone(),
                 networks_file: self.mesh.networks_config.clone(),
@@ -161,7 +168,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let mut settings = args.settings()?;
     let sources = &settings.sources;
     let read = !sources.config_dirs.is_empty() || !sources.remote_clusters.is_empty() || sources.kubernetes.is_some();
-    let demo = !read && settings.mesh.config_file.is_none();
+    let demo = !read && sources.upstream.addresses.is_empty() && settings.mesh.config_file.is_none();
     if demo {
         demo::add(&mut settings)?;
     }

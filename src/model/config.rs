@@ -67,6 +67,17 @@ pub struct Origin {
     pub line: u32,
 }
 
+impl Origin {
+    /// The place, for a person: `FILE:LINE`, or the source where there is no file.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match &self.file {
+            Some(file) => format!("{}:{}", file.display(), self.line),
+            None => self.source.to_string(),
+        }
+    }
+}
+
 macro_rules! specs {
     ($($variant:ident($type:ty), $accessor:ident;)+) => {
         /// The content of an object, by kind.

@@ -48,6 +48,13 @@ pub struct SourceReport {
     /// The kinds that it watches, each with a state of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub feeds: Vec<FeedReport>,
+    /// When the content in force was saved (Unix seconds), if it is from the state folder because the source does not
+    /// deliver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_at: Option<u64>,
+    /// Why its content in the state folder is not served; empty when there was no reason.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub saved_content_refused: String,
     /// What it found in its documents.
     pub findings: Findings,
 }
@@ -74,6 +81,8 @@ impl SourceBoard {
             held_deletions: Vec::new(),
             kept: Vec::new(),
             feeds: Vec::new(),
+            saved_at: None,
+            saved_content_refused: String::new(),
             findings: Findings::default(),
         };
         Self { inner: Mutex::new((report, Instant::now())), written: Notify::new() }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use actix::{
-    Actor, ActorFutureExt, ActorTryFutureExt, AsyncContext, AtomicResponse, Context, Handler, Message, Supervised,
-    Supervisor, WrapFuture, fut,
+    Actor, ActorFutureExt, ActorTryFutureExt, AsyncContext, AtomicResponse, Context, Handler, Message, MessageResult,
+    Supervised, Supervisor, WrapFuture, fut,
 };
 use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
@@ -50,6 +50,21 @@ struct Write(WriteRequest);
 #[derive(Message)]
 #[rtype(result = "Vec<Shadowed>")]
 struct AskShadowed;
+
+/// Takes in the old content of a source that has not delivered yet.
+#[derive(Message)]
+#[rtype(result = "bool")]
+struct Seed(SourceId, Vec<Arc<Config>>);
+
+/// Asks what a source holds.
+#[derive(Message)]
+#[rtype(result = "Vec<Arc<Config>>")]
+struct AskContent(SourceId);
+
+/// Asks which sources have not delivered yet.
+#[derive(Message)]
+#[rtype(result = "BTreeSet<SourceId>")]
+struct AskUndelivered;
 
 /// Tells a handler events that it failed to take.
 #[derive(Message)]
@@ -214,7 +229,51 @@ impl Handler<AskShadowed> for AggregateCacheActor {
     }
 }
 
+impl Handler<Seed> for AggregateCacheActor {
+    type Result = AtomicResponse<Self, bool>;
+
+    fn handle(&mut self, Seed(source, configs): Seed, context: &mut Self::Context) -> Self::Result {
+        let aggregate = &mut self.aggregate;
+        let Some(Some(events)) = self.vitals.guard(context, || aggregate.seed(source, configs)) else {
+            return AtomicResponse::new(Box::pin(fut::ready(false)));
+        };
+        AtomicResponse::new(Box::pin(self.tell(events).map(|(), _, _| true)))
+    }
+}
+
+impl Handler<AskContent> for AggregateCacheActor {
+    type Result = Vec<Arc<Config>>;
+
+    fn handle(&mut self, AskContent(source): AskContent, context: &mut Self::Context) -> Self::Result {
+        let aggregate = &self.aggregate;
+        self.vitals.guard(context, || aggregate.content(&source)).unwrap_or_default()
+    }
+}
+
+impl Handler<AskUndelivered> for AggregateCacheActor {
+    type Result = MessageResult<AskUndelivered>;
+
+    fn handle(&mut self, _: AskUndelivered, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.aggregate.missing().clone())
+    }
+}
+
 impl StoreHandle {
+    /// Puts old content of a source in force, unless the source has delivered. Whether it was taken.
+    pub async fn seed(&self, source: SourceId, configs: Vec<Arc<Config>>) -> bool {
+        self.mailbox.send(Seed(source, configs)).await.unwrap_or_default()
+    }
+
+    /// What a source holds; `None` while the store cannot say.
+    pub async fn content(&self, source: &SourceId) -> Option<Vec<Arc<Config>>> {
+        self.mailbox.send(AskContent(source.clone())).await.ok()
+    }
+
+    /// Sources that have not delivered since the store began.
+    pub async fn undelivered(&self) -> BTreeSet<SourceId> {
+        self.mailbox.send(AskUndelivered).await.unwrap_or_default()
+    }
+
     /// The effective objects as last published.
     #[must_use]
     pub fn snapshot(&self) -> Arc<ConfigSnapshot> {

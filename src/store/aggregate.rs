@@ -48,8 +48,12 @@ pub struct Shadowed {
     pub key: StoreKey,
     /// The source whose object is in force.
     pub winner: SourceId,
+    /// Where that object was read.
+    pub winner_place: String,
     /// The source whose object is not.
     pub loser: SourceId,
+    /// Where that object was read.
+    pub loser_place: String,
 }
 
 /// What all sources hold together.
@@ -93,21 +97,39 @@ impl Aggregate {
     /// Objects that are hidden by another source's.
     #[must_use]
     pub fn shadowed(&self) -> Vec<Shadowed> {
-        let mut winners: BTreeMap<&StoreKey, &SourceId> = BTreeMap::new();
+        let mut winners: BTreeMap<&StoreKey, (&SourceId, &Config)> = BTreeMap::new();
         let mut found = Vec::new();
         for (id, store) in &self.sources {
-            for (key, _) in store.iter() {
+            for (key, config) in store.iter() {
                 match winners.get(key) {
-                    Some(winner) => {
-                        found.push(Shadowed { key: key.clone(), winner: (*winner).clone(), loser: id.clone() });
-                    }
+                    Some((winner, in_force)) => found.push(Shadowed {
+                        key: key.clone(),
+                        winner: (*winner).clone(),
+                        winner_place: in_force.origin.place(),
+                        loser: id.clone(),
+                        loser_place: config.origin.place(),
+                    }),
                     None => {
-                        winners.insert(key, id);
+                        winners.insert(key, (id, config));
                     }
                 }
             }
         }
         found
+    }
+
+    /// What a source holds, by key.
+    #[must_use]
+    pub fn content(&self, source: &SourceId) -> Vec<Arc<Config>> {
+        let store = self.sources.iter().find(|(id, _)| id == source);
+        store.map(|(_, store)| store.iter().map(|(_, config)| config.clone()).collect()).unwrap_or_default()
+    }
+
+    /// Takes old content of a source in, as if the source had sent it. `None`, and nothing changes, when the source has
+    /// sent everything since the start, or is not known.
+    pub fn seed(&mut self, source: SourceId, configs: Vec<Arc<Config>>) -> Option<Vec<ConfigEvent>> {
+        let late = self.missing.contains(&source);
+        late.then(|| self.apply(SourceBatch { source, change: Change::Full(configs) }))
     }
 
     /// How many objects each source holds, in order of precedence.

@@ -24,6 +24,10 @@ fn order() -> [SourceId; 2] {
     ["first".into(), "second".into()]
 }
 
+fn three() -> [SourceId; 3] {
+    ["first".into(), "second".into(), "third".into()]
+}
+
 fn content(aggregate: &Aggregate) -> Vec<(String, u64)> {
     let snapshot = aggregate.snapshot();
     snapshot.list(Kind::ServiceEntry).iter().map(|c| (format!("{}@{}", c.key(), c.origin.source), c.stamp)).collect()
@@ -36,7 +40,8 @@ fn the_first_source_wins_and_the_other_is_reported() {
     let events = aggregate.apply(full("first", vec![entry("first", "a", 1)]));
     assert_eq!(events.len(), 1);
     assert_eq!((events[0].kind, &*events[0].current.origin.source), (EventKind::Update, "first"));
-    assert_eq!(&*aggregate.shadowed()[0].loser, "second");
+    let shadowed = &aggregate.shadowed()[0];
+    assert_eq!((&*shadowed.winner_place, &*shadowed.loser, &*shadowed.loser_place), ("first", "second", "second"));
     let events = aggregate.apply(full("first", Vec::new()));
     assert_eq!((events[0].kind, &*events[0].current.origin.source), (EventKind::Update, "second"));
 }
@@ -76,11 +81,11 @@ fn without_a_writer_writes_are_refused() {
 proptest! {
     #[test]
     fn the_end_depends_on_the_last_content_of_each_source_only(
-        steps in prop::collection::vec((0..2usize, prop::collection::btree_map(0..4u8, 0..3u8, 0..4), any::<bool>()), 1..12)
+        steps in prop::collection::vec((0..3usize, prop::collection::btree_map(0..4u8, 0..3u8, 0..4), any::<bool>()), 1..12)
     ) {
-        let ids = order();
+        let ids = three();
         let mut aggregate = Aggregate::new(&ids, None);
-        let mut last: [BTreeMap<u8, u8>; 2] = Default::default();
+        let mut last: [BTreeMap<u8, u8>; 3] = Default::default();
         let mut told: BTreeMap<StoreKey, Arc<Config>> = BTreeMap::new();
         for (which, content, whole) in steps {
             let id = &ids[which];
@@ -104,7 +109,7 @@ proptest! {
             }
         }
         let mut cold = Aggregate::new(&ids, None);
-        for which in [1, 0] {
+        for which in [2, 1, 0] {
             let configs = last[which].iter().map(|(n, v)| entry(&ids[which], &format!("n{n}"), *v)).collect();
             cold.apply(full(&ids[which], configs));
         }
@@ -126,4 +131,37 @@ fn an_event_that_was_told_too_late_says_what_is_true_now() {
     assert_eq!(overtaken.current.service_entry().unwrap().hosts, ["a-2.example"]);
     aggregate.apply(full("first", Vec::new()));
     assert_eq!(aggregate.overtaken(&first).kind, EventKind::Delete);
+}
+
+#[test]
+fn a_namespace_moves_from_one_source_to_another_without_a_gap() {
+    for (from, to) in [("first", "second"), ("second", "first")] {
+        let mut aggregate = Aggregate::new(&order(), None);
+        let objects = |source| ["a", "b", "c"].map(|name| entry(source, name, 1)).to_vec();
+        aggregate.apply(full(from, objects(from)));
+        aggregate.apply(full(to, Vec::new()));
+        let mut told = aggregate.apply(full(to, objects(to)));
+        assert_eq!(aggregate.shadowed().len(), 3, "both hold it for a while");
+        for at in 1..=3 {
+            told.extend(aggregate.apply(full(from, objects(from).split_off(at))));
+            assert_eq!(aggregate.snapshot().list(Kind::ServiceEntry).len(), 3);
+        }
+        assert!(told.iter().all(|e| e.kind == EventKind::Update), "{from} to {to}: {told:?}");
+        assert!(aggregate.snapshot().list(Kind::ServiceEntry).iter().all(|c| &*c.origin.source == to));
+        assert!(aggregate.shadowed().is_empty());
+    }
+}
+
+#[test]
+fn old_content_stands_in_for_a_source_until_it_delivers() {
+    let mut aggregate = Aggregate::recovering(&order(), None, &ConfigSnapshot::default());
+    aggregate.apply(full("first", vec![entry("first", "a", 1)]));
+    assert!(content(&aggregate).is_empty(), "nothing before everybody has spoken");
+    assert!(aggregate.seed("first".into(), vec![entry("first", "a", 9)]).is_none(), "it has delivered");
+    let events = aggregate.seed("second".into(), vec![entry("second", "b", 1), entry("second", "c", 1)]).unwrap();
+    assert_eq!(events.len(), 3);
+    let events = aggregate.apply(full("second", vec![entry("second", "b", 1)]));
+    let told: Vec<_> = events.iter().map(|e| (e.kind, &*e.current.meta.name)).collect();
+    assert_eq!(told, [(EventKind::Delete, "c")]);
+    assert!(aggregate.seed("second".into(), Vec::new()).is_none());
 }

@@ -1,0 +1,41 @@
+//! The last good content on disk: between the sources and the store, where a folder for it is named.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::Error;
+use crate::{
+    runtime::Shutdown,
+    settings::StateSettings,
+    sources::{ConfigSink, SourceHandle},
+    store::{
+        StoreHandle,
+        last_good::{Folder, Keeper},
+    },
+};
+
+/// The keeper, if there is a folder.
+pub(super) fn open(settings: &StateSettings, store: &StoreHandle) -> Result<Option<Arc<Keeper>>, Error> {
+    let Some(path) = &settings.folder else { return Ok(None) };
+    let folder = Folder::open(path, settings.max_bytes).map_err(|e| Error::State(e.to_string()))?;
+    Ok(Some(Keeper::new(folder, store.clone(), settings.quiet)))
+}
+
+/// The way from the sources to the store.
+pub(super) fn sink(keeper: Option<&Arc<Keeper>>, store: &StoreHandle) -> Arc<dyn ConfigSink> {
+    keeper.map_or_else(|| Arc::new(store.clone()) as Arc<dyn ConfigSink>, Keeper::sink)
+}
+
+/// Starts to keep what these sources deliver, and stands in for those that do not. The task ends when all is written.
+pub(super) fn start(
+    keeper: Option<Arc<Keeper>>,
+    sources: &[SourceHandle],
+    settings: &StateSettings,
+    shutdown: &Shutdown,
+) -> Option<JoinHandle<()>> {
+    let keeper = keeper?;
+    keeper.watch(sources.iter().map(|s| s.board.clone()).collect());
+    tokio::spawn(keeper.clone().stand_in(settings.grace));
+    Some(tokio::spawn(keeper.keep(shutdown.child())))
+}

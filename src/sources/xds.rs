@@ -1,0 +1,19 @@
+//! The upstream source: config objects from another control plane, over xDS (MCP), state of the world or delta.
+//!
+//! `answer`, `content` and `client` are the protocol without I/O: answers in, requests and changes out. `target` says where
+//! the upstream is and how it is trusted, `link` is one connection, `source` brings time and the store.
+//!
+//! Invariants: a bad resource is refused by name and its last good version stays; an outage, an answer that is refused and
+//! an empty answer delete nothing (the last until it is confirmed); what is held survives reconnects and restarts.
+
+mod answer;
+pub mod client;
+mod content;
+mod link;
+mod source;
+mod target;
+
+pub use answer::{Answer, Ask, Given};
+pub use client::{Client, Protocol};
+pub use source::UpstreamSource;
+pub use target::{Target, TargetError};

@@ -1,0 +1,181 @@
+//! Where the files are: one for each source, written beside and renamed into place. Blocking.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::format::{FormatError, Saved, decode, encode};
+use crate::model::Config;
+
+/// Why a file is neither written nor read.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The system refuses.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The content is not what it should be.
+    #[error("{path}: {error}")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: FormatError,
+    },
+    /// The file holds another source's content.
+    #[error("{path}: holds the content of {found:?}")]
+    OtherSource {
+        /// The file.
+        path: PathBuf,
+        /// Whose content it is.
+        found: String,
+    },
+    /// Larger than is allowed.
+    #[error("{path}: {bytes} bytes are more than {limit}")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How large it is, or would be.
+        bytes: u64,
+        /// The bound.
+        limit: u64,
+    },
+}
+
+/// A folder of files.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    root: PathBuf,
+    max_bytes: u64,
+}
+
+impl Folder {
+    /// A folder, made if it is not there. Files of more than `max_bytes` are neither written nor read.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open(root: &Path, max_bytes: u64) -> Result<Self, FolderError> {
+        fs::create_dir_all(root).map_err(|error| FolderError::Io { path: root.to_path_buf(), error })?;
+        Ok(Self { root: root.to_path_buf(), max_bytes })
+    }
+
+    /// The file of a source: its name as far as it can be one, and a hash that tells it from others.
+    #[must_use]
+    pub fn path(&self, source: &str) -> PathBuf {
+        const READABLE: usize = 80;
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
+        let readable: String = source.chars().take(READABLE).map(plain).collect();
+        self.root.join(format!("{readable}-{:016x}.last-good", xxh3_64(source.as_bytes())))
+    }
+
+    /// Writes the content of a source: whole and lasting, or not at all.
+    ///
+    /// # Errors
+    /// [`FolderError`]; what was there before stays.
+    pub fn save(&self, source: &str, configs: &[Arc<Config>]) -> Result<(), FolderError> {
+        let path = self.path(source);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let bytes = encode(source, now, configs).map_err(|error| FolderError::Format { path: path.clone(), error })?;
+        if bytes.len() as u64 > self.max_bytes {
+            return Err(FolderError::TooLarge { path, bytes: bytes.len() as u64, limit: self.max_bytes });
+        }
+        let beside = path.with_extension("new");
+        self.replace(&path, &beside, &bytes).map_err(|error| {
+            let _ = fs::remove_file(&beside);
+            FolderError::Io { path, error }
+        })
+    }
+
+    fn replace(&self, path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(beside, path)?;
+        // The rename lasts only when the folder does.
+        File::open(&self.root)?.sync_all()
+    }
+
+    /// Reads the content of a source; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`FolderError`] for a file that is there and cannot be believed. It is left where it is.
+    pub fn load(&self, source: &str) -> Result<Option<Saved>, FolderError> {
+        let path = self.path(source);
+        let bytes = match self.read(&path) {
+            Ok(bytes) => bytes,
+            Err(FolderError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let saved = decode(&bytes).map_err(|error| FolderError::Format { path: path.clone(), error })?;
+        if saved.source != source {
+            return Err(FolderError::OtherSource { path, found: saved.source });
+        }
+        Ok(Some(saved))
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, FolderError> {
+        let failed = |error| FolderError::Io { path: path.to_path_buf(), error };
+        let file = File::open(path).map_err(failed)?;
+        let bytes = file.metadata().map_err(failed)?.len();
+        if bytes > self.max_bytes {
+            return Err(FolderError::TooLarge { path: path.to_path_buf(), bytes, limit: self.max_bytes });
+        }
+        let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
+        file.take(self.max_bytes).read_to_end(&mut content).map_err(failed)?;
+        Ok(content)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::{Origin, decode::from_value};
+
+    fn entry(host: &str) -> Vec<Arc<Config>> {
+        let document = json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+            "metadata": {"name": "a", "namespace": "shop"}, "spec": {"hosts": [host]}});
+        vec![Arc::new(from_value(&document, Origin { source: "s:1".into(), ..Origin::default() }).unwrap())]
+    }
+
+    #[test]
+    fn sources_have_files_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&dir.path().join("state"), 1 << 20).unwrap();
+        assert_eq!(folder.load("s:1").unwrap(), None);
+        folder.save("s:1", &entry("a.example")).unwrap();
+        folder.save("s/1", &[]).unwrap();
+        folder.save("s:1", &entry("b.example")).unwrap();
+        assert_eq!(folder.load("s:1").unwrap().unwrap().configs, entry("b.example"));
+        assert_eq!(folder.load("s/1").unwrap().unwrap().configs, []);
+        assert_eq!(fs::read_dir(dir.path().join("state")).unwrap().count(), 2, "nothing is left beside");
+        fs::copy(folder.path("s:1"), folder.path("s/1")).unwrap();
+        assert!(matches!(folder.load("s/1"), Err(FolderError::OtherSource { .. })));
+    }
+
+    #[test]
+    fn what_is_too_large_is_neither_written_nor_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path(), 1 << 20).unwrap();
+        folder.save("s:1", &entry("a.example")).unwrap();
+        let small = Folder::open(dir.path(), 100).unwrap();
+        assert!(matches!(small.load("s:1"), Err(FolderError::TooLarge { .. })));
+        assert!(matches!(small.save("s:1", &entry("b.example")), Err(FolderError::TooLarge { .. })));
+        assert_eq!(folder.load("s:1").unwrap().unwrap().configs, entry("a.example"));
+    }
+}

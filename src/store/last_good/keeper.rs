@@ -1,0 +1,209 @@
+//! Keeps the files up to date, and puts old content in force where a source does not deliver.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::{runtime::Handle, sync::Notify, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{folder::Folder, format::Saved};
+use crate::{
+    runtime::Interrupted,
+    sources::{Applied, ConfigSink, SourceBatch, SourceBoard, SourceId, SourceState},
+    store::StoreHandle,
+};
+
+/// Least time between two writes.
+const BETWEEN_WRITES: Duration = Duration::from_secs(10);
+
+/// Stands between the sources and the store: passes batches on and notes what is to be written.
+#[derive(Debug)]
+pub struct Keeper {
+    folder: Folder,
+    store: StoreHandle,
+    quiet: Duration,
+    runtime: Handle,
+    changed: Mutex<BTreeSet<SourceId>>,
+    wake: Notify,
+    delivery: Notify,
+    /// Old content that is in force because its source has not delivered.
+    old: Mutex<BTreeMap<SourceId, Arc<Saved>>>,
+    boards: OnceLock<Vec<Arc<SourceBoard>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keeper {
+    /// A keeper between sources and the store. `quiet` is how long changes are gathered.
+    #[must_use]
+    pub fn new(folder: Folder, store: StoreHandle, quiet: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            folder,
+            store,
+            quiet,
+            runtime: Handle::current(),
+            changed: Mutex::default(),
+            wake: Notify::new(),
+            delivery: Notify::new(),
+            old: Mutex::default(),
+            boards: OnceLock::new(),
+        })
+    }
+
+    /// Names the boards of the sources. A second call changes nothing.
+    pub fn watch(&self, boards: Vec<Arc<SourceBoard>>) {
+        let _ = self.boards.set(boards);
+    }
+
+    fn boards(&self) -> &[Arc<SourceBoard>] {
+        self.boards.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The sink for sources.
+    #[must_use]
+    pub fn sink(self: &Arc<Self>) -> Arc<dyn ConfigSink> {
+        Arc::new(Passage(self.clone()))
+    }
+
+    /// Writes what changes, until `stop`; then what is left.
+    pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.wake.notified() => {}
+            }
+            if timeout(self.quiet, stop.cancelled()).await.is_ok() {
+                break;
+            }
+            self.write().await;
+            if timeout(BETWEEN_WRITES, stop.cancelled()).await.is_ok() {
+                break;
+            }
+        }
+        self.write().await;
+    }
+
+    async fn write(&self) {
+        let changed = std::mem::take(&mut *locked(&self.changed));
+        for source in changed {
+            let Some(configs) = self.store.content(&source).await else { continue };
+            let (folder, name) = (self.folder.clone(), source.clone());
+            let saved = tokio::task::spawn_blocking(move || folder.save(&name, &configs)).await;
+            let failed = match saved {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => error.to_string(),
+            };
+            metrics::counter!("pilothouse_last_good_write_failures").increment(1);
+            tracing::warn!(source = &*source, error = failed, "the last good content was not saved");
+        }
+    }
+
+    /// Waits until every source has delivered, for `grace` at most, and puts the old content of the others in force.
+    pub async fn stand_in(self: Arc<Self>, grace: Duration) {
+        let all = async {
+            loop {
+                let mut delivery = std::pin::pin!(self.delivery.notified());
+                delivery.as_mut().enable();
+                if self.store.undelivered().await.is_empty() {
+                    return;
+                }
+                delivery.await;
+            }
+        };
+        if timeout(grace, all).await.is_ok() {
+            return;
+        }
+        let undelivered = self.store.undelivered().await;
+        for board in self.boards() {
+            let report = board.read();
+            if !undelivered.contains(&report.source) {
+                continue;
+            }
+            let (folder, name) = (self.folder.clone(), report.source.clone());
+            match tokio::task::spawn_blocking(move || folder.load(&name)).await {
+                Ok(Ok(Some(saved))) => self.put_in_force(board, Arc::new(saved)).await,
+                Ok(Ok(None)) => {
+                    tracing::warn!(source = &*report.source, "does not deliver, and nothing was saved of it")
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(source = &*report.source, %error, "saved content refused");
+                    board.write(|r| r.saved_content_refused = error.to_string());
+                }
+                Err(error) => tracing::error!(source = &*report.source, %error, "saved content not read"),
+            }
+        }
+    }
+
+    async fn put_in_force(&self, board: &SourceBoard, saved: Arc<Saved>) {
+        let source: SourceId = saved.source.as_str().into();
+        locked(&self.old).insert(source.clone(), saved.clone());
+        if !self.seed(&source, &saved).await {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let (age, objects) = (now.saturating_sub(saved.saved_at), saved.configs.len());
+        tracing::warn!(source = &*source, age_seconds = age, objects, "does not deliver; its saved content is served");
+        board.write(|report| {
+            // It may have delivered in this moment.
+            if matches!(report.state, SourceState::Starting | SourceState::Stale) {
+                report.state = SourceState::Stale;
+                report.objects = objects;
+                report.saved_at = Some(saved.saved_at);
+            }
+        });
+    }
+
+    /// True when the store took it: the source has not delivered since.
+    async fn seed(&self, source: &SourceId, saved: &Saved) -> bool {
+        let taken = self.store.seed(source.clone(), saved.configs.clone()).await;
+        if !taken {
+            locked(&self.old).remove(source);
+        }
+        taken
+    }
+
+    /// The store lost its state: sources that have not delivered cannot send anything again, but their old content can be.
+    pub fn resync(self: &Arc<Self>) {
+        let keeper = self.clone();
+        let _ = self.runtime.spawn(async move {
+            let old: Vec<_> = locked(&keeper.old).iter().map(|(id, saved)| (id.clone(), saved.clone())).collect();
+            for (source, saved) in old {
+                keeper.seed(&source, &saved).await;
+            }
+        });
+    }
+
+    fn delivered(&self, source: &SourceId) {
+        if locked(&self.old).remove(source).is_some()
+            && let Some(board) = self.boards().iter().find(|b| b.read().source == *source)
+        {
+            board.write(|r| r.saved_at = None);
+        }
+        locked(&self.changed).insert(source.clone());
+        self.wake.notify_one();
+        self.delivery.notify_waiters();
+    }
+}
+
+/// The way to the store.
+#[derive(Debug)]
+struct Passage(Arc<Keeper>);
+
+impl ConfigSink for Passage {
+    fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>> {
+        let (keeper, source) = (self.0.clone(), batch.source.clone());
+        async move {
+            let applied = keeper.store.apply(batch).await?;
+            keeper.delivered(&source);
+            Ok(applied)
+        }
+        .boxed()
+    }
+}
