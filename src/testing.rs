@@ -1,9 +1,12 @@
-//! What tests outside of the crate need: a small xDS client for both protocols, and a server with made-up resources.
+//! What tests outside of the crate need: a small xDS client for both protocols, a server with made-up resources,
+//! and one that misbehaves as it is told.
 //!
 //! Built only for tests and with the feature `testing`; nothing of the program uses it.
 
 mod ads_client;
 mod fake_server;
+mod scripted_upstream;
 
 pub use ads_client::{AdsClient, ClientError, Content, DeltaStream, SotwStream};
 pub use fake_server::{FakeGenerator, FakeServer};
+pub use scripted_upstream::{ScriptedStream, ScriptedUpstream};

@@ -88,6 +88,11 @@ impl Client {
         self.types.iter_mut().map(ask).collect()
     }
 
+    /// The stream is no longer new: what comes from now on are changes, not what there is.
+    pub fn calm(&mut self) {
+        self.types.values_mut().for_each(|t| t.answered = true);
+    }
+
     /// Takes an answer in and gives the reply to it: an acceptance, or a refusal that names what was refused. The rest of a
     /// refused answer is taken all the same. An answer without a nonce gets no reply.
     pub fn receive(&mut self, answer: Answer) -> Option<Ask> {
@@ -225,9 +230,6 @@ impl Client {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
 
 #[cfg(test)]
 mod tests;

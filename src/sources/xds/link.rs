@@ -19,7 +19,7 @@ use crate::proto::envoy::{
     service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse},
 };
 
-/// An upstream has to begin to answer within this time.
+/// An upstream that is told nothing has to begin to answer within this time.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
 /// Answers that wait to be taken in; more are left to flow control.
 const WAITING: usize = 2;
@@ -29,6 +29,8 @@ const REPLIES: usize = 256;
 /// What happened on the connection.
 #[derive(Debug)]
 pub(super) enum Event {
+    /// The upstream took the stream.
+    Opened,
     /// An answer came.
     Answer(Answer),
     /// The connection is over, or was none.
@@ -94,6 +96,8 @@ impl Run {
         R: Message + Default + Into<Answer> + Send + Sync + 'static,
     {
         let Self { target, first, replies, events } = self;
+        // Who is told what we hold may have nothing to say.
+        let patience = if first.iter().all(|ask| ask.held.is_empty()) { FIRST_ANSWER } else { Duration::MAX };
         let mut node = Some(target.node.clone());
         let first: Vec<Q> = first.into_iter().map(|ask| request(ask, node.take())).collect();
         let replies = ReceiverStream::new(replies).map(move |ask| request(ask, None));
@@ -106,9 +110,9 @@ impl Run {
         grpc.ready().await?;
         let opened = grpc.streaming(asking, PathAndQuery::try_from(path)?, ProstCodec::<Q, R>::default());
         let silent = || anyhow::anyhow!("no answer within {} s", FIRST_ANSWER.as_secs());
-        let mut answers =
-            timeout(FIRST_ANSWER, opened).await.map_err(|_| silent())?.map_err(|s| said(&s))?.into_inner();
-        let mut next = timeout(FIRST_ANSWER, answers.message()).await.map_err(|_| silent())?;
+        let mut answers = timeout(patience, opened).await.map_err(|_| silent())?.map_err(|s| said(&s))?.into_inner();
+        let _ = events.send(Event::Opened).await;
+        let mut next = timeout(patience, answers.message()).await.map_err(|_| silent())?;
         loop {
             let Some(answer) = next.map_err(|s| said(&s))? else { return Ok(()) };
             if events.send(Event::Answer(answer.into())).await.is_err() {

@@ -28,6 +28,8 @@ const GOOD: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// Pause before a full snapshot is tried again when nobody asks for it.
 const RETRY: Duration = Duration::from_secs(1);
+/// A stream that is open for so long without an answer has nothing to tell: the upstream was told what we hold.
+const QUIET: Duration = Duration::from_secs(2);
 /// How often there is a sign of life.
 const BEAT: Duration = Duration::from_secs(5);
 
@@ -72,6 +74,7 @@ impl Source for UpstreamSource {
                 backoff,
                 link: None,
                 connect_at: Instant::now(),
+                opened: None,
                 connected: None,
                 answered: None,
                 trouble: String::new(),
@@ -92,7 +95,9 @@ struct Run {
     link: Option<Link>,
     /// When to connect, while there is no connection.
     connect_at: Instant,
-    /// Since when there is a connection that answers.
+    /// Since when there is a stream.
+    opened: Option<Instant>,
+    /// Since when there is a connection that answers, or has nothing to tell.
     connected: Option<Instant>,
     /// When the first answer came.
     answered: Option<Instant>,
@@ -125,9 +130,10 @@ impl Run {
                 Wake::Resync => self.full = true,
                 Wake::Confirm => self.client()?.confirm(),
                 Wake::Connect => self.connect()?,
+                Wake::Link(Event::Opened) => self.opened = Some(Instant::now()),
                 Wake::Link(Event::Answer(answer)) => self.take(answer).await?,
                 Wake::Link(Event::Ended(reason)) => self.lose(reason),
-                Wake::Time => {}
+                Wake::Time => self.look_at_quiet()?,
             }
         }
     }
@@ -142,7 +148,9 @@ impl Run {
         let retry = (self.full && self.delivered).then(|| now + RETRY);
         let grace = self.answered.filter(|_| !self.delivered).map(|at| at + GRACE);
         let held = self.client.as_ref().and_then(|c| c.held_until());
-        let at = [retry, grace, held].into_iter().flatten().fold(now + BEAT, Instant::min);
+        let quiet = self.opened.filter(|_| self.connected.is_none()).map(|at| at + QUIET);
+        let at =
+            [retry, grace, held, quiet.filter(|at| *at > now)].into_iter().flatten().fold(now + BEAT, Instant::min);
         let (link, connect_at) = (&mut self.link, self.connect_at);
         let connection = async {
             match link {
@@ -170,6 +178,18 @@ impl Run {
         Ok(())
     }
 
+    /// An upstream that knows what we hold may have nothing to add.
+    fn look_at_quiet(&mut self) -> anyhow::Result<()> {
+        let open = self.opened.is_some_and(|at| at.elapsed() >= QUIET);
+        let client = self.client()?;
+        if open && client.protocol() == Protocol::Delta && client.is_settled() {
+            client.calm();
+            self.trouble.clear();
+            self.connected.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
     /// Takes an answer in, off the async threads: it may hold a hundred thousand objects.
     async fn take(&mut self, answer: super::Answer) -> anyhow::Result<()> {
         let mut client = self.client.take().ok_or_else(|| anyhow::anyhow!("the client was lost in a fault"))?;
@@ -193,7 +213,7 @@ impl Run {
 
     /// The connection is gone: what it brought stays.
     fn lose(&mut self, reason: String) {
-        self.link = None;
+        (self.link, self.opened) = (None, None);
         if self.connected.take().is_some_and(|since| since.elapsed() >= GOOD) {
             self.backoff.reset();
         }
@@ -260,7 +280,9 @@ impl Run {
                 tracing::warn!(source = &*self.id, objects = held.len(), "mass deletion held back");
             }
             report.last_error = trouble;
-            report.objects = client.len();
+            if delivered || report.saved_at.is_none() {
+                report.objects = client.len();
+            }
             report.held_deletions = held.iter().map(ToString::to_string).collect();
             report.kept = kept.iter().map(ToString::to_string).collect();
             report.findings.clone_from(&self.findings);

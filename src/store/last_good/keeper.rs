@@ -158,6 +158,9 @@ impl Keeper {
                 report.saved_at = Some(saved.saved_at);
             }
         });
+        if !locked(&self.old).contains_key(&source) {
+            board.write(|report| report.saved_at = None);
+        }
     }
 
     /// True when the store took it: the source has not delivered since.

@@ -1,31 +1,25 @@
 //! The file source against bad input and hostile folders: for each fault, nothing crashes, the other objects stay in force,
 //! and a person is told what is wrong and where.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
+    sync::Arc,
 };
 
-use futures::future::BoxFuture;
 use pilothouse::{
     model::Origin,
-    runtime::Interrupted,
     settings::SourceSettings,
     sources::{
-        Applied, Change, ConfigSink, Refused, Source, SourceBatch, SourceBoard, SourcePort, SourceState,
+        Change, Refused, Source, SourceBoard, SourcePort, SourceState,
         file::{FileSource, folder::Folder, settle::Work, tree::InForce},
     },
 };
 use tempfile::TempDir;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+use crate::{DEADLINE, recorder::Recorder};
 
 fn entry(name: &str, host: &str) -> String {
     format!(
@@ -212,42 +206,6 @@ struct Stage {
     recorder: Arc<Recorder>,
 }
 
-#[derive(Default)]
-struct Recorder {
-    batches: Mutex<Vec<SourceBatch>>,
-    came: Notify,
-}
-
-impl ConfigSink for Recorder {
-    fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>> {
-        self.batches.lock().unwrap().push(batch);
-        self.came.notify_waiters();
-        Box::pin(async { Ok(Applied::default()) })
-    }
-}
-
-impl Recorder {
-    /// The host in force of each object, and the number of deletions, over all batches so far.
-    fn told(&self) -> (Vec<String>, usize) {
-        let (mut hosts, mut deleted) = (std::collections::BTreeMap::new(), 0);
-        for batch in self.batches.lock().unwrap().iter() {
-            let upserts = match &batch.change {
-                Change::Full(all) => {
-                    hosts.clear();
-                    all
-                }
-                Change::Delta { upserts, deletes } => {
-                    deletes.iter().for_each(|k| drop(hosts.remove(k)));
-                    deleted += deletes.len();
-                    upserts
-                }
-            };
-            hosts.extend(upserts.iter().map(|c| (c.key(), c.service_entry().unwrap().hosts[0].clone())));
-        }
-        (hosts.into_values().collect(), deleted)
-    }
-}
-
 impl Stage {
     async fn set(text: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -275,18 +233,7 @@ impl Stage {
 
     /// Waits until what was delivered says this.
     async fn until(&self, says: impl Fn(&(Vec<String>, usize)) -> bool) {
-        let wait = async {
-            loop {
-                let mut came = std::pin::pin!(self.recorder.came.notified());
-                came.as_mut().enable();
-                if says(&self.recorder.told()) {
-                    return;
-                }
-                came.await;
-            }
-        };
-        let waited = tokio::time::timeout(DEADLINE, wait).await;
-        assert!(waited.is_ok(), "{:?} {:?}", self.recorder.told(), self.port.board.read());
+        self.recorder.until(says).await;
     }
 
     async fn until_state(&self, state: SourceState) {
@@ -383,9 +330,8 @@ async fn one_object_of_many_goes_at_once() {
 async fn a_resync_sends_everything_again() {
     let stage = Stage::set(&entries(3)).await;
     stage.port.resync.notify_one();
-    let fulls = |r: &Recorder| {
-        r.batches.lock().unwrap().iter().filter(|b| matches!(&b.change, Change::Full(c) if c.len() == 3)).count()
-    };
+    let fulls =
+        |r: &Recorder| r.batches().iter().filter(|b| matches!(&b.change, Change::Full(c) if c.len() == 3)).count();
     let recorder = stage.recorder.clone();
     stage.until(|_| fulls(&recorder) == 2).await;
 }

@@ -1,0 +1,14 @@
+//! Sources against bad input: nothing crashes, the other objects stay in force, and somebody is told what is wrong and where.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod files;
+mod recorder;
+mod resources;
+mod upstream;
+mod upstream_delta;
+
+use std::time::Duration;
+
+/// How long anything in these tests may take to come true.
+const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,0 +1,71 @@
+//! A sink that remembers what it was told.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
+
+use futures::future::BoxFuture;
+use pilothouse::{
+    runtime::Interrupted,
+    sources::{Applied, Change, ConfigSink, SourceBatch},
+};
+use tokio::sync::Notify;
+
+/// Remembers batches.
+#[derive(Default)]
+pub struct Recorder {
+    batches: Mutex<Vec<SourceBatch>>,
+    came: Notify,
+}
+
+impl ConfigSink for Recorder {
+    fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>> {
+        self.batches().push(batch);
+        self.came.notify_waiters();
+        Box::pin(async { Ok(Applied::default()) })
+    }
+}
+
+impl Recorder {
+    /// The batches so far.
+    pub fn batches(&self) -> MutexGuard<'_, Vec<SourceBatch>> {
+        self.batches.lock().unwrap()
+    }
+
+    /// The host in force of each ServiceEntry, and the number of deletions, over all batches so far.
+    pub fn told(&self) -> (Vec<String>, usize) {
+        let (mut hosts, mut deleted) = (BTreeMap::new(), 0);
+        for batch in self.batches().iter() {
+            let upserts = match &batch.change {
+                Change::Full(all) => {
+                    hosts.clear();
+                    all
+                }
+                Change::Delta { upserts, deletes } => {
+                    deletes.iter().for_each(|k| drop(hosts.remove(k)));
+                    deleted += deletes.len();
+                    upserts
+                }
+            };
+            hosts.extend(upserts.iter().map(|c| (c.key(), c.service_entry().unwrap().hosts[0].clone())));
+        }
+        (hosts.into_values().collect(), deleted)
+    }
+
+    /// Waits until what was delivered says this.
+    pub async fn until(&self, says: impl Fn(&(Vec<String>, usize)) -> bool) {
+        let wait = async {
+            loop {
+                let mut came = std::pin::pin!(self.came.notified());
+                came.as_mut().enable();
+                if says(&self.told()) {
+                    return;
+                }
+                came.await;
+            }
+        };
+        let waited = tokio::time::timeout(crate::DEADLINE, wait).await;
+        assert!(waited.is_ok(), "{:?}", self.told());
+    }
+}
