@@ -18,6 +18,7 @@ pub mod mcp;
 pub mod mesh;
 pub mod namespaces;
 pub mod node;
+pub mod pem;
 pub mod push_request;
 pub mod service;
 pub mod snapshot;

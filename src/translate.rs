@@ -7,11 +7,9 @@
 //! looks at a clock (transition times are the writer's), and never sees a proxy.
 
 mod changes;
-#[allow(dead_code, reason = "the translators use it")]
 mod draft;
 mod gateway_api;
 pub mod ingress;
-#[allow(dead_code, reason = "the translators use it")]
 mod objects;
 
 use std::{collections::BTreeMap, sync::Arc};

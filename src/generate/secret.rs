@@ -7,7 +7,6 @@
 
 mod material;
 mod names;
-mod pem;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -98,6 +98,15 @@ features! {
     unified_sidecar_scope: bool = true, "PILOT_UNIFIED_SIDECAR_SCOPE";
     enable_gateway_api_inference_extension: bool = false, "ENABLE_GATEWAY_API_INFERENCE_EXTENSION";
     enable_ambient: bool = false, "PILOT_ENABLE_AMBIENT";
+    enable_alpha_gateway_api: bool = false, "PILOT_ENABLE_ALPHA_GATEWAY_API";
+    enable_ambient_waypoints: bool = false, "PILOT_ENABLE_AMBIENT_WAYPOINTS";
+    enable_ambient_multi_network: bool = false, "AMBIENT_ENABLE_MULTI_NETWORK";
+    enable_mcs_host: bool = false, "ENABLE_MCS_HOST";
+    mcs_api_group: String = "multicluster.x-k8s.io".to_string(), "MCS_API_GROUP";
+    multi_network_gateway_api: bool = true, "PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API";
+    enable_gateway_api_manual_deployment: bool = true, "ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT";
+    gateway_api_default_gatewayclass: String = "istio".to_string(), "PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME";
+    gateway_api_controller_name: String = "istio.io/gateway-controller".to_string(), "PILOT_GATEWAY_API_CONTROLLER_NAME";
 }
 
 impl Features {

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Report;
+use super::{Report, gateway_api::PoolRule};
 use crate::{
     model::{Config, ConfigKey, Kind, Labels, Meta, Origin, Spec, Timestamp},
     proto::to_json,
@@ -29,6 +29,12 @@ pub struct Draft {
     pub spec: Spec,
 }
 
+impl Draft {
+    fn key(&self) -> ConfigKey {
+        ConfigKey { kind: self.spec.kind(), namespace: self.namespace.clone(), name: self.name.as_str().into() }
+    }
+}
+
 /// What all translators together have written.
 #[derive(Debug, Default)]
 pub struct Output {
@@ -37,19 +43,26 @@ pub struct Output {
     pub statuses: BTreeMap<ConfigKey, Value>,
     /// Objects that were refused, and why.
     pub reports: Vec<Report>,
+    /// Pickers of endpoints by VirtualService and rule.
+    pub pools: BTreeMap<ConfigKey, BTreeMap<String, PoolRule>>,
 }
 
 impl Output {
     /// Adds an object. The first of two with the same name stays; `false` says that this was the second.
     pub fn add(&mut self, draft: Draft) -> bool {
-        let key =
-            ConfigKey { kind: draft.spec.kind(), namespace: draft.namespace.clone(), name: draft.name.as_str().into() };
-        match self.drafts.entry(key) {
+        match self.drafts.entry(draft.key()) {
             Entry::Vacant(free) => {
                 free.insert(draft);
                 true
             }
             Entry::Occupied(_) => false,
+        }
+    }
+
+    /// Adds the pickers that the rules of a VirtualService ask.
+    pub fn add_pools(&mut self, of: &Draft, pools: BTreeMap<String, PoolRule>) {
+        if !pools.is_empty() {
+            self.pools.insert(of.key(), pools);
         }
     }
 

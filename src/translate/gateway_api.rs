@@ -1,6 +1,51 @@
 //! Gateway API: classes, gateways, listener sets, routes and policies become what Istio's `kube/gateway` makes of them.
+//!
+//! Every listener becomes an Istio Gateway of its own, every parent and host of a route a VirtualService, the policies of a
+//! backend one DestinationRule. Names, annotations and status texts are Istio's: generation, dashboards and users rely on
+//! them. Order does not come from the order of reading: where it matters it is age, then namespace, then name.
 
+mod address;
+mod ancestor;
+mod backend;
+mod certificate;
+mod class;
+mod conditions;
+mod conflict;
+mod destination_rule;
+mod filter;
+mod gateway;
+mod gateway_status;
+mod http;
+mod input;
+mod listener;
+mod matching;
+mod parent;
+mod policy;
+mod policy_status;
+mod pool;
+mod reference;
+mod route;
+mod route_status;
+mod tls;
+#[allow(missing_docs, reason = "a field is the field of that name, documented by Gateway API")]
+mod types;
+
+pub use pool::PoolRule;
+
+use self::{gateway::Gateways, input::Input, parent::RouteContext, reference::Grants, route::Routes};
 use super::{draft::Output, objects::Objects};
 
 /// Translates all Gateway API objects.
-pub fn translate(_objects: &Objects<'_>, _output: &mut Output) {}
+pub fn translate(objects: &Objects<'_>, output: &mut Output) {
+    let input = Input::of(objects, output);
+    let grants = Grants::of(&input.grants);
+    class::report(&input, output);
+    let mut gateways = Gateways::of(&input, &grants);
+    let parents = std::mem::take(&mut gateways.parents);
+    let context = RouteContext::new(&input, &grants, &parents);
+    let routes = Routes::of(&context, output);
+    gateways.write(&routes.attachments, output);
+    let policies = policy::policies(&input, &routes.ancestors, output);
+    destination_rule::write(&input, policies, output);
+    pool::report(&input, output);
+}

@@ -34,12 +34,12 @@ impl<'a> Objects<'a> {
     }
 
     /// An object by name; namespace empty for kinds of the cluster.
-    pub fn get(&self, kind: Kind, namespace: &'a str, name: &'a str) -> Option<&'a Arc<Config>> {
+    pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&'a Arc<Config>> {
         self.by_name.get(&(kind, namespace, name)).copied()
     }
 
     /// The services of a host name, one for each namespace that has it.
-    pub fn services(&self, hostname: &'a str) -> &[&'a Arc<Service>] {
+    pub fn services(&self, hostname: &str) -> &[&'a Arc<Service>] {
         self.services.get(hostname).map_or(&[], Vec::as_slice)
     }
 

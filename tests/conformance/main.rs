@@ -12,6 +12,7 @@
 mod calls;
 mod data;
 mod environment;
+mod gateway_api;
 mod generate;
 mod ingress;
 mod normal;
@@ -67,4 +68,9 @@ fn ingresses_become_gateways_and_virtual_services() {
 #[test]
 fn objects_are_valid_where_istio_says_so() {
     run("validation", validation::cases, validation::check);
+}
+
+#[test]
+fn gateway_api_is_translated_as_istio_does() {
+    run("gateway-api", || data::cases("gateway-api", "expected-status.yaml"), gateway_api::check);
 }

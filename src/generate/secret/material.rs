@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::pem;
-use crate::model::Config;
+use crate::model::{Config, pem};
 
 /// What a secret holds, checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,7 +59,7 @@ pub(super) fn certificate(data: &Data<'_>) -> Result<Material, String> {
     } else {
         return Err(data.missing(&FORMS));
     };
-    pem::check_pair(&chain, &key)?;
+    pem::check_pair(&chain, &key).map_err(|e| e.to_string())?;
     Ok(Material::Certificate { chain, key, ocsp_staple })
 }
 
@@ -73,6 +72,6 @@ pub(super) fn ca(data: &Data<'_>) -> Result<Material, String> {
     } else {
         return Err(data.missing(&[&["cacert"], &["ca.crt"]]));
     };
-    pem::check_certificates(&roots)?;
+    pem::check_certificates(&roots).map_err(|e| e.to_string())?;
     Ok(Material::Ca { roots, crl })
 }

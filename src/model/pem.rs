@@ -10,34 +10,64 @@ use x509_parser::{
     public_key::PublicKey,
 };
 
+/// What is wrong with a PEM text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PemError {
+    /// There is no certificate in it.
+    #[error("holds no certificate in PEM form")]
+    NoCertificate,
+    /// A certificate does not parse; with its number from 1.
+    #[error("certificate {0} is not valid: {1}")]
+    Certificate(usize, String),
+    /// There is no private key in it.
+    #[error("holds no private key in PEM form")]
+    NoKey,
+    /// The private key does not parse.
+    #[error("the private key is not valid")]
+    Key,
+    /// Key and certificate are not one pair.
+    #[error("the private key does not belong to the certificate")]
+    Mismatch,
+}
+
 /// Every certificate of the text parses, and there is at least one.
-pub(super) fn check_certificates(pem: &[u8]) -> Result<(), String> {
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check_certificates(pem: &[u8]) -> Result<(), PemError> {
     let mut count = 0;
     for certificate in CertificateDer::pem_slice_iter(pem) {
         count += 1;
-        let der = certificate.map_err(|e| format!("certificate {count} is not valid PEM: {e}"))?;
-        parse(&der).map_err(|e| format!("certificate {count} is not valid: {e}"))?;
+        let der = certificate.map_err(|e| PemError::Certificate(count, e.to_string()))?;
+        parse(&der).map_err(|e| PemError::Certificate(count, e))?;
     }
-    if count == 0 { Err("holds no certificate in PEM form".to_string()) } else { Ok(()) }
+    if count == 0 { Err(PemError::NoCertificate) } else { Ok(()) }
+}
+
+/// Whether at least one certificate of the text parses (Go's `AppendCertsFromPEM`).
+#[must_use]
+pub fn holds_certificate(pem: &[u8]) -> bool {
+    CertificateDer::pem_slice_iter(pem).flatten().any(|der| parse(&der).is_ok())
 }
 
 /// The chain parses, the key parses, and the key belongs to the first certificate as far as that shows without
 /// arithmetic: RSA keys carry their modulus, EC keys mostly their point.
-pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), String> {
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PemError> {
     check_certificates(chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "holds no private key in PEM form".to_string())?;
-    let public = public_half(&key).ok_or("the private key is not valid")?;
-    let leaf = CertificateDer::from_pem_slice(chain).map_err(|e| e.to_string())?;
-    let leaf = parse(&leaf)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PemError::NoKey)?;
+    let public = public_half(&key).ok_or(PemError::Key)?;
+    let leaf = CertificateDer::from_pem_slice(chain).map_err(|e| PemError::Certificate(1, e.to_string()))?;
+    let leaf = parse(&leaf).map_err(|e| PemError::Certificate(1, e))?;
     let certified = match leaf.public_key().parsed() {
         Ok(PublicKey::RSA(rsa)) => Some(unsigned(rsa.modulus).to_vec()),
         Ok(PublicKey::EC(point)) => Some(point.data().to_vec()),
         _ => None,
     };
     match (public, certified) {
-        (Half::Known(public), Some(certified)) if public != certified => {
-            Err("the private key does not belong to the certificate".to_string())
-        }
+        (Half::Known(public), Some(certified)) if public != certified => Err(PemError::Mismatch),
         _ => Ok(()),
     }
 }

@@ -1,0 +1,162 @@
+//! Backends of routes: what a reference stands for, and whether it may be used.
+
+use super::{
+    conditions::Problem,
+    parent::RouteContext,
+    pool::{self, PoolRule},
+    reference::GroupKind,
+    types::route::BackendReference,
+};
+use crate::{
+    model::Kind,
+    proto::networking::{Destination, PortSelector, RouteDestination},
+};
+
+const NOT_FOUND: &str = "BackendNotFound";
+const INVALID_KIND: &str = "InvalidKind";
+const INVALID: &str = "InvalidDestination";
+
+/// Who refers: a route of this kind in this namespace; for the mesh no grant is needed.
+#[derive(Clone, Copy)]
+pub struct Referrer<'a> {
+    /// Kind of the route.
+    pub kind: Kind,
+    /// Namespace of the route.
+    pub namespace: &'a str,
+    /// The rules are for the mesh.
+    pub mesh: bool,
+}
+
+/// What a reference became. A backend that cannot be used stays, as a destination that answers 500.
+pub struct Backend {
+    /// The destination; empty when nothing is known of it.
+    pub destination: Destination,
+    /// The pool behind it, if it is one.
+    pub pool: Option<PoolRule>,
+    /// Why it cannot be used.
+    pub problem: Option<Problem>,
+}
+
+impl Backend {
+    fn unusable(reason: &'static str, message: String) -> Self {
+        Self { destination: Destination::default(), pool: None, problem: Some(Problem::new(reason, message)) }
+    }
+}
+
+fn not_found(what: &str) -> Problem {
+    Problem::new(NOT_FOUND, format!("backend({what}) not found"))
+}
+
+fn destination(host: String, port: u32) -> Destination {
+    Destination { host, port: Some(PortSelector { number: port }), ..Destination::default() }
+}
+
+/// Resolves a reference.
+///
+/// # Errors
+/// What makes the whole rule invalid.
+pub fn resolve(context: &RouteContext<'_>, from: Referrer<'_>, to: &BackendReference) -> Result<Backend, Problem> {
+    let input = context.input;
+    let features = input.objects.features();
+    let kind = GroupKind::normalized(to.group.as_deref(), to.kind.as_deref(), Kind::Service);
+    let namespace = to.namespace.as_deref().unwrap_or(from.namespace);
+    let granted = || context.grants.allow((from.kind, from.namespace), &kind, namespace, &to.name);
+    if !from.mesh && namespace != from.namespace && !granted() {
+        let message = format!(
+            "backendRef {}/{namespace} not accessible to a {} in namespace {:?} (missing a ReferenceGrant?)",
+            to.name, from.kind, from.namespace
+        );
+        return Ok(Backend::unusable("RefNotPermitted", message));
+    }
+    let cluster_host = || format!("{}.{namespace}.svc.{}", to.name, input.domain());
+    let is_service = || input.objects.get(Kind::Service, namespace, &to.name).is_some();
+    let (host, found) = if kind.is(Kind::XBackend) {
+        return Ok(external(context, to, namespace));
+    } else if kind.is(Kind::InferencePool) {
+        return pool::backend(context, to, namespace);
+    } else if kind.is(Kind::Service) {
+        if to.name.contains('.') {
+            let message = "service name invalid; the name of the Service must be used, not the hostname.";
+            return Err(Problem::new(INVALID, message));
+        }
+        (cluster_host(), is_service())
+    } else if kind.group == Kind::ServiceEntry.group() && kind.kind == "Hostname" {
+        if to.namespace.is_some() {
+            return Err(Problem::new(INVALID, "namespace may not be set with Hostname type"));
+        }
+        (to.name.clone(), input.service(&to.name, namespace).is_some())
+    } else if kind.group == features.mcs_api_group && kind.kind == "ServiceImport" {
+        let clusterset = format!("{}.{namespace}.svc.clusterset.local", to.name);
+        (if features.enable_mcs_host { clusterset } else { cluster_host() }, is_service())
+    } else {
+        let (group, kind) = (to.group.as_deref().unwrap_or_default(), to.kind.as_deref().unwrap_or_default());
+        let message = format!("referencing unsupported backendRef: group {group:?} kind {kind:?}");
+        return Ok(Backend::unusable(INVALID_KIND, message));
+    };
+    let Some(port) = to.port else { return Err(Problem::new(INVALID, "port is required in backendRef")) };
+    let problem = (!found).then(|| not_found(&host));
+    Ok(Backend { destination: destination(host, port), pool: None, problem })
+}
+
+/// An XBackend: a host outside, with a port of its own.
+fn external(context: &RouteContext<'_>, to: &BackendReference, namespace: &str) -> Backend {
+    let input = context.input;
+    if !input.objects.features().enable_alpha_gateway_api {
+        let message = "The Alpha Gateway API is not enabled, XBackend is invalid. To enable, set \
+                       PILOT_ENABLE_ALPHA_GATEWAY_API to true in istiod.";
+        return Backend::unusable(INVALID_KIND, message.to_string());
+    }
+    let backend = input.backends.iter().find(|b| b.namespace() == namespace && b.name() == to.name);
+    let Some(backend) = backend else {
+        return Backend::unusable(NOT_FOUND, format!("backend({}) not found", to.name));
+    };
+    let spec = &backend.spec;
+    let Some(external) = spec.external_hostname.as_ref().filter(|_| spec.r#type == "ExternalHostname") else {
+        let message = format!("backend({}) type: expected ExternalHostname, got {}", to.name, spec.r#type);
+        return Backend::unusable(INVALID_KIND, message);
+    };
+    let (host, port) = (&external.hostname, spec.port.port);
+    if let Some(asked) = to.port.filter(|asked| *asked != port) {
+        let message = format!("backend({}) does not expose port {asked}, expected {port}", to.name);
+        return Backend::unusable(NOT_FOUND, message);
+    }
+    let problem = input.service(host, namespace).is_none().then(|| not_found(host));
+    Backend { destination: destination(host.clone(), port), pool: None, problem }
+}
+
+/// Sum of the weights; without any above zero there is nowhere to go.
+pub fn total_weight(backends: &[BackendReference]) -> i64 {
+    backends.iter().map(|b| i64::from(b.weight())).sum()
+}
+
+/// The backends that get traffic, with their weights; a single one has none.
+pub fn weighted(backends: &[BackendReference]) -> Vec<(&BackendReference, i32)> {
+    let mut all: Vec<_> = backends.iter().map(|b| (b, b.weight())).filter(|(_, w)| *w != 0).collect();
+    if let [(_, weight)] = all.as_mut_slice() {
+        *weight = 0;
+    }
+    all
+}
+
+/// Destinations of a TCP or TLS rule, and what keeps some from being used.
+///
+/// # Errors
+/// What makes the whole rule invalid.
+pub fn stream_destinations(
+    context: &RouteContext<'_>,
+    from: Referrer<'_>,
+    backends: &[BackendReference],
+) -> Result<(Vec<RouteDestination>, Option<Problem>), Problem> {
+    if total_weight(backends) == 0 {
+        let nowhere =
+            Destination { subset: "zero-weight".into(), ..destination("internal.cluster.local".into(), 65535) };
+        return Ok((vec![RouteDestination { destination: Some(nowhere), weight: 0 }], None));
+    }
+    let (mut all, mut problem) = (Vec::new(), None);
+    for (to, weight) in weighted(backends) {
+        let backend = resolve(context, from, to)?;
+        problem = backend.problem.or(problem);
+        all.push(RouteDestination { destination: Some(backend.destination), weight });
+    }
+    Ok((all, problem))
+}

@@ -1,0 +1,129 @@
+//! All Gateway API objects of a translation, decoded; what does not decode is reported and left out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::types::{
+    gateway::{GatewayClassSpec, GatewaySpec, ListenerSetSpec, ReferenceGrantSpec},
+    policy::{BackendSpec, BackendTlsPolicySpec, BackendTrafficPolicySpec, InferencePoolSpec},
+    route::{GrpcRule, HttpRule, RouteSpec, StreamRule},
+};
+use crate::{
+    model::{Config, Kind, Labels, Service, Spec},
+    translate::{draft::Output, objects::Objects},
+};
+
+/// A decoded object.
+#[derive(Debug)]
+pub struct Object<T> {
+    /// The object as it was read.
+    pub config: Arc<Config>,
+    /// Its content.
+    pub spec: T,
+}
+
+impl<T> Object<T> {
+    /// Namespace.
+    pub fn namespace(&self) -> &str {
+        &self.config.meta.namespace
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.config.meta.name
+    }
+
+    /// Generation.
+    pub fn generation(&self) -> i64 {
+        self.config.meta.generation
+    }
+}
+
+/// Everything that the translation looks at.
+pub struct Input<'a> {
+    /// Other objects.
+    pub objects: &'a Objects<'a>,
+    pub classes: Vec<Object<GatewayClassSpec>>,
+    pub gateways: Vec<Object<GatewaySpec>>,
+    pub listener_sets: Vec<Object<ListenerSetSpec>>,
+    pub grants: Vec<Object<ReferenceGrantSpec>>,
+    pub http_routes: Vec<Object<RouteSpec<HttpRule>>>,
+    pub grpc_routes: Vec<Object<RouteSpec<GrpcRule>>>,
+    pub tcp_routes: Vec<Object<RouteSpec<StreamRule>>>,
+    pub tls_routes: Vec<Object<RouteSpec<StreamRule>>>,
+    pub tls_policies: Vec<Object<BackendTlsPolicySpec>>,
+    pub traffic_policies: Vec<Object<BackendTrafficPolicySpec>>,
+    pub backends: Vec<Object<BackendSpec>>,
+    pub pools: Vec<Object<InferencePoolSpec>>,
+}
+
+impl<'a> Input<'a> {
+    /// Decodes all. Experimental kinds are read only where their flag is set.
+    pub fn of(objects: &'a Objects<'a>, output: &mut Output) -> Self {
+        let features = objects.features();
+        let alpha = |kind| if features.enable_alpha_gateway_api { objects.list(kind) } else { &[] };
+        let pools = match features.enable_gateway_api_inference_extension {
+            true => objects.list(Kind::InferencePool),
+            false => &[],
+        };
+        Self {
+            classes: decoded(objects.list(Kind::GatewayClass), output),
+            gateways: decoded(objects.list(Kind::KubernetesGateway), output),
+            listener_sets: decoded(objects.list(Kind::ListenerSet), output),
+            grants: decoded(objects.list(Kind::ReferenceGrant), output),
+            http_routes: decoded(objects.list(Kind::HTTPRoute), output),
+            grpc_routes: decoded(objects.list(Kind::GRPCRoute), output),
+            tcp_routes: decoded(objects.list(Kind::TCPRoute), output),
+            tls_routes: decoded(objects.list(Kind::TLSRoute), output),
+            tls_policies: decoded(objects.list(Kind::BackendTLSPolicy), output),
+            traffic_policies: decoded(alpha(Kind::XBackendTrafficPolicy), output),
+            backends: decoded(alpha(Kind::XBackend), output),
+            pools: decoded(pools, output),
+            objects,
+        }
+    }
+
+    /// A Gateway by name.
+    pub fn gateway(&self, namespace: &str, name: &str) -> Option<&Object<GatewaySpec>> {
+        self.gateways.iter().find(|g| g.namespace() == namespace && g.name() == name)
+    }
+
+    /// The service that has this host name in this namespace.
+    pub fn service(&self, hostname: &str, namespace: &str) -> Option<&Arc<Service>> {
+        self.objects.services(hostname).iter().copied().find(|s| *s.namespace == *namespace)
+    }
+
+    /// Labels of a namespace; `None` when there is no such object.
+    pub fn namespace_labels(&self, name: &str) -> Option<&Labels> {
+        self.objects.get(Kind::Namespace, "", name).map(|c| &c.meta.labels)
+    }
+
+    /// DNS suffix of the cluster.
+    pub fn domain(&self) -> &str {
+        &self.objects.mesh().domain
+    }
+
+    /// All namespaces with their labels, by name.
+    pub fn namespaces(&self) -> BTreeMap<String, Labels> {
+        let list = self.objects.list(Kind::Namespace).iter().filter(|c| c.is_of_main_cluster());
+        list.map(|c| (c.meta.name.to_string(), c.meta.labels.clone())).collect()
+    }
+}
+
+fn decoded<T: DeserializeOwned + Default>(list: &[Arc<Config>], output: &mut Output) -> Vec<Object<T>> {
+    let mut all = Vec::with_capacity(list.len());
+    for config in list.iter().filter(|c| c.is_of_main_cluster()) {
+        let Spec::Raw(_, document) = &config.spec else { continue };
+        let decoded = match document.get("spec") {
+            None | Some(Value::Null) => Ok(T::default()),
+            Some(spec) => serde_path_to_error::deserialize(spec),
+        };
+        match decoded {
+            Ok(spec) => all.push(Object { config: config.clone(), spec }),
+            Err(e) => output.report(config.key(), format!("spec.{}: {}", e.path(), e.inner())),
+        }
+    }
+    all
+}

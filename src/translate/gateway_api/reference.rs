@@ -1,0 +1,107 @@
+//! References between objects: kinds as they are referred to, ReferenceGrants, selectors of namespaces.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::{input::Object, types::gateway::ReferenceGrantSpec};
+use crate::model::{Kind, Labels};
+
+/// Group of Gateway API.
+pub const GROUP: &str = "gateway.networking.k8s.io";
+
+/// A kind by group and name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKind {
+    /// Group; empty for core.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl GroupKind {
+    /// A known kind.
+    pub fn of(kind: Kind) -> Self {
+        Self { group: kind.group().into(), kind: kind.as_str().into() }
+    }
+
+    /// What is written, with the parts that are not taken from `default`.
+    pub fn normalized(group: Option<&str>, kind: Option<&str>, default: Kind) -> Self {
+        Self { group: group.unwrap_or(default.group()).into(), kind: kind.unwrap_or(default.as_str()).into() }
+    }
+
+    /// Whether it is this kind.
+    pub fn is(&self, kind: Kind) -> bool {
+        self.group == kind.group() && self.kind == kind.as_str()
+    }
+}
+
+/// One pair that a ReferenceGrant permits; without a name, all objects.
+type Permission = (GroupKind, String, GroupKind, String, Option<String>);
+
+/// All permissions that ReferenceGrants give.
+#[derive(Debug, Default)]
+pub struct Grants(BTreeSet<Permission>);
+
+impl Grants {
+    /// Reads the grants; kinds that Istio does not know are passed over.
+    pub fn of(grants: &[Object<ReferenceGrantSpec>]) -> Self {
+        const FROM: [Kind; 6] = [
+            Kind::KubernetesGateway,
+            Kind::HTTPRoute,
+            Kind::GRPCRoute,
+            Kind::TLSRoute,
+            Kind::TCPRoute,
+            Kind::ListenerSet,
+        ];
+        const TO: [Kind; 5] = [Kind::ConfigMap, Kind::Secret, Kind::Service, Kind::XBackend, Kind::InferencePool];
+        let known = |group: &str, kind: &str, of: &[Kind]| {
+            let named = GroupKind { group: group.into(), kind: kind.into() };
+            of.iter().any(|k| named.is(*k)).then_some(named)
+        };
+        let mut all = BTreeSet::new();
+        for grant in grants {
+            for from in &grant.spec.from {
+                let Some(kind) = known(&from.group, &from.kind, &FROM) else { continue };
+                for to in &grant.spec.to {
+                    let Some(target) = known(&to.group, &to.kind, &TO) else { continue };
+                    let namespace = grant.namespace().to_string();
+                    all.insert((kind.clone(), from.namespace.clone(), target, namespace, to.name.clone()));
+                }
+            }
+        }
+        Self(all)
+    }
+
+    /// Whether objects of `from` may refer to the object.
+    pub fn allow(&self, from: (Kind, &str), to: &GroupKind, namespace: &str, name: &str) -> bool {
+        let key = |named: Option<String>| {
+            (GroupKind::of(from.0), from.1.to_string(), to.clone(), namespace.to_string(), named)
+        };
+        self.0.contains(&key(None)) || self.0.contains(&key(Some(name.to_string())))
+    }
+}
+
+/// The label that Kubernetes gives every namespace.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Whether the namespace matches the selector; a selector that is not valid matches nothing.
+pub fn selects_namespace(selector: &LabelSelector, name: &str, labels: &Labels) -> bool {
+    let value = |key: &str| match key {
+        NAME_LABEL => Some(name),
+        key => labels.get(key).map(String::as_str),
+    };
+    let by_label = selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
+    let by_expression = selector.match_expressions.iter().flatten().all(|expression| {
+        let values = expression.values.as_deref().unwrap_or_default();
+        let found = value(&expression.key);
+        match expression.operator.as_str() {
+            "In" => found.is_some_and(|v| values.iter().any(|w| w == v)),
+            "NotIn" => !values.is_empty() && found.is_none_or(|v| values.iter().all(|w| w != v)),
+            "Exists" => values.is_empty() && found.is_some(),
+            "DoesNotExist" => values.is_empty() && found.is_none(),
+            _ => false,
+        }
+    });
+    by_label && by_expression
+}
