@@ -24,7 +24,10 @@ pub const EXIT_DATA: u8 = 65;
 /// A fault inside (`EX_SOFTWARE`).
 pub const EXIT_SOFTWARE: u8 = 70;
 
-/// An Istio-API control plane in one binary: Istio YAML in, xDS for Envoy and proxyless gRPC out.
+/// An Istio-API control plane in one binary: Istio YAML in, xDS for stock Envoy and proxyless gRPC out.
+///
+/// It reads Istio and Kubernetes objects from folders and other sources, keeps one config cache and one service registry, and
+/// sends every proxy what istiod would send it. Without a command it serves the demo in config/demo.
 #[derive(Debug, Parser)]
 #[command(name = "pilothouse", version, about, propagate_version = true, disable_help_subcommand = true)]
 pub struct Cli {

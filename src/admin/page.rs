@@ -19,7 +19,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("eventz", "the last pushes: what triggered them, whom they reached, how long it took"),
     ("mesh", "mesh settings in force"),
     ("ndsz", "name table that one proxy was sent; ?proxyID="),
-    ("push_status", "what proxies refused last"),
+    ("push_status", "what was left out of listeners and secrets, and what proxies refused last"),
     ("queuez", "every actor: what waits, when it last worked, restarts"),
     ("registryz", "all services"),
     ("shadowz", "objects that another source hides"),

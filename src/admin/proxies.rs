@@ -106,7 +106,8 @@ pub(super) fn connections(state: &AdminState) -> Value {
     json!({"totalClients": clients.len(), "clients": clients})
 }
 
-/// The last refusal of each proxy and type (`/debug/push_status`).
+/// What was left out of what proxies are sent, and the last refusal of each proxy and type (`/debug/push_status`): Istio's
+/// metric → listener, secret or proxy → message.
 pub(super) fn push_status(state: &AdminState) -> Value {
     let mut rejected: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
     for c in state.xds.connections() {
@@ -116,6 +117,13 @@ pub(super) fn push_status(state: &AdminState) -> Value {
                 let metric = format!("pilot_xds_{}_reject", kind.label());
                 rejected.entry(metric).or_default().insert(c.id.clone(), json!({"message": status.last_error}));
             }
+        }
+    }
+    for omission in state.xds.omissions() {
+        let of_metric = rejected.entry(omission.metric.to_string()).or_default();
+        let entry = of_metric.entry(omission.resource).or_insert_with(|| json!({"message": omission.message}));
+        if let Some(said) = entry["message"].as_str().filter(|said| !said.contains(&omission.message)) {
+            *entry = json!({"message": format!("{said}; {}", omission.message)});
         }
     }
     json!(rejected)

@@ -47,27 +47,38 @@ pub fn sidecar(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
 /// The outbound part, from the outbound half of a view.
 #[must_use]
 pub fn sidecar_outbound(context: &PushContext, half: &ProxyView) -> Vec<Listener> {
+    outbound_with_conflicts(context, half).0
+}
+
+/// The outbound part, and what did not get into it.
+#[must_use]
+pub fn outbound_with_conflicts(context: &PushContext, half: &ProxyView) -> (Vec<Listener>, Vec<Conflict>) {
     if context.mesh().config.proxy_listen_port <= 0 {
-        return Vec::new();
+        return Default::default();
     }
-    outbound::build(&Builder::new(context, half)).0
+    outbound::build(&Builder::new(context, half))
 }
 
 /// The inbound part.
 #[must_use]
 pub fn sidecar_inbound(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
+    inbound_with_conflicts(context, view).0
+}
+
+/// The inbound part, and what did not get into it.
+#[must_use]
+pub fn inbound_with_conflicts(context: &PushContext, view: &ProxyView) -> (Vec<Listener>, Vec<Conflict>) {
     if context.mesh().config.proxy_listen_port <= 0 {
-        return Vec::new();
+        return Default::default();
     }
-    inbound::build(&Builder::new(context, view)).0
+    inbound::build(&Builder::new(context, view))
 }
 
 /// What did not get into the listeners of a sidecar: services that want to be matched alike, or that give one port of the
 /// workload different protocols.
 #[must_use]
 pub fn sidecar_conflicts(context: &PushContext, view: &ProxyView) -> Vec<Conflict> {
-    let half = context.outbound_view(view);
-    let mut conflicts = outbound::build(&Builder::new(context, &half)).1;
-    conflicts.extend(inbound::build(&Builder::new(context, view)).1);
+    let mut conflicts = outbound_with_conflicts(context, &context.outbound_view(view)).1;
+    conflicts.extend(inbound_with_conflicts(context, view).1);
     conflicts
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{Config, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass};
-use crate::proto::{from_json, pool};
+use crate::proto::{dynamic_from_json, from_json, pool};
 
 /// Why a document is not an object that we take.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +163,7 @@ fn spec(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<Spec
         raw: |kind: Kind| {
             if kind.class() == KindClass::Retired {
                 warnings.push(format!("kind {kind} is retired: it is stored and has no effect"));
+                retired(kind, document, warnings)?;
             }
             Ok(Spec::Raw(kind, Box::new(document.clone())))
         }
@@ -190,6 +191,21 @@ fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<Strin
     }
     warnings.append(&mut unknown.fields);
     Ok(message)
+}
+
+/// Checks an object of a retired kind against its message. It stays JSON, since nothing reads it.
+fn retired(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<(), DecodeError> {
+    let (Some(descriptor), Some(spec)) = (spec_descriptor(kind), document.get("spec").filter(|s| !s.is_null())) else {
+        return Ok(());
+    };
+    let mut unknown = Unknown::default();
+    unknown.look(spec, &descriptor, "spec");
+    if let Some(name) = unknown.names.first() {
+        return Err(DecodeError::Invalid(name.clone()));
+    }
+    warnings.append(&mut unknown.fields);
+    dynamic_from_json(descriptor, spec, false).map_err(|e| DecodeError::Invalid(format!("spec: {e}")))?;
+    Ok(())
 }
 
 /// What a message does not have: fields, which are passed over, and names of enum values, which are refused.
@@ -264,7 +280,7 @@ fn absent_fields(written: &Value, known: &Value, path: &str, into: &mut Vec<Stri
     }
 }
 
-/// The message that holds `spec` of an Istio kind, and `None` for other kinds.
+/// The message that holds `spec` of an Istio kind, current or retired, and `None` for other kinds.
 #[must_use]
 pub fn spec_descriptor(kind: Kind) -> Option<MessageDescriptor> {
     let package = match (kind.class(), kind.group()) {
@@ -273,9 +289,17 @@ pub fn spec_descriptor(kind: Kind) -> Option<MessageDescriptor> {
         (KindClass::Istio, "extensions.istio.io") => "istio.extensions.v1alpha1",
         (KindClass::Istio, _) if kind == Kind::ProxyConfig => "istio.networking.v1beta1",
         (KindClass::Istio, _) => "istio.networking.v1alpha3",
+        (KindClass::Retired, "rbac.istio.io") => "istio.rbac.v1alpha1",
+        (KindClass::Retired, "authentication.istio.io") => "istio.authentication.v1alpha1",
+        (KindClass::Retired, _) => "istio.mixer.v1.config.client",
         _ => return None,
     };
-    pool().get_message_by_name(&format!("{package}.{}", kind.as_str()))
+    let message = match kind {
+        Kind::MeshPolicy => "Policy",
+        Kind::ClusterRbacConfig => "RbacConfig",
+        kind => kind.as_str(),
+    };
+    pool().get_message_by_name(&format!("{package}.{message}"))
 }
 
 #[cfg(test)]
@@ -290,9 +314,25 @@ mod tests {
 
     #[test]
     fn every_istio_kind_has_a_descriptor() {
-        for kind in Kind::ALL.iter().filter(|k| k.class() == KindClass::Istio) {
+        for kind in Kind::ALL.iter().filter(|k| matches!(k.class(), KindClass::Istio | KindClass::Retired)) {
             assert!(spec_descriptor(*kind).is_some(), "{kind}");
         }
+    }
+
+    #[test]
+    fn retired_kinds_are_checked_and_keep_their_names() {
+        let role = |rules: Value| {
+            json!({"apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",
+                "metadata": {"name": "a", "namespace": "b"}, "spec": {"rules": rules}})
+        };
+        let good = role(json!([{"services": ["x"], "method": ["GET"]}]));
+        let (config, warnings) = with_warnings(&good, Origin::default()).unwrap();
+        assert_eq!(config.key().to_string(), "ServiceRole/b/a");
+        assert!(warnings[0].contains("retired") && warnings[1] == "unknown field spec.rules[0].method", "{warnings:?}");
+        assert!(with_warnings(&role(json!([{"services": 1}])), Origin::default()).is_err());
+        let policy = json!({"apiVersion": "authentication.istio.io/v1alpha1", "kind": "MeshPolicy",
+            "metadata": {"name": "default"}, "spec": {"peers": [{"mtls": {}}]}});
+        assert_eq!(with_warnings(&policy, Origin::default()).unwrap().1.len(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{fmt, hash::Hash, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Resource, ResourceType, TypeSet};
+use super::{Omission, Resource, ResourceType, TypeSet};
 use crate::{
     model::{Identity, Node, PushRequest},
     push::{ProxyView, PushContext},
@@ -118,6 +118,11 @@ pub trait Generator: Send + Sync + 'static {
 
     /// The resources of these names, as far as they exist.
     fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource>;
+
+    /// What proxies are not sent although their objects say it.
+    fn omissions(&self) -> Vec<Omission> {
+        Vec::new()
+    }
 
     /// The types whose resources a change may change, given the context before and after it. All when in doubt.
     fn affects(&self, before: &PushContext, now: &PushContext, request: &PushRequest, slot: &Slot) -> TypeSet;

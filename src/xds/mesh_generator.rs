@@ -2,13 +2,15 @@
 //!
 //! Owns which view each type may read. Which changes can touch a type is told by [`requests::affects`].
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
+use metrics::counter;
 use prost::Name;
 
 use super::{
-    ObjectType, Resource, ResourceType, TypeSet,
+    ObjectType, Omission, Resource, ResourceType, TypeSet,
     generator::{Audience, Generator, Layout, Part, Slot},
+    omissions::Omissions,
 };
 use crate::{
     generate::{
@@ -20,7 +22,9 @@ use crate::{
         secret,
     },
     model::{Identity, Kind, Node, NodeType, PushKey, PushRequest, Reason, push_request::PushKind},
-    proto::envoy::config::{endpoint::v3::ClusterLoadAssignment, route::v3::RouteConfiguration},
+    proto::envoy::config::{
+        endpoint::v3::ClusterLoadAssignment, listener::v3::Listener, route::v3::RouteConfiguration,
+    },
     push::{
         ProxyView, PushContext,
         requests::{self, Types},
@@ -31,6 +35,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct MeshGenerator {
     virtual_hosts: VirtualHostMemo,
+    omissions: Omissions,
 }
 
 impl MeshGenerator {
@@ -45,7 +50,23 @@ impl MeshGenerator {
         let made = route::encoded(context, view, names, &self.virtual_hosts);
         texts.zip(made).map(|(name, bytes)| Resource::of_parts(name, &url, &bytes)).collect()
     }
+
+    fn secrets(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Resource> {
+        let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let made = secret::secrets(context, &slot.view, &texts, slot.identity.as_ref());
+        let mut refused = BTreeSet::new();
+        for secret::Refused { name, reason } in made.refused {
+            tracing::warn!(secret = name, reason, "a secret is not sent");
+            counter!(SECRET_ERRORS).increment(1);
+            refused.insert(Omission { metric: SECRET_ERRORS, resource: name, message: reason.to_string() });
+        }
+        self.omissions.set(slot, Some(names), refused);
+        made.resources.iter().map(|s| Resource::encode(s.name.as_str(), s)).collect()
+    }
 }
+
+/// Istio's counter of secrets that are asked for and not sent.
+const SECRET_ERRORS: &str = "pilot_sds_certificate_errors_total";
 
 fn is_grpc(view: &ProxyView) -> bool {
     &*view.metadata.generator == "grpc"
@@ -93,7 +114,9 @@ impl Generator for MeshGenerator {
                 clusters(context, slot).iter().map(|c| Resource::encode(c.name.as_str(), c)).collect()
             }
             ResourceType::Listener => {
-                listeners(context, slot).iter().map(|l| Resource::encode(l.name.as_str(), l)).collect()
+                let (listeners, conflicts) = listeners(context, slot);
+                self.omissions.set(slot, None, conflicts);
+                listeners.iter().map(|l| Resource::encode(l.name.as_str(), l)).collect()
             }
             ResourceType::NameTable if view.metadata.dns_capture && view.node_type == NodeType::Sidecar => {
                 vec![Resource::encode(NameTable::NAME, &name_table::name_table(context, view))]
@@ -117,13 +140,7 @@ impl Generator for MeshGenerator {
         match kind {
             ResourceType::Endpoint => names.iter().map(|name| endpoints(context, view, name)).collect(),
             ResourceType::Route => self.routes(context, view, names),
-            ResourceType::Secret => {
-                let made = secret::secrets(context, view, &texts(), slot.identity.as_ref());
-                for refused in &made.refused {
-                    tracing::warn!(secret = refused.name, reason = refused.reason, "a secret is not sent");
-                }
-                made.resources.iter().map(|s| Resource::encode(s.name.as_str(), s)).collect()
-            }
+            ResourceType::Secret => self.secrets(context, slot, names),
             ResourceType::Cluster if is_grpc(view) => {
                 let made = grpc::clusters(context, view, &texts());
                 made.iter().map(|c| Resource::encode(c.name.as_str(), c)).collect()
@@ -134,6 +151,10 @@ impl Generator for MeshGenerator {
             }
             _ => Vec::new(),
         }
+    }
+
+    fn omissions(&self) -> Vec<Omission> {
+        self.omissions.all()
     }
 
     fn affects(&self, before: &PushContext, now: &PushContext, request: &PushRequest, slot: &Slot) -> TypeSet {
@@ -214,13 +235,25 @@ fn clusters(context: &PushContext, slot: &Slot) -> Vec<crate::proto::envoy::conf
     own
 }
 
-fn listeners(context: &PushContext, slot: &Slot) -> Vec<crate::proto::envoy::config::listener::v3::Listener> {
+/// Listeners, and what did not get into them.
+fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omission>) {
     let view = &*slot.view;
-    match slot.part {
-        _ if view.is_router() => resources::listeners(context, view),
-        Part::Outbound => listener::sidecar_outbound(context, view),
-        _ => listener::sidecar_inbound(context, view),
-    }
+    let (listeners, conflicts) = match slot.part {
+        _ if view.is_router() => {
+            let made = listener::gateway::gateway_with_conflicts(context, view);
+            let rejected = made.conflicts.into_iter().map(|message| Omission {
+                metric: "pilot_total_rejected_configs",
+                resource: message.split(": ").next().unwrap_or_default().to_string(),
+                message,
+            });
+            return (made.listeners, rejected.collect());
+        }
+        Part::Outbound => listener::outbound_with_conflicts(context, view),
+        _ => listener::inbound_with_conflicts(context, view),
+    };
+    let conflicts =
+        conflicts.into_iter().map(|c| Omission { metric: c.metric, resource: c.listener, message: c.message });
+    (listeners, conflicts.collect())
 }
 
 /// A cluster that nobody knows has no endpoints, which a client must be told so that it does not wait.

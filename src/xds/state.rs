@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Protocol, Updates,
+    Omission, Protocol, Updates,
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
@@ -331,6 +331,12 @@ impl XdsState {
     #[must_use]
     pub fn build_counts(&self) -> (u64, usize) {
         (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
+    }
+
+    /// What proxies are not sent although their objects say it.
+    #[must_use]
+    pub fn omissions(&self) -> Vec<Omission> {
+        self.inner.builder.generator.omissions()
     }
 
     /// Ends all streams, spread over [`XdsOptions::drain`], and refuses new ones.

@@ -12,7 +12,8 @@ use pilothouse::sources::SourceState;
 
 use crate::stage::{DEADLINE, end, entry, start, until};
 
-fn ask(address: SocketAddr, request: &str) -> String {
+/// One request over HTTP/1.0; gives the whole answer.
+pub fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{request}\r\nContent-Length: 0\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -28,7 +29,7 @@ fn command(address: SocketAddr, folder: &Path) -> Output {
 }
 
 /// Runs a thing that blocks while the server in this process answers it.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 

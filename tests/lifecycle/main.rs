@@ -10,6 +10,7 @@ mod drain;
 mod files;
 mod handler_fault;
 mod last_good;
+mod omissions;
 mod proxy;
 mod registry_fault;
 mod restarts;

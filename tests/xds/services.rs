@@ -30,5 +30,12 @@ async fn services_are_listed() {
     let answer = answers.message().await.expect("an answer").and_then(|a| a.message_response);
     let Some(MessageResponse::ListServicesResponse(list)) = answer else { panic!("{answer:?}") };
     let names: Vec<_> = list.service.iter().map(|s| s.name.as_str()).collect();
-    assert!(names.contains(&"envoy.service.discovery.v3.AggregatedDiscoveryService"), "{names:?}");
+    let single = ["cluster", "endpoint", "listener", "route", "secret"].map(|kind| {
+        let capital = format!("{}{}", kind[..1].to_uppercase(), &kind[1..]);
+        format!("envoy.service.{kind}.v3.{capital}DiscoveryService")
+    });
+    let aggregated = "envoy.service.discovery.v3.AggregatedDiscoveryService".to_string();
+    for service in single.into_iter().chain([aggregated]) {
+        assert!(names.contains(&service.as_str()), "{service} is not in {names:?}");
+    }
 }

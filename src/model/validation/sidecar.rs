@@ -11,9 +11,12 @@ use super::{
 };
 use crate::{
     model::Config,
-    proto::networking::{
-        CaptureMode, IstioEgressListener, IstioIngressListener, OutboundTrafficPolicy, ServerTlsSettings, Sidecar,
-        outbound_traffic_policy::Mode, server_tls_settings::TlSmode,
+    proto::{
+        mesh::mesh_config::outbound_traffic_policy::Mode as MeshMode,
+        networking::{
+            CaptureMode, IstioEgressListener, IstioIngressListener, OutboundTrafficPolicy, ServerTlsSettings, Sidecar,
+            outbound_traffic_policy::Mode, server_tls_settings::TlSmode,
+        },
     },
 };
 
@@ -151,8 +154,7 @@ fn egress_hosts(c: &mut Check, own: &str, hosts: &[String]) {
 }
 
 fn outbound(c: &mut Check, policy: &OutboundTrafficPolicy) {
-    // 2 is ALLOW_ANY_DYNAMIC_DNS of the mesh settings.
-    if policy.mode == 2 {
+    if policy.mode == MeshMode::AllowAnyDynamicDns as i32 {
         return c.error("mode ALLOW_ANY_DYNAMIC_DNS is for the mesh only");
     }
     let Some(proxy) = &policy.egress_proxy else { return };

@@ -1,0 +1,107 @@
+//! What generation had to leave out, for as long as a proxy is served from it: conflicting listeners, refused secrets.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use metrics::gauge;
+
+use super::Slot;
+use crate::push::ProxyView;
+
+/// Something that a proxy is not sent although its objects say it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Omission {
+    /// The name of Istio's metric for it.
+    pub metric: &'static str,
+    /// What is concerned: a listener, a Gateway, a secret.
+    pub resource: String,
+    /// Why, for a person.
+    pub message: String,
+}
+
+/// Omissions of one slot, while its view lives.
+#[derive(Debug)]
+struct OfSlot {
+    view: Weak<ProxyView>,
+    found: BTreeSet<Omission>,
+}
+
+/// Omissions by slot. Slots without any take no room.
+#[derive(Debug, Default)]
+pub(super) struct Omissions {
+    slots: Mutex<BTreeMap<u128, OfSlot>>,
+}
+
+impl Omissions {
+    /// Replaces what was said of a slot before about these resources; `None` means all of them.
+    pub(super) fn set(&self, slot: &Slot, about: Option<&[Arc<str>]>, found: BTreeSet<Omission>) {
+        let (key, mut slots) = (slot.key(), self.lock());
+        if found.is_empty() && !slots.contains_key(&key) {
+            return;
+        }
+        let entry = slots.entry(key).or_insert_with(|| OfSlot { view: Weak::new(), found: BTreeSet::new() });
+        entry.view = Arc::downgrade(&slot.view);
+        let before = std::mem::take(&mut entry.found);
+        let mut metrics: BTreeSet<&'static str> = before.iter().chain(&found).map(|o| o.metric).collect();
+        if let Some(names) = about {
+            entry.found.extend(before.into_iter().filter(|o| !names.iter().any(|n| **n == *o.resource)));
+        }
+        entry.found.extend(found);
+        slots.retain(|_, of| {
+            let alive = of.view.strong_count() > 0 && !of.found.is_empty();
+            if !alive {
+                metrics.extend(of.found.iter().map(|o| o.metric));
+            }
+            alive
+        });
+        for metric in metrics {
+            let all: BTreeSet<_> = slots.values().flat_map(|of| &of.found).filter(|o| o.metric == metric).collect();
+            gauge!(metric).set(all.len() as f64);
+        }
+    }
+
+    /// Everything that is left out for some proxy now, each once.
+    pub(super) fn all(&self) -> Vec<Omission> {
+        let slots = self.lock();
+        let alive = slots.values().filter(|of| of.view.strong_count() > 0);
+        alive.flat_map(|of| of.found.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u128, OfSlot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{Locality, Node},
+        xds::Part,
+    };
+
+    fn slot(ip: &str) -> Slot {
+        let id = format!("sidecar~{ip}~a.b~b.svc.cluster.local");
+        let node = Node::from_parts(&id, serde_json::json!({}), Locality::default()).unwrap();
+        Slot { part: Part::Own, view: Arc::new(ProxyView::of_node(&node)), identity: None }
+    }
+
+    fn of(resource: &str) -> Omission {
+        Omission { metric: "pilot_test", resource: resource.to_string(), message: "no".to_string() }
+    }
+
+    #[test]
+    fn omissions_live_as_long_as_their_view() {
+        let (omissions, first, second) = (Omissions::default(), slot("10.0.0.1"), slot("10.0.0.2"));
+        omissions.set(&first, None, [of("a"), of("b")].into());
+        omissions.set(&second, None, [of("a"), of("c")].into());
+        assert_eq!(omissions.all(), [of("a"), of("b"), of("c")]);
+        omissions.set(&first, Some(&["b".into()]), BTreeSet::new());
+        drop(second);
+        assert_eq!(omissions.all(), [of("a")]);
+        omissions.set(&first, None, BTreeSet::new());
+        assert!(omissions.all().is_empty());
+    }
+}
