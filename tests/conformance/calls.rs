@@ -20,7 +20,7 @@ use crate::{
 
 pub fn check(case: &Case) -> Verdict {
     let description = data::json(&case.folder.join("case.json"));
-    let context = environment::context(&case.folder, &description);
+    let context = environment::context(&case.folder, &description, environment::Ages::Equal);
     let view = environment::view(&context, &description["proxy"]);
     let got = resources::all(&context, &view, &[], None);
     let proxy = Proxy {

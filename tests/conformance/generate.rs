@@ -11,7 +11,7 @@ use crate::{
 
 pub fn check(case: &Case) -> Verdict {
     let description = data::json(&case.folder.join("case.json"));
-    let context = environment::context(&case.folder, &description);
+    let context = environment::context(&case.folder, &description, environment::Ages::InOrder);
     let view = environment::view(&context, &description["proxy"]);
     let expected = |file: &str| {
         let path = case.folder.join("expected").join(file);

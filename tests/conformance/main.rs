@@ -4,6 +4,8 @@
 //! `tests/conformance/cases` run alone, and that is said. Each family prints passed / failed / not yet. What passes is
 //! written in `tests/conformance/passing.txt`; a case of that list that stops passing fails the test.
 //!
+//! `tests/conformance/differences.yaml` holds the cases that differ on purpose, with the reason.
+//!
 //! For work: `PILOTHOUSE_CASES=xds/se-` runs only matching cases and prints every difference;
 //! `PILOTHOUSE_RATCHET=update` rewrites the list.
 
@@ -11,6 +13,7 @@
 
 mod calls;
 mod data;
+mod differences;
 mod environment;
 mod gateway_api;
 mod generate;

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use crate::data::{self, Verdict};
+use crate::{
+    data::{self, Verdict},
+    differences::Differences,
+};
 
 /// The results of one family.
 pub struct Report {
@@ -10,15 +13,28 @@ pub struct Report {
     passed: BTreeSet<String>,
     failed: Vec<(String, String)>,
     not_yet: Vec<(String, String)>,
+    differences: Differences,
+    differ: usize,
+    incomplete: usize,
 }
 
 impl Report {
     pub fn new(family: &str) -> Self {
-        Self { family: family.to_string(), passed: BTreeSet::new(), failed: Vec::new(), not_yet: Vec::new() }
+        Self {
+            family: family.to_string(),
+            passed: BTreeSet::new(),
+            failed: Vec::new(),
+            not_yet: Vec::new(),
+            differences: Differences::read(),
+            differ: 0,
+            incomplete: 0,
+        }
     }
 
     pub fn add(&mut self, id: String, verdict: Verdict) {
         match verdict {
+            Verdict::Failed(_) if self.differences.differs.contains_key(&id) => self.differ += 1,
+            Verdict::Failed(_) if self.differences.incomplete.contains_key(&id) => self.incomplete += 1,
             Verdict::Passed => {
                 self.passed.insert(id);
             }
@@ -30,12 +46,17 @@ impl Report {
     /// Prints the counts and compares with the list. With `partial` only the counts are printed.
     pub fn finish(self, partial: bool) {
         println!(
-            "conformance {}: {} passed, {} failed, {} not yet",
+            "conformance {}: {} passed, {} failed, {} not yet, {} differ on purpose, {} of an incomplete recording",
             self.family,
             self.passed.len(),
             self.failed.len(),
-            self.not_yet.len()
+            self.not_yet.len(),
+            self.differ,
+            self.incomplete
         );
+        let listed = self.differences.differs.keys().chain(self.differences.incomplete.keys());
+        let stale: Vec<&String> = listed.filter(|id| self.passed.contains(*id)).collect();
+        assert!(stale.is_empty(), "listed in differences.yaml, but they pass: {stale:?}");
         if partial {
             return;
         }
