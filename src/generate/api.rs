@@ -21,9 +21,6 @@ pub const GENERATOR: &str = "api";
 /// Node metadata with which a client says that it reads Kubernetes objects itself and wants nothing made up of them.
 pub const NATIVE: &str = "PILOTHOUSE_NATIVE";
 
-/// Annotation of objects that were translated from others.
-const PARENTS: &str = "internal.istio.io/parents";
-
 /// Whether the view belongs to a client of config objects.
 #[must_use]
 pub fn is_client(view: &ProxyView) -> bool {
@@ -37,7 +34,8 @@ pub fn resources(context: &PushContext, view: &ProxyView, kind: Kind) -> Vec<(St
         return Vec::new();
     }
     let native = is_native(view);
-    let translated = |c: &Config| native && c.meta.annotations.contains_key(PARENTS);
+    // What was translated from other APIs comes from no source, and who reads those APIs translates it again.
+    let translated = |c: &Config| native && c.origin.source.is_empty();
     let carried = |c: &&Arc<Config>| c.origin.cluster.is_empty() && !translated(c);
     let mut made: Vec<_> = context.inputs.configs.list(kind).iter().filter(carried).filter_map(|c| named(c)).collect();
     if kind == Kind::ServiceEntry && !native {
@@ -133,10 +131,10 @@ mod tests {
     };
 
     fn context() -> PushContext {
-        let object = |kind: &str, name: &str, annotations: serde_json::Value| {
+        let object = |kind: &str, name: &str, source: &str| {
             let document = json!({"apiVersion": "networking.istio.io/v1", "kind": kind, "spec": {"hosts": ["x.example"]},
-                "metadata": {"name": name, "namespace": "shop", "annotations": annotations}});
-            Arc::new(from_value(&document, Origin::default()).unwrap())
+                "metadata": {"name": name, "namespace": "shop"}});
+            Arc::new(from_value(&document, Origin { source: source.into(), ..Origin::default() }).unwrap())
         };
         let service = Service {
             hostname: "web.shop.svc.cluster.local".into(),
@@ -148,9 +146,9 @@ mod tests {
         };
         let registry = RegistrySnapshot { services: Arc::new(vec![Arc::new(service)]), ..Default::default() };
         let configs = ConfigSnapshot::of([
-            object("ServiceEntry", "e", json!({})),
-            object("VirtualService", "v", json!({})),
-            object("VirtualService", "made", json!({PARENTS: "HTTPRoute/r"})),
+            object("ServiceEntry", "e", "file:x"),
+            object("VirtualService", "v", "file:x"),
+            object("VirtualService", "made", ""),
         ]);
         PushContext::build(PushInputs { configs, registry, ..PushInputs::default() })
     }
