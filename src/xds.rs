@@ -22,6 +22,7 @@ pub mod resource;
 pub mod resource_type;
 mod server;
 pub mod session;
+mod shared;
 pub mod snapshot;
 mod state;
 mod stream;

@@ -17,6 +17,8 @@ pub(crate) use group::Group;
 pub use inputs::{ClusterTarget, EndpointInputs, forces_unhealthy};
 pub use locality::{LocalityLb, Place, TrafficDistribution};
 
+use std::sync::Arc;
+
 use super::names;
 use crate::{
     proto::envoy::config::{
@@ -26,7 +28,7 @@ use crate::{
         },
         endpoint::v3::ClusterLoadAssignment,
     },
-    push::{ProxyView, PushContext},
+    push::{ProxyView, PushContext, SidecarScope},
 };
 
 /// The endpoints of one cluster as a proxy sees them (Istio's `BuildClusterLoadAssignment`). An unknown name gives an empty
@@ -45,14 +47,34 @@ pub fn with_inputs<R>(
     cluster_name: &str,
     f: impl FnOnce(&EndpointInputs<'_>) -> R,
 ) -> Option<R> {
-    let (_, subset, host, port) = names::parse_subset_key(cluster_name)?;
-    let scope = context.scope(view);
-    let service = scope.services_by_host.get(host)?;
-    let port = service.port_by_number(port)?;
-    let rule = scope.destination_rule(view, host);
-    let client = EndpointClient::of(view);
-    let target = ClusterTarget { service, port, subset, rule: rule.map(|r| &**r) };
-    Some(f(&EndpointInputs::of(context, view, &client, target, cluster_name.to_string())))
+    EndpointPlan::of(context, view).with(cluster_name, f)
+}
+
+/// What the endpoints of all clusters of one view have in common.
+#[derive(Debug)]
+pub struct EndpointPlan<'a> {
+    context: &'a PushContext,
+    view: &'a ProxyView,
+    scope: Arc<SidecarScope>,
+    client: EndpointClient,
+}
+
+impl<'a> EndpointPlan<'a> {
+    /// The endpoints of a view.
+    #[must_use]
+    pub fn of(context: &'a PushContext, view: &'a ProxyView) -> Self {
+        Self { context, view, scope: context.scope(view), client: EndpointClient::of(view) }
+    }
+
+    /// As [`with_inputs`].
+    pub fn with<R>(&self, cluster_name: &str, f: impl FnOnce(&EndpointInputs<'_>) -> R) -> Option<R> {
+        let (_, subset, host, port) = names::parse_subset_key(cluster_name)?;
+        let service = self.scope.services_by_host.get(host)?;
+        let port = service.port_by_number(port)?;
+        let rule = self.scope.destination_rule(self.view, host);
+        let target = ClusterTarget { service, port, subset, rule: rule.map(|r| &**r) };
+        Some(f(&EndpointInputs::of(self.context, self.view, &self.client, target, cluster_name.to_string())))
+    }
 }
 
 /// The names by which the EDS clusters among these ask for endpoints, in order.

@@ -40,9 +40,9 @@ impl FakeGenerator {
     }
 }
 
-fn resource(kind: ResourceType, name: &str, text: &str) -> Resource {
+fn resource(kind: ResourceType, name: &str, text: &str) -> Arc<Resource> {
     assert!(text != "panic", "asked to panic");
-    Resource::of_parts(name, kind.url(), format!("{name}={text}").as_bytes())
+    Arc::new(Resource::of_parts(name, kind.url(), format!("{name}={text}").as_bytes()))
 }
 
 impl Generator for FakeGenerator {
@@ -55,11 +55,11 @@ impl Generator for FakeGenerator {
         Layout { parts: &[Part::Own], listed: kind.is_wildcard() }
     }
 
-    fn list(&self, _: &PushContext, _: &Slot, kind: ResourceType) -> Vec<Resource> {
+    fn list(&self, _: &PushContext, _: &Slot, kind: ResourceType) -> Vec<Arc<Resource>> {
         self.content(kind).iter().map(|(name, text)| resource(kind, name, text)).collect()
     }
 
-    fn named(&self, _: &PushContext, _: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource> {
+    fn named(&self, _: &PushContext, _: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let content = self.content(kind);
         names.iter().filter_map(|name| Some(resource(kind, name, content.get(&**name)?))).collect()
     }

@@ -10,12 +10,12 @@ use std::{
     time::Instant,
 };
 
-use dashmap::DashMap;
 use tokio::sync::Semaphore;
 
 use super::{
-    Block, PerType, Resource, ResourceType, TypeSet,
+    Block, PerType, Resource, ResourceType, Scope, Snapshot, TypeSet,
     generator::{Generator, Slot},
+    shared::Shared,
     state::Published,
 };
 use crate::model::PushRequest;
@@ -30,8 +30,7 @@ pub struct BuildError;
 pub(super) struct Builder {
     pub(super) generator: Arc<dyn Generator>,
     permits: Semaphore,
-    interned: DashMap<u128, Weak<Resource>>,
-    prune_at: AtomicU64,
+    shared: Shared,
     /// Builds so far, for `/metrics` and tests.
     pub(super) builds: AtomicU64,
 }
@@ -41,38 +40,30 @@ impl Builder {
         Self {
             generator,
             permits: Semaphore::new(threads.max(1)),
-            interned: DashMap::new(),
-            prune_at: AtomicU64::new(1024),
+            shared: Shared::default(),
             builds: AtomicU64::new(0),
         }
     }
 
     /// Resources that are alive, or were until a moment ago.
     pub(super) fn resources(&self) -> usize {
-        self.interned.len()
+        self.shared.resources()
     }
 
-    fn intern(&self, resource: Resource) -> Arc<Resource> {
-        let mut entry = self.interned.entry(resource.hash()).or_default();
-        if let Some(known) = entry.upgrade().filter(|known| **known == resource) {
-            return known;
-        }
-        let resource = Arc::new(resource);
-        *entry = Arc::downgrade(&resource);
-        resource
+    /// A block of these resources; views with equal content share it.
+    pub(super) fn block(&self, resources: Vec<Arc<Resource>>, before: Option<&Arc<Block>>) -> Arc<Block> {
+        self.shared.block(Block::build(resources, before))
     }
 
-    fn prune(&self) {
-        if self.interned.len() as u64 > self.prune_at.load(Ordering::Relaxed) {
-            self.interned.retain(|_, r| r.strong_count() > 0);
-            self.prune_at.store((self.interned.len() as u64 * 2).max(1024), Ordering::Relaxed);
-        }
+    /// The snapshot of these blocks; views with equal content share it.
+    pub(super) fn arrange(&self, kind: ResourceType, scope: &Scope, blocks: Vec<Arc<Block>>) -> Arc<Snapshot> {
+        self.shared.snapshot(kind, scope, blocks)
     }
 
     async fn run(
         &self,
         kind: ResourceType,
-        make: impl FnOnce(&dyn Generator) -> Vec<Resource> + Send + 'static,
+        make: impl FnOnce(&dyn Generator) -> Vec<Arc<Resource>> + Send + 'static,
     ) -> Result<Vec<Arc<Resource>>, BuildError> {
         let _permit = self.permits.acquire().await.map_err(|_| BuildError)?;
         let generator = self.generator.clone();
@@ -81,11 +72,7 @@ impl Builder {
         self.builds.fetch_add(1, Ordering::Relaxed);
         metrics::histogram!("pilot_xds_push_time", "type" => kind.label()).record(start.elapsed().as_secs_f64());
         match made {
-            Ok(resources) => {
-                let resources = resources.into_iter().map(|r| self.intern(r)).collect();
-                self.prune();
-                Ok(resources)
-            }
+            Ok(resources) => Ok(self.shared.all(resources)),
             Err(error) => {
                 metrics::counter!("pilot_total_xds_internal_errors").increment(1);
                 tracing::error!(r#type = kind.short(), %error, "the generator failed; what was sent before stays in force");
@@ -186,7 +173,7 @@ impl Half {
         let mut known = locked(&cache.list);
         let before = known.as_ref().map(|(_, block)| block);
         let block = match made {
-            Ok(resources) => Block::build(resources, before),
+            Ok(resources) => builder.block(resources, before),
             Err(error) => before.cloned().ok_or(error)?,
         };
         *known = Some((version, block.clone()));

@@ -114,10 +114,10 @@ pub trait Generator: Send + Sync + 'static {
     fn layout(&self, slot: &Slot, kind: ResourceType) -> Layout;
 
     /// All resources of a type that the slot is for.
-    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Resource>;
+    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Arc<Resource>>;
 
     /// The resources of these names, as far as they exist.
-    fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource>;
+    fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>>;
 
     /// What proxies are not sent although their objects say it.
     fn omissions(&self) -> Vec<Omission> {

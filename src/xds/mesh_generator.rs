@@ -11,10 +11,14 @@ use super::{
     ObjectType, Omission, Resource, ResourceType, TypeSet,
     generator::{Audience, Generator, Layout, Part, Slot},
     omissions::Omissions,
+    shared::Table,
 };
 use crate::{
     generate::{
-        api, cluster, grpc, listener,
+        api,
+        cluster::{self, ClusterInputs, OutboundPlan},
+        endpoint::{EndpointInputs, EndpointPlan},
+        grpc, listener,
         name_table::{self, NameTable},
         names::parse_subset_key,
         resources,
@@ -23,7 +27,8 @@ use crate::{
     },
     model::{Identity, Kind, Node, NodeType, PushKey, PushRequest, Reason, push_request::PushKind},
     proto::envoy::config::{
-        endpoint::v3::ClusterLoadAssignment, listener::v3::Listener, route::v3::RouteConfiguration,
+        cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
+        route::v3::RouteConfiguration,
     },
     push::{
         ProxyView, PushContext,
@@ -31,27 +36,30 @@ use crate::{
     },
 };
 
-/// Generates what Istio would send. Virtual hosts are encoded once for all route configurations that hold them.
+/// Generates what Istio would send. What is made from equal inputs is made once: clusters, load assignments, and virtual
+/// hosts for all route configurations that hold them.
 #[derive(Debug, Default)]
 pub struct MeshGenerator {
     virtual_hosts: VirtualHostMemo,
     omissions: Omissions,
+    clusters: Table<u128, Resource>,
+    endpoints: Table<u128, Resource>,
 }
 
 impl MeshGenerator {
     /// Route configurations that nobody knows are empty, or a listener would wait for them; to gRPC they do not exist.
-    fn routes<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Resource> {
+    fn routes<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
         let texts = names.iter().map(AsRef::as_ref);
         if is_grpc(view) {
             let known = texts.filter_map(|name| Some((name, grpc::route_configuration(context, view, name)?)));
-            return known.map(|(name, route)| Resource::encode(name, &route)).collect();
+            return known.map(|(name, route)| Arc::new(Resource::encode(name, &route))).collect();
         }
         let url = RouteConfiguration::type_url();
         let made = route::encoded(context, view, names, &self.virtual_hosts);
-        texts.zip(made).map(|(name, bytes)| Resource::of_parts(name, &url, &bytes)).collect()
+        texts.zip(made).map(|(name, bytes)| Arc::new(Resource::of_parts(name, &url, &bytes))).collect()
     }
 
-    fn secrets(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Resource> {
+    fn secrets(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
         let made = secret::secrets(context, &slot.view, &texts, slot.identity.as_ref());
         let mut refused = BTreeSet::new();
@@ -61,8 +69,69 @@ impl MeshGenerator {
             refused.insert(Omission { metric: SECRET_ERRORS, resource: name, message: reason.to_string() });
         }
         self.omissions.set(slot, Some(names), refused);
-        made.resources.iter().map(|s| Resource::encode(s.name.as_str(), s)).collect()
+        made.resources.iter().map(|s| Arc::new(Resource::encode(s.name.as_str(), s))).collect()
     }
+
+    fn clusters(&self, context: &PushContext, slot: &Slot) -> Vec<Arc<Resource>> {
+        let view = &*slot.view;
+        let mut list = Vec::new();
+        if view.is_router() || slot.part == Part::Routing {
+            self.planned_clusters(&OutboundPlan::of(context, view), &mut list);
+            list.extend(encoded(cluster::unknown_destinations(context, view)));
+            if let Some(plan) = OutboundPlan::sni_dnat(context, view) {
+                self.planned_clusters(&plan, &mut list);
+            }
+            self.clusters.prune();
+        }
+        if slot.part != Part::Routing {
+            if !view.is_router() {
+                list.extend(encoded(cluster::inbound(context, view)));
+            }
+            list.extend(encoded(cluster::external_sds(context, view)));
+        }
+        list
+    }
+
+    fn planned_clusters(&self, plan: &OutboundPlan<'_>, into: &mut Vec<Arc<Resource>>) {
+        let make = |inputs: &ClusterInputs<'_>| inputs.build().map(|c| Resource::encode(c.name.as_str(), &c));
+        into.extend(plan.inputs().filter_map(|inputs| self.clusters.get_or(inputs.key(), || make(&inputs))));
+    }
+
+    /// A cluster that nobody knows has no endpoints, which a client must be told so that it does not wait.
+    fn endpoints<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
+        let plan = EndpointPlan::of(context, view);
+        let known = |name: &str| {
+            let make = |i: &EndpointInputs<'_>| Resource::encode(name, &i.load_assignment());
+            plan.with(name, |inputs| self.endpoints.get_or(inputs.key(), || Some(make(inputs)))).flatten()
+        };
+        let unknown = |name: &str| {
+            let cluster_name = name.to_string();
+            Arc::new(Resource::encode(name, &ClusterLoadAssignment { cluster_name, ..Default::default() }))
+        };
+        self.endpoints.prune();
+        names.iter().map(AsRef::as_ref).map(|name| known(name).unwrap_or_else(|| unknown(name))).collect()
+    }
+}
+
+/// A message with a name of its own.
+trait Named: Name {
+    fn own_name(&self) -> &str;
+}
+
+impl Named for Cluster {
+    fn own_name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for Listener {
+    fn own_name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn encoded<M: Named>(messages: impl IntoIterator<Item = M>) -> impl Iterator<Item = Arc<Resource>> {
+    messages.into_iter().map(|message| Arc::new(Resource::encode(message.own_name(), &message)))
 }
 
 /// Istio's counter of secrets that are asked for and not sent.
@@ -103,27 +172,25 @@ impl Generator for MeshGenerator {
         Layout { parts, listed: kind.is_wildcard() && !grpc }
     }
 
-    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Resource> {
+    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Arc<Resource>> {
         let view = &*slot.view;
         if is_grpc(view) {
             // Proxyless gRPC asks for everything by name.
             return Vec::new();
         }
         match kind {
-            ResourceType::Cluster => {
-                clusters(context, slot).iter().map(|c| Resource::encode(c.name.as_str(), c)).collect()
-            }
+            ResourceType::Cluster => self.clusters(context, slot),
             ResourceType::Listener => {
                 let (listeners, conflicts) = listeners(context, slot);
                 self.omissions.set(slot, None, conflicts);
-                listeners.iter().map(|l| Resource::encode(l.name.as_str(), l)).collect()
+                encoded(listeners).collect()
             }
             ResourceType::NameTable if view.metadata.dns_capture && view.node_type == NodeType::Sidecar => {
-                vec![Resource::encode(NameTable::NAME, &name_table::name_table(context, view))]
+                vec![Arc::new(Resource::encode(NameTable::NAME, &name_table::name_table(context, view)))]
             }
             ResourceType::Endpoint => {
                 let names = cluster::eds_cluster_names(&resources::clusters(context, view));
-                names.iter().map(|name| endpoints(context, view, name)).collect()
+                self.endpoints(context, view, &names)
             }
             ResourceType::Route => {
                 let names = listener::route_names(&resources::listeners(context, view));
@@ -134,21 +201,16 @@ impl Generator for MeshGenerator {
         }
     }
 
-    fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Resource> {
+    fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let view = &*slot.view;
         let texts = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
         match kind {
-            ResourceType::Endpoint => names.iter().map(|name| endpoints(context, view, name)).collect(),
+            ResourceType::Endpoint => self.endpoints(context, view, names),
             ResourceType::Route => self.routes(context, view, names),
             ResourceType::Secret => self.secrets(context, slot, names),
-            ResourceType::Cluster if is_grpc(view) => {
-                let made = grpc::clusters(context, view, &texts());
-                made.iter().map(|c| Resource::encode(c.name.as_str(), c)).collect()
             }
-            ResourceType::Listener if is_grpc(view) => {
-                let made = grpc::listeners(context, view, &texts());
-                made.iter().map(|l| Resource::encode(l.name.as_str(), l)).collect()
-            }
+            ResourceType::Cluster if is_grpc(view) => encoded(grpc::clusters(context, view, &texts())).collect(),
+            ResourceType::Listener if is_grpc(view) => encoded(grpc::listeners(context, view, &texts())).collect(),
             _ => Vec::new(),
         }
     }
@@ -200,12 +262,12 @@ impl Generator for MeshGenerator {
     }
 }
 
-fn object_resources(context: &PushContext, view: &ProxyView, objects: ObjectType) -> Vec<Resource> {
+fn object_resources(context: &PushContext, view: &ProxyView, objects: ObjectType) -> Vec<Arc<Resource>> {
     match objects.kind() {
-        None => vec![Resource::encode("", &*context.mesh().config)],
+        None => vec![Arc::new(Resource::encode("", &*context.mesh().config))],
         Some(kind) => {
             let made = api::resources(context, view, kind);
-            made.iter().map(|(name, resource)| Resource::encode(name.as_str(), resource)).collect()
+            made.iter().map(|(name, resource)| Arc::new(Resource::encode(name.as_str(), resource))).collect()
         }
     }
 }
@@ -220,19 +282,6 @@ fn objects_differ(before: &PushContext, now: &PushContext, objects: ObjectType) 
             services || api::differ(&old.configs, &new.configs, kind)
         }
     }
-}
-
-fn clusters(context: &PushContext, slot: &Slot) -> Vec<crate::proto::envoy::config::cluster::v3::Cluster> {
-    let view = &*slot.view;
-    if view.is_router() {
-        return resources::clusters(context, view);
-    }
-    if slot.part == Part::Routing {
-        return cluster::outbound(context, view);
-    }
-    let mut own = cluster::inbound(context, view);
-    own.extend(cluster::external_sds(context, view));
-    own
 }
 
 /// Listeners, and what did not get into them.
@@ -254,15 +303,6 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
     let conflicts =
         conflicts.into_iter().map(|c| Omission { metric: c.metric, resource: c.listener, message: c.message });
     (listeners, conflicts.collect())
-}
-
-/// A cluster that nobody knows has no endpoints, which a client must be told so that it does not wait.
-fn endpoints(context: &PushContext, view: &ProxyView, name: &str) -> Resource {
-    let mut made: ClusterLoadAssignment = resources::load_assignment(context, view, name);
-    if made.cluster_name.is_empty() {
-        made.cluster_name = name.to_string();
-    }
-    Resource::encode(name, &made)
 }
 
 #[cfg(test)]

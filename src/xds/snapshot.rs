@@ -274,8 +274,7 @@ impl Updates {
         add_again(&mut difference, new, again);
         let update = Arc::new(Update::new(kind, protocol, difference, new));
         memo = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        memo.remember(key, &update);
-        update
+        memo.remember(key, update)
     }
 
     /// How many updates are remembered.
@@ -292,16 +291,20 @@ impl Updates {
 }
 
 impl Memo {
-    fn remember(&mut self, key: UpdateKey, update: &Arc<Update>) {
+    fn remember(&mut self, key: UpdateKey, update: Arc<Update>) -> Arc<Update> {
+        if let Some(known) = self.known.get(&key).and_then(Weak::upgrade) {
+            return known;
+        }
         if self.known.len() == self.known.capacity() {
             self.known.retain(|_, u| u.strong_count() > 0);
         }
-        self.known.insert(key, Arc::downgrade(update));
+        self.known.insert(key, Arc::downgrade(&update));
         self.recent.push_back(update.clone());
         let mut bytes: usize = self.recent.iter().map(|u| u.weight()).sum();
         while self.recent.len() > 1 && (self.recent.len() > RECENT_COUNT || bytes > RECENT_BYTES) {
             bytes -= self.recent.pop_front().map_or(0, |u| u.weight());
         }
+        update
     }
 }
 

@@ -16,6 +16,29 @@ use super::{
 
 type SnapshotKey = (ResourceType, (bool, u128));
 
+/// The place of the snapshot of one type and scope. Whoever finds it out of date makes it anew; others wait for that one.
+#[derive(Debug, Default)]
+struct Place {
+    making: tokio::sync::Mutex<()>,
+    /// The snapshot, and up to which publication it is known to be right.
+    known: Mutex<(u64, Weak<Snapshot>)>,
+}
+
+impl Place {
+    fn known(&self) -> Option<(u64, Arc<Snapshot>)> {
+        let known = locked(&self.known);
+        Some((known.0, known.1.upgrade()?))
+    }
+
+    fn at_least(&self, floor: u64) -> Option<Arc<Snapshot>> {
+        self.known().filter(|(version, _)| *version >= floor).map(|(_, snapshot)| snapshot)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What proxies with equal slots share. Lives as long as one of them is connected.
 #[derive(Debug)]
 pub(super) struct View {
@@ -24,7 +47,7 @@ pub(super) struct View {
     /// Types that may be asked for.
     pub(super) served: TypeSet,
     layouts: PerType<Option<Layout>>,
-    snapshots: Mutex<HashMap<SnapshotKey, (u64, Weak<Snapshot>)>>,
+    snapshots: Mutex<HashMap<SnapshotKey, Arc<Place>>>,
     tick: watch::Sender<u64>,
 }
 
@@ -79,7 +102,7 @@ impl View {
 
     /// Whether clusters were built already, so that a new connection costs next to nothing.
     pub(super) fn is_built(&self) -> bool {
-        !self.lock().is_empty()
+        locked(&self.snapshots).values().any(|place| place.known().is_some())
     }
 
     /// What a client that asks for this scope should hold.
@@ -90,29 +113,28 @@ impl View {
         builder: &Builder,
         current: &(impl Fn() -> Arc<Published> + Sync),
     ) -> Result<Arc<Snapshot>, BuildError> {
+        let place = self.place((kind, scope.key()));
+        if let Some(snapshot) = place.at_least(self.dirty(kind)) {
+            return Ok(snapshot);
+        }
+        let _making = place.making.lock().await;
         let floor = self.dirty(kind);
-        let key = (kind, scope.key());
-        let known = self.lock().get(&key).and_then(|(built, snapshot)| Some((*built, snapshot.upgrade()?)));
-        if let Some((built, snapshot)) = &known
-            && *built >= floor
-        {
-            return Ok(snapshot.clone());
+        if let Some(snapshot) = place.at_least(floor) {
+            return Ok(snapshot);
         }
-        let before = known.map(|(_, snapshot)| snapshot);
+        let before = place.known().map(|(_, snapshot)| snapshot);
         let blocks = self.blocks(kind, scope, before.as_deref(), builder, current).await?;
-        let same = |s: &Arc<Snapshot>| {
-            s.blocks().len() == blocks.len() && s.blocks().iter().zip(&blocks).all(|(a, b)| Arc::ptr_eq(a, b))
-        };
-        let snapshot = match before.filter(same) {
-            Some(before) => before,
-            None => Snapshot::new(blocks, scope.clone()),
-        };
-        let mut snapshots = self.lock();
-        if snapshots.len() == snapshots.capacity() {
-            snapshots.retain(|_, (_, s)| s.strong_count() > 0);
-        }
-        snapshots.insert(key, (floor, Arc::downgrade(&snapshot)));
+        let snapshot = builder.arrange(kind, scope, blocks);
+        *locked(&place.known) = (floor, Arc::downgrade(&snapshot));
         Ok(snapshot)
+    }
+
+    fn place(&self, key: SnapshotKey) -> Arc<Place> {
+        let mut places = locked(&self.snapshots);
+        if places.len() == places.capacity() {
+            places.retain(|_, place| Arc::strong_count(place) > 1 || place.known().is_some());
+        }
+        places.entry(key).or_default().clone()
     }
 
     async fn blocks(
@@ -137,12 +159,8 @@ impl View {
             } else {
                 half.named(kind, names, builder, current).await?
             };
-            blocks.push(Block::build(resources, before));
+            blocks.push(builder.block(resources, before));
         }
         Ok(blocks)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SnapshotKey, (u64, Weak<Snapshot>)>> {
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
