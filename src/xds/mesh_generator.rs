@@ -208,7 +208,6 @@ impl Generator for MeshGenerator {
             ResourceType::Endpoint => self.endpoints(context, view, names),
             ResourceType::Route => self.routes(context, view, names),
             ResourceType::Secret => self.secrets(context, slot, names),
-            }
             ResourceType::Cluster if is_grpc(view) => encoded(grpc::clusters(context, view, &texts())).collect(),
             ResourceType::Listener if is_grpc(view) => encoded(grpc::listeners(context, view, &texts())).collect(),
             _ => Vec::new(),
