@@ -29,6 +29,7 @@ use crate::{
     settings::{ListenAddress, Settings},
     sources::{Source, SourceId, kube::Cluster, read_mesh},
     store::{AggregateCacheActor, EventHandler, StoreHandle},
+    status::StatusReporterActor,
     telemetry::{Metrics, SetupError},
     xds::{MeshGenerator, XdsOptions, XdsServerActor, XdsState},
 };
@@ -139,6 +140,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             xds: state.clone(),
             store: store.clone(),
             sources: started.handles.clone().into(),
+            status: StatusReporterActor::start(&wards, state.clone()),
             wards: wards.clone(),
             readiness: readiness.clone(),
             metrics: Metrics::install()?,

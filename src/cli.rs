@@ -10,6 +10,8 @@ mod http;
 pub mod proxy_status;
 pub mod render;
 pub mod serve;
+pub mod status;
+mod table;
 pub mod validate;
 pub mod version;
 
@@ -50,6 +52,8 @@ pub enum Command {
     Bootstrap(bootstrap::BootstrapArgs),
     /// List the connected proxies of a running server and what they have acknowledged.
     ProxyStatus(proxy_status::ProxyStatusArgs),
+    /// Show what became of each object of a running server: statuses, conditions, proxies that hold it.
+    Status(status::StatusArgs),
     /// Let a mass deletion through that a source of a running server holds back.
     ConfirmDeletion(confirm_deletion::ConfirmDeletionArgs),
     /// Print the version.
@@ -96,6 +100,7 @@ pub fn main() -> ExitCode {
         Command::Validate(args) => validate::run(args),
         Command::Bootstrap(args) => bootstrap::run(args),
         Command::ProxyStatus(args) => proxy_status::run(args),
+        Command::Status(args) => status::run(args),
         Command::ConfirmDeletion(args) => confirm_deletion::run(args),
         Command::Version(args) => version::run(args),
         Command::Completion(args) => completion::run(args),

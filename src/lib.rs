@@ -75,6 +75,7 @@ pub mod runtime;
 pub mod settings;
 pub mod simulate;
 pub mod sources;
+pub mod status;
 pub mod store;
 pub mod telemetry;
 #[cfg(any(test, feature = "testing"))]

@@ -39,7 +39,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
-    ("status", &["model", "proto", "store", "xds", "runtime"]),
+    (
+        "status",
+        &["model", "proto", "settings", "sources", "store", "translate", "push", "xds", "runtime", "telemetry"],
+    ),
     (
         "admin",
         &[
@@ -56,6 +59,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "push",
             "generate",
             "xds",
+            "status",
         ],
     ),
 ];

@@ -148,6 +148,7 @@ async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminStat
             json!({"views": state.xds.views(), "builds": builds, "resources": resources})
         }
         "shadowz" => shadowed(&state).await,
+        "statusz" => json!(state.status.statuses().await),
         "edsz" | "ndsz" | "config_dump" => return of_proxy(&path, &query, &state),
         unknown => return HttpResponse::NotFound().body(format!("no debug page {unknown:?}; GET /debug lists them\n")),
     };

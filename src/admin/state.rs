@@ -6,6 +6,7 @@ use crate::{
     push::PushContext,
     runtime::{Readiness, Wards},
     sources::SourceHandle,
+    status::StatusHandle,
     store::StoreHandle,
     telemetry::Metrics,
     xds::XdsState,
@@ -20,6 +21,8 @@ pub struct AdminState {
     pub store: StoreHandle,
     /// All sources.
     pub sources: Arc<[SourceHandle]>,
+    /// What became of each object.
+    pub status: StatusHandle,
     /// All actors.
     pub wards: Wards,
     /// Who is still to come.

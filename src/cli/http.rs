@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use serde_json::Value;
 
 /// How long a running server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,6 +40,16 @@ pub(super) fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<Ans
     let head = String::from_utf8_lossy(&answer[..split]);
     let status = head.split_whitespace().nth(1).and_then(|s| s.parse().ok()).context("the answer has no status")?;
     Ok(Answer { status, body: answer.split_off(split + 4) })
+}
+
+/// A page in JSON.
+///
+/// # Errors
+/// A server that does not answer with one.
+pub(super) fn fetch(address: &str, path: &str) -> anyhow::Result<Value> {
+    let answer = ask("GET", address, path)?;
+    anyhow::ensure!(answer.status == 200, "the server answered {}", answer.status);
+    serde_json::from_slice(&answer.body).context("the answer is not JSON")
 }
 
 /// A value as it stands in a query.

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::http;
+use super::{http, table};
 
 /// Form of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -40,23 +40,17 @@ pub struct ProxyStatusArgs {
 /// # Errors
 /// A server that does not answer.
 pub fn run(args: ProxyStatusArgs) -> anyhow::Result<ExitCode> {
-    let proxies = fetch(&args.http_addr, "/debug/syncz")
+    let proxies = http::fetch(&args.http_addr, "/debug/syncz")
         .with_context(|| format!("asking http://{}/debug/syncz", args.http_addr))?;
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&proxies)?),
-        Output::Table => print!("{}", table(&proxies)),
+        Output::Table => print!("{}", shown(&proxies)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn fetch(address: &str, path: &str) -> anyhow::Result<Value> {
-    let answer = http::ask("GET", address, path)?;
-    anyhow::ensure!(answer.status == 200, "the server answered {}", answer.status);
-    serde_json::from_slice(&answer.body).context("the answer is not JSON")
-}
-
 /// The columns of `istioctl proxy-status`; a type is SYNCED, STALE or NOT SENT.
-fn table(proxies: &Value) -> String {
+fn shown(proxies: &Value) -> String {
     const TYPES: [&str; 4] = ["cluster", "listener", "endpoint", "route"];
     let mut rows = vec![["NAME", "CLUSTER", "TYPE", "CDS", "LDS", "EDS", "RDS", "VERSION"].map(String::from)];
     for proxy in proxies.as_array().into_iter().flatten() {
@@ -69,14 +63,7 @@ fn table(proxies: &Value) -> String {
         let [cds, lds, eds, rds] = TYPES.map(state);
         rows.push([text("proxy"), text("cluster_id"), text("proxy_type"), cds, lds, eds, rds, text("istio_version")]);
     }
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    rows.iter()
-        .map(|row| {
-            let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}")).collect();
-            cells.join("  ").trim_end().to_string() + "\n"
-        })
-        .collect()
+    table::aligned(&rows)
 }
 
 #[cfg(test)]
@@ -87,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_type_is_synced_when_what_was_sent_is_what_was_acknowledged() {
-        let text = table(&json!([{
+        let text = shown(&json!([{
             "proxy": "web.shop", "cluster_id": "Kubernetes", "proxy_type": "sidecar", "istio_version": "",
             "cluster_sent": "a", "cluster_acked": "a", "listener_sent": "b", "listener_acked": "a",
         }]));

@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::SystemTime,
 };
 
@@ -11,7 +14,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{NameSet, PerType, Protocol, ResourceType, Snapshot, TypeSet, view::View};
-use crate::model::{Identity, Node};
+use crate::{
+    generate::api,
+    model::{Identity, Node},
+};
 
 /// The state of one type on one connection.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +44,10 @@ pub struct TypeStatus {
     pub sent: Option<Arc<Snapshot>>,
     /// Resources and bytes of the last response.
     pub last_size: (usize, usize),
+    /// Number of a publication that the last response is at least as new as; 0 when that is not known.
+    pub offered: u64,
+    /// Number of a publication as of which the client is known to hold the type; 0 before it has accepted anything.
+    pub held: u64,
 }
 
 /// A connected client.
@@ -57,6 +67,8 @@ pub struct Connection {
     pub connected_at: SystemTime,
     pub(super) number: u64,
     pub(super) view: Mutex<Arc<View>>,
+    /// Number of the publication that last gave the client another view.
+    pub(super) moved_at: AtomicU64,
     /// The view was replaced.
     pub(super) moved: Notify,
     pub(super) kill: CancellationToken,
@@ -72,7 +84,8 @@ impl Connection {
         locked(&self.view).clone()
     }
 
-    pub(super) fn move_to(&self, view: Arc<View>) {
+    pub(super) fn move_to(&self, view: Arc<View>, version: u64) {
+        self.moved_at.fetch_max(version, Ordering::AcqRel);
         *locked(&self.view) = view;
         self.moved.notify_one();
     }
@@ -99,6 +112,24 @@ impl Connection {
     #[must_use]
     pub fn view_key(&self) -> u128 {
         self.current_view().key
+    }
+
+    /// Whether this is a proxy or a gRPC client, and not a reader of config objects.
+    #[must_use]
+    pub fn is_proxy(&self) -> bool {
+        &*self.node.metadata.generator != api::GENERATOR
+    }
+
+    /// Number of the last publication all of which the client is known to hold: it has accepted what that publication (or
+    /// a later one) says, in every type that it watches, or nothing of the type concerns it. `u64::MAX` when it lacks nothing.
+    #[must_use]
+    pub fn level(&self) -> u64 {
+        let view = self.current_view();
+        let moved = self.moved_at.load(Ordering::Acquire);
+        let types = locked(&self.status);
+        let watched = view.served.iter().filter_map(|kind| Some((kind, types.known(kind)?))).filter(|(_, t)| t.watched);
+        let behind = watched.filter(|(kind, t)| t.held == 0 || view.dirty(*kind).max(moved) > t.held);
+        behind.map(|(_, t)| t.held).min().unwrap_or(u64::MAX)
     }
 
     /// Ends the stream; a healthy client comes back.

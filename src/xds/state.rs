@@ -96,6 +96,8 @@ struct Inner {
     builder: Builder,
     admission: Admission,
     current: ArcSwapOption<Published>,
+    /// Number of the last publication whose effects on every view are marked.
+    swept: AtomicU64,
     publishing: Mutex<()>,
     halves: DashMap<u128, Weak<Half>>,
     views: DashMap<u128, Weak<View>>,
@@ -115,6 +117,7 @@ impl XdsState {
             admission: Admission::new(options.max_requests_per_second),
             options,
             current: ArcSwapOption::empty(),
+            swept: AtomicU64::new(0),
             publishing: Mutex::default(),
             halves: DashMap::new(),
             views: DashMap::new(),
@@ -142,8 +145,9 @@ impl XdsState {
         self.soil(before.as_deref(), &published, request);
         let generator = &*inner.builder.generator;
         if before.is_none_or(|b| request.forced || generator.moves_nodes(&b.context, &published.context, request)) {
-            self.move_connections(&published.context);
+            self.move_connections(&published);
         }
+        inner.swept.store(version, Ordering::Release);
         let (mut views, mut connections) = (0, 0);
         for view in self.live_views() {
             if view.served.iter().any(|kind| view.dirty(kind) == version) {
@@ -177,13 +181,13 @@ impl XdsState {
     }
 
     /// Gives connections the view that their node has in this context.
-    fn move_connections(&self, context: &PushContext) {
+    fn move_connections(&self, published: &Published) {
         let connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
         for connection in connections {
             let audience =
-                self.inner.builder.generator.audience(context, &connection.node, connection.identity.as_ref());
+                self.inner.builder.generator.audience(&published.context, &connection.node, connection.identity.as_ref());
             if audience_key(&audience) != connection.view_key() {
-                connection.move_to(self.view(audience));
+                connection.move_to(self.view(audience), published.version);
             }
         }
     }
@@ -244,16 +248,17 @@ impl XdsState {
             connected_at: SystemTime::now(),
             number,
             view: Mutex::new(view),
+            moved_at: AtomicU64::new(0),
             moved: tokio::sync::Notify::new(),
             kill: self.inner.shutdown.child_token(),
             status: Mutex::default(),
         });
         self.inner.connections.insert(number, connection.clone());
         // A publication between the two lines above would have missed the connection.
-        if self.current().is_some_and(|now| now.version != published.version)
+        if let Some(now) = self.current().filter(|now| now.version != published.version)
             && let Some(view) = self.view_of(&connection.node, connection.identity.as_ref())
         {
-            connection.move_to(view);
+            connection.move_to(view, now.version);
         }
         metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
         self.observe(ClientEvent::Connected(connection.clone()));
@@ -294,6 +299,13 @@ impl XdsState {
     #[must_use]
     pub fn current(&self) -> Option<Arc<Published>> {
         self.inner.current.load_full()
+    }
+
+    /// Number of the last publication whose effects on every connected client are known; what [`Connection::level`] says
+    /// is true of publications up to this one.
+    #[must_use]
+    pub fn swept(&self) -> u64 {
+        self.inner.swept.load(Ordering::Acquire)
     }
 
     /// All connections, ordered by when they came.

@@ -81,7 +81,7 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     let connection = state.connect(Arc::new(node), identity, peer, protocol).ok_or_else(not_ready)?;
     let view = connection.current_view();
     let ticks = view.subscribe();
-    let seen = state.current().map_or(0, |p| p.version);
+    let seen = state.swept();
     let mut stream = Stream {
         session: Session::new(protocol, connection.number as u32),
         stalled: None,
@@ -241,7 +241,8 @@ impl Stream {
         self.view = self.connection.current_view();
         self.ticks = self.view.subscribe();
         self.session.mark(self.view.served);
-        self.seen = self.state.current().map_or(0, |p| p.version);
+        // Not the number of the one in force: that may not have marked the view yet.
+        self.seen = self.state.swept();
     }
 
     /// Marks what publications after `version` may have changed.
@@ -284,6 +285,7 @@ impl Stream {
             status.names = subscription.map(|s| s.scope().names.clone());
             match &received {
                 Received::Acked => {
+                    status.held = status.held.max(status.offered);
                     status.acked_nonce.clone_from(&nonce);
                     status.answered_at = Some(SystemTime::now());
                     status.last_error.clear();
@@ -293,7 +295,7 @@ impl Stream {
                     status.answered_at = Some(SystemTime::now());
                     status.last_error.clone_from(&complaint.message);
                 }
-                Received::Ended => status.sent = None,
+                Received::Ended => (status.sent, status.held) = (None, 0),
                 Received::Started | Received::Changed | Received::Expired => {}
             }
         });
@@ -338,11 +340,20 @@ impl Stream {
         let (scope, state) = (scope.clone(), self.state.clone());
         let Some(published) = state.current() else { return };
         let current = || state.current().unwrap_or_else(|| published.clone());
+        let offered = self.floor();
         let Ok(target) = self.view.snapshot(kind, &scope, state.builder(), &current).await else {
             self.session.pass(kind);
             return;
         };
-        let Some(response) = self.session.offer(kind, &target, state.updates()) else { return };
+        let Some(response) = self.session.offer(kind, &target, state.updates()) else {
+            self.connection.update_status(kind, |status| {
+                // What it accepted last is what it should hold now.
+                if status.last_error.is_empty() {
+                    status.held = status.held.max(offered);
+                }
+            });
+            return;
+        };
         let (first, rest) = response.frames();
         let bytes = first.len() + rest.as_ref().map_or(0, bytes::Bytes::len);
         permit.send(Outgoing::Message(first, rest));
@@ -357,11 +368,19 @@ impl Stream {
             status.sent_nonce = response.nonce;
             status.sent_at = Some(SystemTime::now());
             status.sent = Some(target);
+            status.offered = offered;
             status.last_size = (resources, bytes);
         });
         if let Some(place) = self.pushes.get_mut(kind) {
             *place = Some(published);
         }
+    }
+
+    /// Number of a publication that what is looked up now is at least as new as.
+    fn floor(&self) -> u64 {
+        let swept = self.state.swept();
+        // A view that was taken from the client is not kept current for it.
+        if Arc::ptr_eq(&self.view, &self.connection.current_view()) { swept } else { 0 }
     }
 
     fn note_sent(&mut self) {

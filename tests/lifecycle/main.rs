@@ -16,5 +16,6 @@ mod registry_fault;
 mod restarts;
 mod source_fault;
 mod stage;
+mod status;
 mod store_fault;
 mod upstream;

@@ -1,0 +1,128 @@
+//! `pilothouse status`: what became of each object of a running server.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::Value;
+
+use super::{http, proxy_status::Output, table};
+
+/// Arguments of `status`.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    /// Address of the server's admin pages.
+    #[arg(
+        long,
+        alias = "httpAddr",
+        env = "PILOTHOUSE_HTTP_ADDR",
+        default_value = "127.0.0.1:8080",
+        value_name = "HOST:PORT"
+    )]
+    pub http_addr: String,
+    /// Form of the answer.
+    #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Prints the statuses.
+///
+/// # Errors
+/// A server that does not answer.
+pub fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
+    let statuses = http::fetch(&args.http_addr, "/debug/statusz")
+        .with_context(|| format!("asking http://{}/debug/statusz", args.http_addr))?;
+    match args.output {
+        Output::Json => println!("{}", serde_json::to_string_pretty(&statuses)?),
+        Output::Table => print!("{}", shown(&statuses)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line for each part of a status that has conditions or addresses of its own.
+fn shown(statuses: &Value) -> String {
+    let mut rows = vec![["KIND", "NAMESPACE", "NAME", "OF", "STATUS", "MESSAGE"].map(String::from)];
+    for object in list(statuses) {
+        let mut parts = parts(&object["status"]);
+        if parts.is_empty() {
+            parts.push(Default::default());
+        }
+        for (of, state, message) in parts {
+            rows.push([text(object, "kind"), text(object, "namespace"), text(object, "name"), of, state, message]);
+        }
+    }
+    table::aligned(&rows)
+}
+
+/// What a line is of, conditions and addresses, and messages of conditions that are not well.
+fn parts(status: &Value) -> Vec<(String, String, String)> {
+    let mut parts = Vec::new();
+    parts.extend(line(String::new(), status));
+    for listener in list(&status["listeners"]) {
+        parts.extend(line(format!("listener {}", text(listener, "name")), listener));
+    }
+    for (field, reference) in [("parents", "parentRef"), ("ancestors", "ancestorRef")] {
+        for parent in list(&status[field]) {
+            parts.extend(line(reference_name(&parent[reference]), parent));
+        }
+    }
+    parts
+}
+
+fn line(of: String, part: &Value) -> Option<(String, String, String)> {
+    let mut state: Vec<String> =
+        list(&part["conditions"]).iter().map(|c| format!("{}={}", text(c, "type"), text(c, "status"))).collect();
+    let addresses = list(&part["addresses"]).iter().chain(list(&part["loadBalancer"]["ingress"]));
+    let shown = |a: &Value| ["value", "ip", "hostname"].iter().map(|k| text(a, k)).find(|t| !t.is_empty());
+    state.extend(addresses.filter_map(shown));
+    let unwell = |c: &&Value| {
+        let good = if text(c, "type") == "Conflicted" { "False" } else { "True" };
+        text(c, "status") != good
+    };
+    let messages: Vec<String> =
+        list(&part["conditions"]).iter().filter(unwell).map(|c| text(c, "message")).filter(|m| !m.is_empty()).collect();
+    (!state.is_empty()).then(|| (of, state.join(" "), messages.join("; ")))
+}
+
+fn reference_name(reference: &Value) -> String {
+    let kind = text(reference, "kind");
+    let kind = if kind.is_empty() { "Gateway".to_string() } else { kind };
+    let section = text(reference, "sectionName");
+    let section = if section.is_empty() { section } else { format!(" {section}") };
+    format!("{kind} {}{section}", text(reference, "name"))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(object: &Value, key: &str) -> String {
+    object[key].as_str().unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_status_has_a_line() {
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "because"});
+        let text = shown(&json!([
+            {"kind": "Gateway", "namespace": "edge", "name": "gw", "status": {
+                "addresses": [{"value": "10.0.0.1"}],
+                "conditions": [condition("Accepted", "True"), condition("Programmed", "False")],
+                "listeners": [{"name": "http", "conditions": [condition("Conflicted", "False")]}]}},
+            {"kind": "HTTPRoute", "namespace": "shop", "name": "r", "status": {"parents": [
+                {"parentRef": {"name": "gw", "sectionName": "http"}, "conditions": [condition("Accepted", "True")]}]}},
+            {"kind": "Ingress", "namespace": "shop", "name": "i", "status": {"loadBalancer": {}}},
+        ]));
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|l| l.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect()).collect();
+        assert_eq!(lines[1], ["Gateway", "edge", "gw", "Accepted=True Programmed=False 10.0.0.1", "because"]);
+        assert_eq!(lines[2], ["Gateway", "edge", "gw", "listener http", "Conflicted=False"]);
+        assert_eq!(lines[3], ["HTTPRoute", "shop", "r", "Gateway gw http", "Accepted=True"]);
+        assert_eq!(lines[4], ["Ingress", "shop", "i"]);
+    }
+}

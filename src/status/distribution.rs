@@ -1,0 +1,264 @@
+//! Which generation of each Istio object has reached the proxies (Istio's distribution reporter).
+//!
+//! An object is in progress from the publication that first holds its generation until every proxy that is connected has
+//! acknowledged that publication, or was not concerned by it. From then on it is settled: a proxy that connects later gets
+//! the object in its first configuration, so the answer does not change until the generation does. Without generations
+//! (files have none) other content counts as another generation.
+//!
+//! Unlike Istio's, the count is of proxies, not of pairs of proxy and resource type.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+
+use crate::model::{Config, ConfigKey, ConfigSnapshot, Kind, kind::KindClass};
+
+/// Type of the condition that says how far an object has come.
+pub const CONDITION: &str = "Reconciled";
+
+/// How many proxies hold an object, of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reach {
+    /// Proxies that hold it.
+    pub acked: usize,
+    /// Proxies that are connected.
+    pub total: usize,
+}
+
+impl Reach {
+    /// Nobody lacks it.
+    #[must_use]
+    pub const fn is_complete(self) -> bool {
+        self.acked >= self.total
+    }
+
+    /// The condition for an object of this generation (0 for none), without a transition time.
+    #[must_use]
+    pub fn condition(self, generation: i64) -> Value {
+        let mut condition = json!({
+            "type": CONDITION,
+            "status": if self.is_complete() { "True" } else { "False" },
+            "message": format!("{}/{} proxies up to date.", self.acked, self.total),
+        });
+        if generation > 0 {
+            condition["observedGeneration"] = generation.into();
+        }
+        condition
+    }
+}
+
+/// What each connected proxy is known to hold: the number of a publication, `u64::MAX` for one that lacks nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Levels(Vec<u64>);
+
+impl Levels {
+    /// Levels in any order.
+    #[must_use]
+    pub fn of(levels: impl IntoIterator<Item = u64>) -> Self {
+        let mut levels: Vec<u64> = levels.into_iter().collect();
+        levels.sort_unstable();
+        Self(levels)
+    }
+
+    /// How many proxies hold this publication.
+    #[must_use]
+    pub fn reach(&self, version: u64) -> Reach {
+        let behind = self.0.partition_point(|level| *level < version);
+        Reach { acked: self.0.len() - behind, total: self.0.len() }
+    }
+}
+
+/// One object.
+#[derive(Debug, Clone)]
+struct Progress {
+    generation: i64,
+    stamp: u64,
+    /// The publication that it came with.
+    version: u64,
+    reach: Reach,
+    /// It was complete once.
+    settled: bool,
+}
+
+impl Progress {
+    fn is_of(&self, config: &Config) -> bool {
+        let generation = config.meta.generation;
+        if generation > 0 { self.generation == generation } else { self.stamp == config.stamp }
+    }
+}
+
+/// All Istio objects in force.
+#[derive(Debug, Default)]
+pub struct Distribution {
+    objects: BTreeMap<ConfigKey, Progress>,
+    lists: BTreeMap<Kind, Arc<Vec<Arc<Config>>>>,
+    in_progress: BTreeSet<ConfigKey>,
+}
+
+/// Whether the distribution of a kind is followed (Istio: kinds of `*.istio.io` that proxies are told of).
+#[must_use]
+pub fn is_followed(config: &Config) -> bool {
+    config.kind().class() == KindClass::Istio && config.is_of_main_cluster() && !config.origin.source.is_empty()
+}
+
+impl Distribution {
+    /// Takes in a publication, or a later one than the object's own: what is new or has another generation is in progress.
+    /// Lists that are those of before cost nothing. Gives whether anything was different.
+    pub fn publish(&mut self, version: u64, configs: &ConfigSnapshot) -> bool {
+        let mut changed = false;
+        for kind in Kind::ALL.iter().filter(|kind| kind.class() == KindClass::Istio) {
+            let list = configs.by_kind.get(kind);
+            let same = match (self.lists.get(kind), list) {
+                (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+                (None, None) => true,
+                _ => false,
+            };
+            if !same {
+                changed |= self.take_list(*kind, version, list.map_or(&[], |l| l.as_slice()));
+                match list {
+                    Some(list) => drop(self.lists.insert(*kind, list.clone())),
+                    None => drop(self.lists.remove(kind)),
+                }
+            }
+        }
+        changed
+    }
+
+    fn take_list(&mut self, kind: Kind, version: u64, list: &[Arc<Config>]) -> bool {
+        let mut changed = false;
+        let followed = list.iter().filter(|c| is_followed(c));
+        let mut present = BTreeSet::new();
+        for config in followed {
+            let key = config.key();
+            if !self.objects.get(&key).is_some_and(|p| p.is_of(config)) {
+                let progress = Progress {
+                    generation: config.meta.generation,
+                    stamp: config.stamp,
+                    version,
+                    reach: Reach::default(),
+                    settled: false,
+                };
+                self.objects.insert(key.clone(), progress);
+                self.in_progress.insert(key.clone());
+                changed = true;
+            }
+            present.insert(key);
+        }
+        let before = self.objects.len();
+        self.objects.retain(|key, _| key.kind != kind || present.contains(key));
+        self.in_progress.retain(|key| key.kind != kind || present.contains(key));
+        changed || before != self.objects.len()
+    }
+
+    /// Whether anything has not reached all proxies yet.
+    #[must_use]
+    pub fn is_in_progress(&self) -> bool {
+        !self.in_progress.is_empty()
+    }
+
+    /// Counts again what is in progress. Gives whether any count is another one.
+    pub fn advance(&mut self, levels: &Levels) -> bool {
+        let mut changed = false;
+        let objects = &mut self.objects;
+        self.in_progress.retain(|key| {
+            let Some(progress) = objects.get_mut(key) else { return false };
+            let reach = levels.reach(progress.version);
+            changed |= reach != progress.reach || reach.is_complete();
+            progress.reach = reach;
+            progress.settled = reach.is_complete();
+            !progress.settled
+        });
+        changed
+    }
+
+    /// The condition of every object that was counted.
+    pub fn conditions(&self) -> impl Iterator<Item = (&ConfigKey, Value)> {
+        let counted = self.objects.iter().filter(|(_, p)| p.settled || p.reach.total > 0);
+        counted.map(|(key, p)| (key, p.reach.condition(p.generation)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Origin, decode};
+
+    fn rule(name: &str, generation: i64, host: &str) -> Arc<Config> {
+        let mut document = json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
+            "metadata": {"name": name, "namespace": "shop"}, "spec": {"host": host}});
+        if generation > 0 {
+            document["metadata"]["generation"] = generation.into();
+        }
+        let origin = Origin { source: "file:x".into(), ..Origin::default() };
+        Arc::new(decode::from_value(&document, origin).unwrap())
+    }
+
+    fn messages(distribution: &Distribution) -> Vec<String> {
+        distribution.conditions().map(|(k, c)| format!("{} {} {}", k.name, c["status"], c["message"])).collect()
+    }
+
+    #[test]
+    fn an_object_is_reconciled_when_every_proxy_holds_it_and_stays_so() {
+        let mut distribution = Distribution::default();
+        distribution.publish(3, &ConfigSnapshot::of([rule("a", 1, "h")]));
+        distribution.advance(&Levels::of([2, 3]));
+        assert_eq!(messages(&distribution), ["a \"False\" \"1/2 proxies up to date.\""]);
+        distribution.advance(&Levels::of([u64::MAX, 3]));
+        assert_eq!(messages(&distribution), ["a \"True\" \"2/2 proxies up to date.\""]);
+        assert!(!distribution.is_in_progress());
+        assert!(!distribution.advance(&Levels::of([0, 0, 0])), "a proxy that comes later changes nothing");
+        assert!(!distribution.publish(4, &ConfigSnapshot::of([rule("a", 1, "labels only")])));
+        assert!(distribution.publish(5, &ConfigSnapshot::of([rule("a", 2, "h")])));
+        distribution.advance(&Levels::of([4, 5]));
+        assert_eq!(messages(&distribution), ["a \"False\" \"1/2 proxies up to date.\""]);
+    }
+
+    #[test]
+    fn without_generations_other_content_counts_and_what_is_gone_is_forgotten() {
+        let mut distribution = Distribution::default();
+        distribution.publish(1, &ConfigSnapshot::of([rule("a", 0, "h"), rule("b", 0, "h")]));
+        distribution.advance(&Levels::default());
+        assert_eq!(messages(&distribution).len(), 2);
+        assert!(distribution.publish(2, &ConfigSnapshot::of([rule("a", 0, "other")])));
+        assert!(distribution.is_in_progress());
+        assert!(distribution.publish(3, &ConfigSnapshot::default()));
+        assert!(!distribution.is_in_progress() && messages(&distribution).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_reconciled_that_a_proxy_lacks(
+            steps in proptest::collection::vec((0u8..3, 0usize..4, 1i64..4), 1..40)
+        ) {
+            let mut distribution = Distribution::default();
+            let (mut levels, mut versions, mut generations) = ([1u64; 4], BTreeMap::new(), BTreeMap::new());
+            for (at, (what, which, generation)) in steps.into_iter().enumerate() {
+                let version = at as u64 + 2;
+                match what {
+                    0 => {
+                        let name = format!("o{which}");
+                        if generations.insert(name.clone(), generation) != Some(generation) {
+                            versions.insert(name, version);
+                        }
+                        let all = generations.iter().map(|(name, g)| rule(name, *g, "h"));
+                        distribution.publish(version, &ConfigSnapshot::of(all));
+                    }
+                    1 => levels[which] = version,
+                    _ => drop(distribution.advance(&Levels::of(levels))),
+                }
+                let settled = distribution.objects.iter().filter(|(_, p)| p.settled);
+                for (key, _) in settled {
+                    prop_assert!(levels.iter().all(|l| *l >= versions[&*key.name]), "{key}");
+                }
+            }
+            distribution.advance(&Levels::of([u64::MAX; 4]));
+            prop_assert!(!distribution.is_in_progress());
+            prop_assert_eq!(distribution.conditions().count(), generations.len());
+        }
+    }
+}
