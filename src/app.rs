@@ -28,8 +28,8 @@ use crate::{
     runtime::{Readiness, RestartBudget, Shutdown, Wards},
     settings::{ListenAddress, Settings},
     sources::{Source, SourceId, kube::Cluster, read_mesh},
-    store::{AggregateCacheActor, EventHandler, StoreHandle},
     status::StatusReporterActor,
+    store::{AggregateCacheActor, EventHandler, StoreHandle},
     telemetry::{Metrics, SetupError},
     xds::{MeshGenerator, XdsOptions, XdsServerActor, XdsState},
 };

@@ -39,10 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
-    (
-        "status",
-        &["model", "proto", "settings", "sources", "store", "translate", "push", "xds", "runtime", "telemetry"],
-    ),
+    ("status", &["model", "proto", "settings", "sources", "store", "translate", "push", "xds", "runtime", "telemetry"]),
     (
         "admin",
         &[

@@ -170,10 +170,7 @@ mod tests {
         let mut claims = Claims::default();
         let (a, b) = (entry("a", spec.clone(), status("240.240.0.5")), entry("b", spec.clone(), status("240.240.0.5")));
         claims.look(&[a, b], |_| true);
-        assert_eq!(
-            claimed(&claims),
-            ["a x.example 240.240.0.5", "b x.example 240.240.0.1", "b x.example 2001:2::1"]
-        );
+        assert_eq!(claimed(&claims), ["a x.example 240.240.0.5", "b x.example 240.240.0.1", "b x.example 2001:2::1"]);
         let own = entry("own", json!({"hosts": ["z.example"], "addresses": ["240.240.0.7"]}), Value::Null);
         claims.look(&[entry("a", spec, status("240.240.0.7")), own], |_| true);
         assert!(!claimed(&claims).iter().any(|c| c.ends_with("240.240.0.7")), "{:?}", claimed(&claims));

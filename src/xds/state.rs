@@ -184,8 +184,11 @@ impl XdsState {
     fn move_connections(&self, published: &Published) {
         let connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
         for connection in connections {
-            let audience =
-                self.inner.builder.generator.audience(&published.context, &connection.node, connection.identity.as_ref());
+            let audience = self.inner.builder.generator.audience(
+                &published.context,
+                &connection.node,
+                connection.identity.as_ref(),
+            );
             if audience_key(&audience) != connection.view_key() {
                 connection.move_to(self.view(audience), published.version);
             }
