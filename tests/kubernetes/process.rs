@@ -67,6 +67,13 @@ async fn told(running: &Running) -> Result<BTreeSet<(String, Vec<u8>)>, ClientEr
     Ok(all.into_iter().map(|r| (r.type_url, r.value.to_vec())).collect())
 }
 
+/// Waits until the mesh settings in force have this connect timeout.
+async fn running_mesh(running: &Running, seconds: i64) {
+    let mut mesh = running.inputs.follow_mesh();
+    let says = |m: &std::sync::Arc<pilothouse::model::Mesh>| m.config.connect_timeout.as_ref().map(|t| t.seconds) == Some(seconds);
+    mesh.wait_for(says).await.unwrap();
+}
+
 fn cluster(kubeconfig: &Path) -> SourceSettings {
     let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
     SourceSettings { kubernetes: Some(quick(access)), ..SourceSettings::default() }
@@ -103,6 +110,11 @@ async fn proxies_are_told_the_same_by_a_cluster_and_by_a_folder() {
     let waited = tokio::time::timeout(crate::stage::DEADLINE, same).await;
     assert!(waited.is_ok(), "{:#?}", live.sources.iter().map(|s| s.board.read()).collect::<Vec<_>>());
     assert_eq!(live.inputs.mesh().config.connect_timeout.as_ref().map(|t| t.seconds), Some(4));
+    let mut changed = mesh;
+    changed["data"]["mesh"] = "connectTimeout: 7s\n".into();
+    admin.apply(&changed).await;
+    let follow = running_mesh(&live, 7);
+    tokio::time::timeout(crate::stage::DEADLINE, follow).await.expect("the mesh settings of the cluster are followed");
     end(folder).await;
     end(live).await;
 }

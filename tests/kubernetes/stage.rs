@@ -113,6 +113,19 @@ impl Stage {
         change(&mut settings);
         let mesh = watch::Sender::new(Arc::new(Mesh::default()));
         let cluster = Cluster::new("test", settings, mesh.subscribe());
+        Self::run(dir, cluster, mesh, groups)
+    }
+
+    /// Starts these sources on a remote cluster.
+    pub fn remote(url: &str, groups: &[Group]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = quick(KubeAccess::Kubeconfig { path: kubeconfig(dir.path(), url), context: None });
+        let mesh = watch::Sender::new(Arc::new(Mesh::default()));
+        let cluster = Cluster::remote("test", settings, mesh.subscribe());
+        Self::run(dir, cluster, mesh, groups)
+    }
+
+    fn run(dir: TempDir, cluster: Arc<Cluster>, mesh: watch::Sender<Arc<Mesh>>, groups: &[Group]) -> Self {
         let recorder = Arc::new(Recorder::default());
         let mut stage = Self { cluster, recorder, mesh, sources: Vec::new(), _dir: dir };
         groups.iter().for_each(|group| stage.add(*group));

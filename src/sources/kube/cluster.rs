@@ -14,6 +14,7 @@ use crate::{model::Mesh, settings::KubeSettings};
 /// One cluster.
 pub struct Cluster {
     id: Arc<str>,
+    remote: bool,
     settings: KubeSettings,
     connection: Connection,
     pub(super) crds: watch::Sender<Crds>,
@@ -25,9 +26,24 @@ impl Cluster {
     /// A cluster that nobody has asked anything. `mesh` are the mesh settings in force.
     #[must_use]
     pub fn new(id: &str, settings: KubeSettings, mesh: watch::Receiver<Arc<Mesh>>) -> Arc<Self> {
+        Arc::new(Self::with(id, false, settings, mesh))
+    }
+
+    /// A cluster whose services join the mesh; its objects carry its id.
+    #[must_use]
+    pub fn remote(id: &str, settings: KubeSettings, mesh: watch::Receiver<Arc<Mesh>>) -> Arc<Self> {
+        Arc::new(Self::with(id, true, settings, mesh))
+    }
+
+    fn with(id: &str, remote: bool, settings: KubeSettings, mesh: watch::Receiver<Arc<Mesh>>) -> Self {
         let connection = Connection::new(&settings);
         let (crds, namespaces) = (watch::Sender::default(), watch::Sender::default());
-        Arc::new(Self { id: id.into(), settings, connection, crds, namespaces, mesh })
+        Self { id: id.into(), remote, settings, connection, crds, namespaces, mesh }
+    }
+
+    /// The cluster that objects say they are from; empty for the main one.
+    pub(super) fn origin(&self) -> Arc<str> {
+        if self.remote { self.id.clone() } else { Arc::default() }
     }
 
     /// Its id.

@@ -9,6 +9,7 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use http::Request;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde::Deserialize;
+use tokio::sync::Notify;
 
 use super::{
     Cluster, FeedReport, FeedState,
@@ -130,13 +131,14 @@ pub(super) async fn ask(cluster: &Cluster, kind: Kind) -> Result<Option<String>,
 pub(super) struct CrdFollower {
     cluster: Arc<Cluster>,
     board: FeedBoard,
+    changed: Arc<Notify>,
     ours: BTreeMap<String, Kind>,
 }
 
 impl CrdFollower {
-    pub(super) fn new(cluster: Arc<Cluster>, board: FeedBoard) -> Self {
+    pub(super) fn new(cluster: Arc<Cluster>, board: FeedBoard, changed: Arc<Notify>) -> Self {
         let ours = Kind::ALL.iter().copied().filter(|k| is_custom(*k)).map(|k| (crd_name(k), k)).collect();
-        Self { cluster, board, ours }
+        Self { cluster, board, changed, ours }
     }
 
     /// How CRDs are asked for.
@@ -217,6 +219,7 @@ impl Follower for CrdFollower {
         if state == FeedState::Forbidden && *self.cluster.crds.borrow() == Crds::Unknown {
             self.publish(Crds::Hidden);
         }
+        self.changed.notify_one();
     }
 }
 

@@ -15,6 +15,8 @@ pub enum Group {
     Ingress,
     /// What the service registry and credentials are made of.
     Registry,
+    /// What a remote cluster adds to the service registry.
+    RemoteRegistry,
     /// Namespaces, and which CRDs there are: what the other sources of the cluster go by.
     Discovery,
 }
@@ -27,7 +29,7 @@ impl Group {
             Self::Crd => "crd",
             Self::GatewayApi => "gateway-api",
             Self::Ingress => "ingress",
-            Self::Registry => "registry",
+            Self::Registry | Self::RemoteRegistry => "registry",
             Self::Discovery => "discovery",
         }
     }
@@ -43,6 +45,7 @@ impl Group {
             Self::Registry => {
                 vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret, Kind::ConfigMap]
             }
+            Self::RemoteRegistry => vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node],
             Self::Discovery => vec![Kind::Namespace],
         }
     }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -47,8 +47,6 @@ pub struct KubeSource {
     group: Group,
     feeds: Vec<(Shared, Option<String>)>,
     crds: FeedBoard,
-    /// What was handed over last.
-    published: Arc<Mutex<Published>>,
 }
 
 impl KubeSource {
@@ -72,7 +70,7 @@ impl KubeSource {
             }
         }
         let crds = FeedBoard::new(crd_resource());
-        Self { id, cluster, group, feeds, crds, published: Arc::default() }
+        Self { id, cluster, group, feeds, crds }
     }
 }
 
@@ -91,15 +89,15 @@ impl Source for KubeSource {
         let mut tasks = JoinSet::new();
         for (shared, namespace) in &self.feeds {
             let (cluster, shared, namespace) = (self.cluster.clone(), shared.clone(), namespace.clone());
-            let origin = Origin { source: self.id.clone(), ..Origin::default() };
+            let origin = Origin { source: self.id.clone(), cluster: self.cluster.origin(), ..Origin::default() };
             let changed = changed.clone();
             tasks.spawn(async move {
                 drive(&cluster, &mut KindFollower::new(cluster.clone(), shared, namespace, origin, changed)).await;
             });
         }
         if self.group == Group::Discovery {
-            let (cluster, board) = (self.cluster.clone(), self.crds.clone());
-            tasks.spawn(async move { drive(&cluster, &mut CrdFollower::new(cluster.clone(), board)).await });
+            let (cluster, board, changed) = (self.cluster.clone(), self.crds.clone(), changed.clone());
+            tasks.spawn(async move { drive(&cluster, &mut CrdFollower::new(cluster.clone(), board, changed)).await });
         }
         let run = Run {
             id: self.id.clone(),
@@ -108,8 +106,7 @@ impl Source for KubeSource {
             namespaces: self.cluster.namespaces.subscribe(),
             mesh: self.cluster.mesh(),
             cluster: self.cluster.clone(),
-            memory: self.published.clone(),
-            published: self.published.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            published: Published::new(),
             findings: Findings::default(),
             full: true,
             port,
@@ -125,7 +122,7 @@ struct Run {
     crds: Option<FeedBoard>,
     namespaces: watch::Receiver<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
-    memory: Arc<Mutex<Published>>,
+    /// What was handed over.
     published: Published,
     findings: Findings,
     /// The next batch must be a full snapshot.
@@ -186,8 +183,11 @@ impl Run {
         let selected = Namespaces::select(&self.mesh.borrow(), known.then(|| content.objects()));
         drop(content);
         self.cluster.namespaces.send_if_modified(|now| {
-            let other = *now != selected;
-            *now = selected;
+            // What is not known any more, or not yet, takes nothing away.
+            let other = *now != selected && selected != Namespaces::Unknown;
+            if other {
+                *now = selected;
+            }
             other
         });
     }
@@ -226,13 +226,13 @@ impl Run {
                 let key = ConfigKey { kind: feed.kind, namespace, name };
                 match now.filter(|c| is_ours(c, &namespaces, revision)) {
                     Some(config) => upserts.extend(put(&mut self.published, key, config)),
-                    None => deletes.extend(self.published.remove(&key).map(|_| key)),
+                    None => deletes.extend(take(&mut self.published, key)),
                 }
             }
         }
         if all {
-            deletes = self.published.keys().filter(|k| !wanted.contains_key(*k)).cloned().collect();
-            deletes.iter().for_each(|k| drop(self.published.remove(k)));
+            let gone: Vec<ConfigKey> = self.published.keys().filter(|k| !wanted.contains_key(*k)).cloned().collect();
+            deletes = gone.into_iter().filter_map(|key| take(&mut self.published, key)).collect();
             upserts.extend(wanted.into_iter().filter_map(|(k, c)| put(&mut self.published, k, c)));
         }
         Change::Delta { upserts, deletes }
@@ -247,11 +247,11 @@ impl Run {
         if change.is_empty() {
             return;
         }
-        count(&change);
         match self.port.sink.apply(SourceBatch { source: self.id.clone(), change }).await {
             Ok(_) => {
-                self.full = false;
-                self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.published);
+                if std::mem::take(&mut self.full) {
+                    tracing::info!(source = &*self.id, objects = self.published.len(), "everything handed over");
+                }
                 self.port.board.write(|r| {
                     if r.state == SourceState::Starting {
                         r.state = SourceState::Synced;
@@ -313,9 +313,21 @@ impl Run {
 
 /// Takes an object in; gives it back when it is another than before.
 fn put(published: &mut Published, key: ConfigKey, config: Arc<Config>) -> Option<Arc<Config>> {
-    let same = published.get(&key).is_some_and(|old| old.stamp == config.stamp);
-    published.insert(key, config.clone());
-    (!same).then_some(config)
+    let kind = key.kind;
+    let event = match published.insert(key, config.clone()) {
+        Some(old) if old.stamp == config.stamp => return None,
+        Some(_) => "update",
+        None => "add",
+    };
+    count(kind, event);
+    Some(config)
+}
+
+/// Lets an object go; gives its key back when it was there.
+fn take(published: &mut Published, key: ConfigKey) -> Option<ConfigKey> {
+    published.remove(&key)?;
+    count(key.kind, "delete");
+    Some(key)
 }
 
 /// Whether a feed's content may be old. One that we may not read, or that is not there, is no news when it holds nothing.
@@ -327,14 +339,16 @@ fn is_stale(report: &FeedReport) -> bool {
     }
 }
 
-/// Counts changes as Istio does.
-fn count(change: &Change) {
-    let Change::Delta { upserts, deletes } = change else { return };
-    let told = |kind: Kind, event: &'static str| {
-        counter!("pilot_k8s_cfg_events", "type" => kind.as_str(), "event" => event).increment(1)
+/// Counts a change under Istio's names.
+fn count(kind: Kind, event: &'static str) {
+    let name = match kind {
+        Kind::Service => "Services",
+        Kind::Pod => "Pods",
+        Kind::Node => "Nodes",
+        Kind::EndpointSlice => "EndpointSlice",
+        kind => return counter!("pilot_k8s_cfg_events", "type" => kind.as_str(), "event" => event).increment(1),
     };
-    upserts.iter().for_each(|c| told(c.kind(), "update"));
-    deletes.iter().for_each(|k| told(k.kind, "delete"));
+    counter!("pilot_k8s_reg_events", "type" => name, "event" => event).increment(1);
 }
 
 /// Logs and counts what was not there before.
