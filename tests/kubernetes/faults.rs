@@ -42,7 +42,7 @@ async fn a_kubeconfig_may_come_late_and_name_another_server_after_a_refusal() {
 #[tokio::test]
 async fn without_the_right_to_see_crds_each_kind_is_tried() {
     let fake = Fake::start().await;
-    fake.put("sidecars", "shop", "a", json!({"spec": {}}));
+    fake.put("sidecars", "shop", "a", json!({"spec": {"outboundTrafficPolicy": {"mode": "ALLOW_ANY"}}}));
     let no = Fault::Status(403, r#"{"kind":"Status","message":"no","reason":"Forbidden","code":403}"#, Vec::new());
     fake.fail(When::List("customresourcedefinitions"), no, usize::MAX);
     fake.fail(When::List("sidecars"), Fault::Status(404, "404 page not found", Vec::new()), 2);

@@ -53,9 +53,9 @@ impl Reader {
     fn decode(&self, object: &RawObject) -> Result<Verdict, String> {
         let mut value: Value = serde_json::from_str(object.text()).map_err(|e| self.without_secrets(e.to_string()))?;
         let fields = value.as_object_mut().ok_or("it is not an object")?;
-        // Built-in kinds come without these in a list.
-        fields.insert("apiVersion".to_string(), self.api_version.as_str().into());
-        fields.insert("kind".to_string(), self.kind.as_str().into());
+        // Built-in kinds come without these in a list, and with them in a watch: that is no difference.
+        fields.shift_insert(0, "apiVersion".to_string(), self.api_version.as_str().into());
+        fields.shift_insert(1, "kind".to_string(), self.kind.as_str().into());
         cut(self.kind, fields);
         let (config, mut warnings) =
             with_warnings(&value, self.origin.clone()).map_err(|e| self.without_secrets(e.to_string()))?;
@@ -181,6 +181,18 @@ mod tests {
         assert_eq!(one.stamp, two.stamp);
         assert!(one.node().unwrap().metadata.managed_fields.is_none());
         assert!(one.node().unwrap().status.as_ref().unwrap().addresses.is_some());
+    }
+
+    #[test]
+    fn an_item_of_a_list_is_the_object_of_a_watch() {
+        let item = json!({"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7"}, "spec": {}});
+        let event = json!({"kind": "Ingress", "apiVersion": "networking.k8s.io/v1",
+            "metadata": {"name": "a", "namespace": "n", "resourceVersion": "8"}, "spec": {}});
+        let stamp = |object: &Value| match read(Kind::Ingress, object).verdict {
+            Verdict::Taken { config, .. } => config.stamp,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(stamp(&item), stamp(&event));
     }
 
     #[test]
