@@ -44,13 +44,13 @@ pub enum WatchMode {
     Poll,
 }
 
-/// A folder with the Kubernetes objects of another cluster; written `NAME=DIR`.
+/// Another cluster: a folder with its Kubernetes objects, or a kubeconfig that leads to it; written `NAME=PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteCluster {
     /// Cluster id.
     pub name: String,
-    /// Folder.
-    pub dir: PathBuf,
+    /// Folder or kubeconfig.
+    pub path: PathBuf,
 }
 
 impl FromStr for RemoteCluster {
@@ -58,10 +58,10 @@ impl FromStr for RemoteCluster {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
-            Some((name, dir)) if !name.is_empty() && !dir.is_empty() => {
-                Ok(Self { name: name.to_string(), dir: dir.into() })
+            Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+                Ok(Self { name: name.to_string(), path: path.into() })
             }
-            _ => Err(format!("{text:?} is not NAME=DIR")),
+            _ => Err(format!("{text:?} is not NAME=PATH")),
         }
     }
 }
@@ -71,7 +71,7 @@ impl FromStr for RemoteCluster {
 pub struct SourceSettings {
     /// Folders, the first one wins where two hold one object. Used unless the mesh config lists `configSources`.
     pub config_dirs: Vec<PathBuf>,
-    /// Folders with the services, workloads and Secrets of other clusters; nothing else in them counts.
+    /// Other clusters: their services, workloads and Secrets; nothing else in them counts.
     pub remote_clusters: Vec<RemoteCluster>,
     /// How changes are noticed.
     pub watch: WatchMode,

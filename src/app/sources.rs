@@ -17,7 +17,7 @@ use crate::{
     model::{Mesh, PushRequest, Reason},
     registry::RegistryHandle,
     runtime::{Interrupted, Readiness, Shutdown, Wards},
-    settings::{MeshSettings, RemoteCluster, SourceSettings},
+    settings::{KubeAccess, KubeSettings, MeshSettings, RemoteCluster, SourceSettings},
     sources::{
         ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState,
         file::FileSource,
@@ -31,11 +31,12 @@ use crate::{
 /// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders, then the
 /// cluster, then the upstreams. Ingress and the registry of a cluster are read in any case, as Istio does.
 pub(super) fn named(
-    mesh: &Mesh,
+    inputs: &Inputs,
     mesh_settings: &MeshSettings,
     settings: &SourceSettings,
     cluster: Option<&Arc<Cluster>>,
 ) -> Result<Vec<Arc<dyn Source>>, Error> {
+    let mesh = &*inputs.mesh();
     let skip: Vec<PathBuf> =
         [&mesh_settings.config_file, &mesh_settings.networks_file].into_iter().flatten().cloned().collect();
     let folder = |path: &Path| -> Result<Arc<dyn Source>, Error> {
@@ -79,7 +80,7 @@ pub(super) fn named(
     }
     sources.extend(of_cluster(&[Group::Discovery]));
     for remote in &settings.remote_clusters {
-        sources.push(remote_cluster(mesh, remote, settings)?);
+        sources.extend(remote_cluster(inputs, remote, settings)?);
     }
     Ok(sources)
 }
@@ -99,13 +100,25 @@ pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, inpu
     }
 }
 
-fn remote_cluster(mesh: &Mesh, remote: &RemoteCluster, settings: &SourceSettings) -> Result<Arc<dyn Source>, Error> {
-    let (name, dir) = (remote.name.as_str(), remote.dir.as_path());
-    if *name == *mesh.cluster_id {
+/// A remote cluster: of a folder, or live when the path is a kubeconfig.
+fn remote_cluster(
+    inputs: &Inputs,
+    remote: &RemoteCluster,
+    settings: &SourceSettings,
+) -> Result<Vec<Arc<dyn Source>>, Error> {
+    let (name, path) = (remote.name.as_str(), remote.path.as_path());
+    if *name == *inputs.mesh().cluster_id {
         return Err(Error::Source(format!("remote cluster {name}: this is the main cluster's id")));
     }
-    fs::metadata(dir).map_err(|e| Error::Source(format!("folder {} of cluster {name}: {e}", dir.display())))?;
-    Ok(Arc::new(FileSource::new(dir, Vec::new(), settings.clone()).of_cluster(name)))
+    let found = fs::metadata(path).map_err(|e| Error::Source(format!("{} of cluster {name}: {e}", path.display())))?;
+    if found.is_dir() {
+        return Ok(vec![Arc::new(FileSource::new(path, Vec::new(), settings.clone()).of_cluster(name))]);
+    }
+    let access = KubeAccess::Kubeconfig { path: path.to_path_buf(), context: None };
+    let kubernetes = KubeSettings { deletion_hold: settings.deletion_hold, ..KubeSettings::new(access) };
+    let cluster = Cluster::remote(name, kubernetes, inputs.follow_mesh());
+    let source = |group| Arc::new(KubeSource::new(cluster.clone(), group)) as Arc<dyn Source>;
+    Ok([Group::RemoteRegistry, Group::Discovery].map(source).into())
 }
 
 /// Where sources deliver.

@@ -138,7 +138,7 @@ fn configs(args: &RenderArgs) -> anyhow::Result<(ConfigSnapshot, Findings)> {
     }
     let load::Loaded { mut configs, mut findings } = all;
     for remote in &args.remote_cluster {
-        let more = load::load(&remote.dir, &origin(&remote.dir, &remote.name), limit);
+        let more = load::load(&remote.path, &origin(&remote.path, &remote.name), limit);
         configs.extend(more.configs);
         findings.refused.extend(more.findings.refused);
     }

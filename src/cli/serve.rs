@@ -44,8 +44,8 @@ pub struct ServeArgs {
     /// Mesh-wide settings.
     #[command(flatten)]
     pub mesh: MeshArgs,
-    /// Folder with the services, workloads and Secrets of another cluster, as NAME=DIR.
-    #[arg(long, env = "PILOTHOUSE_REMOTE_CLUSTER", value_name = "NAME=DIR", value_delimiter = ',')]
+    /// Another cluster whose services, workloads and Secrets count, as NAME=PATH: a folder, or a kubeconfig.
+    #[arg(long, env = "PILOTHOUSE_REMOTE_CLUSTER", value_name = "NAME=PATH", value_delimiter = ',')]
     pub remote_cluster: Vec<RemoteCluster>,
     /// Address of the xDS server (plain text).
     #[arg(

@@ -45,7 +45,7 @@ impl Group {
             Self::Registry => {
                 vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret, Kind::ConfigMap]
             }
-            Self::RemoteRegistry => vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node],
+            Self::RemoteRegistry => vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret],
             Self::Discovery => vec![Kind::Namespace],
         }
     }
