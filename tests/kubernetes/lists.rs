@@ -47,7 +47,9 @@ async fn a_list_that_trickles_for_ever_is_given_up_and_a_slow_one_is_not() {
     fake.fail(When::List("ingresses"), Fault::Pieces(drops(1_000), Ending::Never), 1);
     fake.fail(When::List("ingresses"), Fault::Pieces(slow, Ending::Clean), 1);
     let stage = Stage::set(&fake.url, KINDS, |s| s.list_timeout = Duration::from_millis(1500));
-    stage.until("the first to be given up", |s| s.feed("ingresses.networking.k8s.io").last_error.contains("no page")).await;
+    stage
+        .until("the first to be given up", |s| s.feed("ingresses.networking.k8s.io").last_error.contains("no page"))
+        .await;
     stage.until_names(&["Ingress/shop/b"]).await;
     assert_eq!(fake.times("list", "ingresses").len(), 2, "a list that is only slow is waited for");
 }

@@ -70,7 +70,9 @@ async fn told(running: &Running) -> Result<BTreeSet<(String, Vec<u8>)>, ClientEr
 /// Waits until the mesh settings in force have this connect timeout.
 async fn running_mesh(running: &Running, seconds: i64) {
     let mut mesh = running.inputs.follow_mesh();
-    let says = |m: &std::sync::Arc<pilothouse::model::Mesh>| m.config.connect_timeout.as_ref().map(|t| t.seconds) == Some(seconds);
+    let says = |m: &std::sync::Arc<pilothouse::model::Mesh>| {
+        m.config.connect_timeout.as_ref().map(|t| t.seconds) == Some(seconds)
+    };
     mesh.wait_for(says).await.unwrap();
 }
 
