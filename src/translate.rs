@@ -17,10 +17,12 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use changes::READS;
 use changes::same_basis;
 use draft::Output;
-use objects::Objects;
+use gateway_api::Grants;
+pub use gateway_api::PoolRule;
+use objects::{Objects, ReadEndpoints};
 use serde_json::Value;
 
-use crate::model::{Config, ConfigKey, ConfigSnapshot, Kind, PushInputs, PushKey, PushKind};
+use crate::model::{Config, ConfigKey, ConfigSnapshot, Credential, Kind, PushInputs, PushKey, PushKind};
 
 /// Something about an object that the user should know and that has no place in a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,12 @@ pub struct Translation {
     pub statuses: BTreeMap<ConfigKey, Value>,
     /// Objects that were refused, and why.
     pub reports: Vec<Report>,
+    /// Pickers of endpoints that the rules of translated VirtualServices ask, by rule name.
+    pub pools: BTreeMap<ConfigKey, BTreeMap<String, PoolRule>>,
+    /// What ReferenceGrants permit.
+    grants: Arc<Grants>,
+    /// The endpoints that were looked at.
+    endpoints: ReadEndpoints,
     /// What it was made from.
     basis: PushInputs,
     /// Configs of the user and translated ones.
@@ -60,7 +68,7 @@ impl Translation {
     /// Translates again after a change. When nothing that a translation reads has changed, the result holds the same parts.
     #[must_use]
     pub fn next(&self, basis: PushInputs) -> Self {
-        if !same_basis(&self.basis, &basis) {
+        if !same_basis(&self.basis, &basis) || !self.endpoints.are_those_of(&basis.registry.endpoints) {
             return Self::made(basis, Some(self));
         }
         let mut next = Self {
@@ -69,6 +77,9 @@ impl Translation {
             destination_rules: self.destination_rules.clone(),
             statuses: self.statuses.clone(),
             reports: self.reports.clone(),
+            pools: self.pools.clone(),
+            grants: self.grants.clone(),
+            endpoints: self.endpoints.clone(),
             effective: ConfigSnapshot::default(),
             basis,
         };
@@ -80,6 +91,12 @@ impl Translation {
     #[must_use]
     pub fn effective(&self) -> PushInputs {
         PushInputs { configs: self.effective.clone(), ..self.basis.clone() }
+    }
+
+    /// Whether a ReferenceGrant lets a Gateway or ListenerSet (`from`) of a namespace refer to the Secret or ConfigMap.
+    #[must_use]
+    pub fn permits_secret(&self, from: Kind, namespace: &str, credential: &Credential) -> bool {
+        self.grants.allow_credential((from, namespace), credential)
     }
 
     /// Keys of the translated objects that are new, gone, or other ones than in `before`.
@@ -98,12 +115,11 @@ impl Translation {
             let (old, new) = (by_key(old), by_key(new));
             let moved = new.iter().filter(|(key, stamp)| old.get(key) != Some(stamp)).map(|(key, _)| key);
             let gone = old.keys().filter(|key| !new.contains_key(key));
-            keys.extend(moved.chain(gone).map(|key| PushKey {
-                kind: PushKind::Config(key.kind),
-                name: key.name.clone(),
-                namespace: key.namespace.clone(),
-            }));
+            keys.extend(moved.chain(gone).map(push_key));
         }
+        let all = before.pools.keys().chain(self.pools.keys());
+        let moved = all.filter(|key| before.pools.get(*key) != self.pools.get(*key));
+        keys.extend(moved.map(push_key));
         keys
     }
 
@@ -115,6 +131,7 @@ impl Translation {
         let known = before.map(|b| [&b.gateways, &b.virtual_services, &b.destination_rules]);
         let known: BTreeMap<ConfigKey, &Arc<Config>> =
             known.into_iter().flatten().flatten().map(|c| (c.key(), c)).collect();
+        let endpoints = objects.into_read_endpoints();
         let mut lists = output.configs(&known);
         let mut take = |kind| lists.remove(&kind).unwrap_or_default();
         let mut made = Self {
@@ -123,6 +140,9 @@ impl Translation {
             destination_rules: take(Kind::DestinationRule),
             statuses: output.statuses,
             reports: output.reports,
+            pools: output.pools,
+            grants: Arc::new(output.grants),
+            endpoints,
             effective: ConfigSnapshot::default(),
             basis,
         };
@@ -154,6 +174,10 @@ impl Translation {
         }
         all
     }
+}
+
+fn push_key(key: &ConfigKey) -> PushKey {
+    PushKey { kind: PushKind::Config(key.kind), name: key.name.clone(), namespace: key.namespace.clone() }
 }
 
 /// Both lists in one, oldest first; of two objects with the same name the user's.

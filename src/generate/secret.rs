@@ -61,7 +61,7 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
         names.iter().map(|n| (n, Credential::parse(n, &identity.namespace))).collect();
     let store = Store::of(context, &view.cluster_id, wanted.iter().filter_map(|(_, c)| c.as_ref()));
     let verified = match context.gateways.merged(context, view) {
-        Some(merged) if view.is_router() => merged.verified_references(identity),
+        Some(merged) if view.is_router() => merged.verified_references(identity, &context.translation),
         _ => Default::default(),
     };
     for (name, credential) in wanted {

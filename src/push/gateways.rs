@@ -22,7 +22,10 @@ use super::{
     ProxyView,
     context::{PushContext, PushInputs},
 };
-use crate::model::{Config, Identity, Kind, Labels, ServiceTarget};
+use crate::{
+    model::{Config, Identity, Kind, Labels, ServiceTarget},
+    translate::Translation,
+};
 
 /// A port that a router listens on, as the servers on it see it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,11 +76,11 @@ pub struct MergedGateway {
 
 impl MergedGateway {
     /// SDS names that a proxy with this identity may have because its gateway configuration refers to them
-    /// (Istio's `VerifiedCertificateReferences`): configuration, Secret and proxy are all in one namespace. References
-    /// across namespaces need a ReferenceGrant, which is not read yet, so they are not granted.
+    /// (Istio's `VerifiedCertificateReferences`): configuration, Secret and proxy are all in one namespace, or a
+    /// ReferenceGrant permits the reference.
     #[must_use]
-    pub fn verified_references(&self, identity: &Identity) -> BTreeSet<String> {
-        self.credentials.iter().filter_map(|c| c.granted_to(identity)).flatten().collect()
+    pub fn verified_references(&self, identity: &Identity, translation: &Translation) -> BTreeSet<String> {
+        self.credentials.iter().filter_map(|c| c.granted_to(identity, translation)).flatten().collect()
     }
 }
 

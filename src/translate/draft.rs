@@ -8,7 +8,10 @@ use std::{
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Report, gateway_api::PoolRule};
+use super::{
+    Report,
+    gateway_api::{Grants, PoolRule},
+};
 use crate::{
     model::{Config, ConfigKey, Kind, Labels, Meta, Origin, Spec, Timestamp},
     proto::to_json,
@@ -43,6 +46,8 @@ pub struct Output {
     pub statuses: BTreeMap<ConfigKey, Value>,
     /// Objects that were refused, and why.
     pub reports: Vec<Report>,
+    /// What ReferenceGrants permit.
+    pub grants: Grants,
     /// Pickers of endpoints by VirtualService and rule.
     pub pools: BTreeMap<ConfigKey, BTreeMap<String, PoolRule>>,
 }

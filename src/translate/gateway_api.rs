@@ -31,8 +31,9 @@ mod tls;
 mod types;
 
 pub use pool::PoolRule;
+pub use reference::Grants;
 
-use self::{gateway::Gateways, input::Input, parent::RouteContext, reference::Grants, route::Routes};
+use self::{gateway::Gateways, input::Input, parent::RouteContext, route::Routes};
 use super::{draft::Output, objects::Objects};
 
 /// Translates all Gateway API objects.
@@ -48,4 +49,5 @@ pub fn translate(objects: &Objects<'_>, output: &mut Output) {
     let policies = policy::policies(&input, &routes.ancestors, output);
     destination_rule::write(&input, policies, output);
     pool::report(&input, output);
+    output.grants = grants;
 }

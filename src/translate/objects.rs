@@ -1,14 +1,30 @@
 //! What translators look up: objects by name, services by host.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-use crate::model::{Config, Features, Kind, Mesh, PushInputs, Service};
+use crate::model::{Config, EndpointIndex, EndpointSet, Features, Hostname, Kind, Mesh, PushInputs, Service};
+
+/// Services whose endpoints were looked at, with the stamp that these had; without endpoints 0.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadEndpoints(BTreeMap<(Hostname, Arc<str>), u64>);
+
+impl ReadEndpoints {
+    /// Whether the index still holds what was seen.
+    pub fn are_those_of(&self, index: &EndpointIndex) -> bool {
+        self.0.iter().all(|((host, namespace), stamp)| index.get(host, namespace).map_or(0, |set| set.stamp) == *stamp)
+    }
+}
 
 /// The inputs of a translation, indexed.
 pub struct Objects<'a> {
     inputs: &'a PushInputs,
     by_name: HashMap<(Kind, &'a str, &'a str), &'a Arc<Config>>,
     services: HashMap<&'a str, Vec<&'a Arc<Service>>>,
+    read: RefCell<ReadEndpoints>,
 }
 
 impl<'a> Objects<'a> {
@@ -25,7 +41,7 @@ impl<'a> Objects<'a> {
                 services.entry(&service.hostname).or_default().push(service);
             }
         }
-        Self { inputs, by_name, services }
+        Self { inputs, by_name, services, read: RefCell::default() }
     }
 
     /// All objects of a kind, oldest first.
@@ -43,9 +59,16 @@ impl<'a> Objects<'a> {
         self.services.get(hostname).map_or(&[], Vec::as_slice)
     }
 
-    /// The inputs themselves.
-    pub fn inputs(&self) -> &'a PushInputs {
-        self.inputs
+    /// The endpoints of a service. That they were looked at is noted: only their change makes a translation old.
+    pub fn endpoints(&self, service: &Service) -> Option<&'a Arc<EndpointSet>> {
+        let found = self.inputs.registry.endpoints.get(&service.hostname, &service.namespace);
+        self.read.borrow_mut().0.insert(service.key(), found.map_or(0, |set| set.stamp));
+        found
+    }
+
+    /// What was looked at of endpoints.
+    pub fn into_read_endpoints(self) -> ReadEndpoints {
+        self.read.into_inner()
     }
 
     /// Mesh settings.

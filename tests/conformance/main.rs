@@ -16,6 +16,7 @@ mod data;
 mod differences;
 mod environment;
 mod gateway_api;
+mod gateway_api_upstream;
 mod generate;
 mod ingress;
 mod normal;
@@ -76,4 +77,9 @@ fn objects_are_valid_where_istio_says_so() {
 #[test]
 fn gateway_api_is_translated_as_istio_does() {
     run("gateway-api", || data::cases("gateway-api", "expected-status.yaml"), gateway_api::check);
+}
+
+#[test]
+fn gateway_apis_own_tests_find_the_statuses_that_they_ask_for() {
+    run("gateway-api-upstream", gateway_api_upstream::cases, gateway_api_upstream::check);
 }

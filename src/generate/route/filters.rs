@@ -2,7 +2,7 @@
 
 use crate::{
     generate::names::{Direction, subset_key},
-    model::grpc_status,
+    model::{Config, grpc_status},
     proto::{
         envoy::{
             config::core::v3::{
@@ -32,6 +32,7 @@ use crate::{
             http_fault_injection::{Abort, Delay, abort::ErrorType, delay::HttpDelayType},
         },
     },
+    push::PushContext,
 };
 
 use super::matching::string_matcher;
@@ -52,6 +53,19 @@ pub struct InferencePool {
     pub port: u32,
     /// Requests go on when the picker fails.
     pub failure_mode_allow: bool,
+}
+
+impl InferencePool {
+    /// The picker that a rule of a translated VirtualService asks.
+    #[must_use]
+    pub fn of_rule(context: &PushContext, config: &Config, rule: &str) -> Option<Self> {
+        if context.translation.pools.is_empty() {
+            return None;
+        }
+        let pool = context.translation.pools.get(&config.key())?.get(rule)?;
+        let port = pool.port.parse().ok()?;
+        Some(Self { fqdn: pool.fqdn.clone(), port, failure_mode_allow: pool.failure_mode_allow })
+    }
 }
 
 /// A percentage with four digits behind the point.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    hash,
+    InferencePool, hash,
     http::{Lookup, RouteOptions, VirtualServiceRoutes},
     session::Session,
     table::{self, RouteTable},
@@ -203,6 +203,10 @@ impl Lookup for GatewayLookup<'_> {
     fn consistent_hash(&self, _: usize, _: usize, target: &Destination) -> Option<ConsistentHashLb> {
         let rule = self.scope.destination_rule(self.view, &target.host)?;
         hash::of_destination(&rule.rule, target).cloned()
+    }
+
+    fn inference_pool(&self, rule: &str) -> Option<InferencePool> {
+        InferencePool::of_rule(self.context, self.config, rule)
     }
 }
 

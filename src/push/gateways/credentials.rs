@@ -5,10 +5,11 @@ use std::sync::Arc;
 use super::select::{self, Selected};
 use crate::{
     model::{
-        Credential, Identity,
+        Credential, Identity, Kind,
         credential::{BUILTIN, CA_SUFFIX, is_gateway_secret, resource_name},
     },
     proto::networking::{self, server_tls_settings::TlSmode},
+    translate::Translation,
 };
 
 /// A server's reference to a credential.
@@ -18,6 +19,8 @@ pub struct CredentialReference {
     pub resource_name: String,
     /// The CA certificates beside it (`-cacert`) are referred to as well.
     pub with_ca: bool,
+    /// What the user wrote: a Gateway, or a ListenerSet, which may live elsewhere than its Gateway.
+    pub owner: Kind,
     /// Namespace of the Gateway.
     pub config_namespace: Arc<str>,
     /// Namespace that the proxy has to be of.
@@ -27,16 +30,22 @@ pub struct CredentialReference {
 }
 
 impl CredentialReference {
-    /// The SDS names that the reference grants to a proxy of this identity; `None` when it grants nothing. Everything has
-    /// to be in one namespace: the Gateway, the Secret and the proxy.
+    /// The SDS names that the reference grants to a proxy of this identity; `None` when it grants nothing. Either everything
+    /// is in one namespace, the Gateway, the Secret and the proxy, or a ReferenceGrant permits the Secret. A ListenerSet and
+    /// its Secret may be in another namespace than the proxy: the Gateway has let it in.
     #[must_use]
-    pub fn granted_to(&self, identity: &Identity) -> Option<Vec<String>> {
+    pub fn granted_to(&self, identity: &Identity, translation: &Translation) -> Option<Vec<String>> {
         let account = &self.expected_service_account;
-        let trusted = identity.namespace == self.expected_namespace
-            && (account.is_empty() || identity.service_account == *account)
-            && self.config_namespace == identity.namespace;
+        if identity.namespace != self.expected_namespace
+            || !(account.is_empty() || identity.service_account == *account)
+        {
+            return None;
+        }
         let credential = Credential::parse(&self.resource_name, &identity.namespace)?;
-        if !trusted || credential.namespace != identity.namespace {
+        let of_set = self.owner == Kind::ListenerSet;
+        let home = if of_set { &self.config_namespace } else { &identity.namespace };
+        let together = (of_set || self.config_namespace == identity.namespace) && credential.namespace == *home;
+        if !together && !translation.permits_secret(self.owner, home, &credential) {
             return None;
         }
         let mut names = vec![self.resource_name.clone()];
@@ -51,9 +60,12 @@ impl CredentialReference {
 pub(super) fn references(selected: &Selected<'_>, server: &networking::Server) -> Vec<CredentialReference> {
     let Some(tls) = &server.tls else { return Vec::new() };
     let meta = &selected.config.meta;
+    let parents = meta.annotations.get("internal.istio.io/parents").map_or("", String::as_str);
+    let owner = if parents.starts_with("ListenerSet/") { Kind::ListenerSet } else { Kind::KubernetesGateway };
     let reference = |name: &str, with_ca| CredentialReference {
         resource_name: resource_name(name),
         with_ca,
+        owner,
         config_namespace: meta.namespace.clone(),
         expected_namespace: select::parent_namespace(selected.config).into(),
         expected_service_account: meta.annotations.get(select::SERVICE_ACCOUNT).map_or("", String::as_str).into(),

@@ -133,7 +133,7 @@ fn references_are_granted_inside_one_namespace_only() {
     let merged = merge(vec![gateway("a", &json!([tls(443, "HTTPS", "MUTUAL", &["*"])]))]);
     let of = |namespace: &str| {
         let identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/gw")).unwrap();
-        merged.verified_references(&identity).into_iter().collect::<Vec<_>>()
+        merged.verified_references(&identity, &crate::translate::Translation::default()).into_iter().collect::<Vec<_>>()
     };
     assert_eq!(of("ns-a"), ["kubernetes://web", "kubernetes://web-cacert"]);
     assert_eq!(of("other"), Vec::<String>::new());

@@ -197,8 +197,7 @@ impl Instances {
 /// The endpoints of a service by service port.
 fn instances<'a>(input: &'a Input<'_>, service: &Service) -> BTreeMap<u32, Vec<&'a Endpoint>> {
     let mut by_port: BTreeMap<u32, Vec<&Endpoint>> = BTreeMap::new();
-    let index = &input.objects.inputs().registry.endpoints;
-    for endpoint in index.get(&service.hostname, &service.namespace).into_iter().flat_map(|set| set.iter()) {
+    for endpoint in input.objects.endpoints(service).into_iter().flat_map(|set| set.iter()) {
         let port = match endpoint.legacy_cluster_port_key {
             0 => service.port_by_name(&endpoint.service_port_name).map(|p| p.port),
             key => Some(key).filter(|key| service.port_by_number(*key).is_some()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{input::Object, types::gateway::ReferenceGrantSpec};
-use crate::model::{Kind, Labels};
+use crate::model::{Credential, CredentialKind, Kind, Labels};
 
 /// Group of Gateway API.
 pub const GROUP: &str = "gateway.networking.k8s.io";
@@ -79,6 +79,16 @@ impl Grants {
             (GroupKind::of(from.0), from.1.to_string(), to.clone(), namespace.to_string(), named)
         };
         self.0.contains(&key(None)) || self.0.contains(&key(Some(name.to_string())))
+    }
+
+    /// Whether objects of `from` may refer to the credential.
+    pub fn allow_credential(&self, from: (Kind, &str), credential: &Credential) -> bool {
+        let kind = match credential.kind {
+            CredentialKind::ConfigMap => Kind::ConfigMap,
+            CredentialKind::Secret | CredentialKind::GatewaySecret => Kind::Secret,
+            CredentialKind::Invalid => return false,
+        };
+        !self.0.is_empty() && self.allow(from, &GroupKind::of(kind), &credential.namespace, &credential.name)
     }
 }
 
