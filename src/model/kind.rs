@@ -138,11 +138,12 @@ impl Kind {
     }
 
     /// Whether objects of this kind count that another than the main cluster holds: what makes up its services and
-    /// workloads, and Secrets. Configuration is read from the main cluster only.
+    /// workloads, Secrets, and Gateways between networks. Configuration is read from the main cluster only.
     #[must_use]
     pub const fn is_read_of_remote_clusters(self) -> bool {
         let config = matches!(self, Kind::ConfigMap | Kind::Ingress | Kind::IngressClass);
-        matches!(self, Kind::WorkloadEntry) || (matches!(self.class(), KindClass::Kubernetes) && !config)
+        matches!(self, Kind::WorkloadEntry | Kind::KubernetesGateway)
+            || (matches!(self.class(), KindClass::Kubernetes) && !config)
     }
 
     /// `group/version/Kind`, with `core` for the empty group: Istio's `GroupVersionKind.String()`.

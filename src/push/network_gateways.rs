@@ -1,5 +1,5 @@
-//! Gateways between networks (Istio's `NetworkManager`): from `meshNetworks` and from Kubernetes Services that are labelled
-//! as the gateway of a network.
+//! Gateways between networks (Istio's `NetworkManager`): from `meshNetworks`, from Kubernetes Services that are labelled as
+//! the gateway of a network, and from Gateway API Gateways with that label, of every cluster.
 //!
 //! A gateway whose address is a host name counts only for DNS clusters ([`NetworkGateways::unresolved`]): there Envoy
 //! resolves it. Istio resolves such names itself for EDS; nothing here does I/O, so they are left out there.
@@ -11,8 +11,10 @@ use std::{
 };
 
 use super::context::PushInputs;
+use serde_json::Value;
+
 use crate::{
-    model::{Registry, Service},
+    model::{Config, Kind, Registry, Service, Spec},
     proto::mesh::network::{istio_network_gateway::Gw, network_endpoints::Ne},
 };
 
@@ -20,6 +22,11 @@ use crate::{
 const NETWORK_LABEL: &str = "topology.istio.io/network";
 /// Label with the port of such a gateway.
 const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
+/// Class of Gateways that describe one that is elsewhere.
+const REMOTE_CLASS: &str = "istio-remote";
+/// Option of a listener that passes traffic between networks through.
+const MODE_OPTION: &str = "gateway.istio.io/listener-protocol";
+const AUTO_PASSTHROUGH: &str = "auto-passthrough";
 /// Port for traffic between networks unless the label says otherwise.
 const DEFAULT_PORT: u32 = 15443;
 
@@ -111,6 +118,9 @@ impl NetworkGateways {
         for service in inputs.registry.services.iter().filter(|s| s.registry == Registry::Kubernetes) {
             all.extend(of_service(inputs, service));
         }
+        if inputs.features.multi_network_gateway_api {
+            all.extend(inputs.configs.list(Kind::KubernetesGateway).iter().flat_map(|c| of_gateway(inputs, c)));
+        }
         let resolved = all.iter().filter(|g| g.address.parse::<IpAddr>().is_ok()).cloned().collect();
         Self { resolved: GatewaySet::of(&resolved), unresolved: GatewaySet::of(&all) }
     }
@@ -150,6 +160,38 @@ fn ports_of_service(inputs: &PushInputs, service: &Service, cluster: &Arc<str>) 
         .collect()
 }
 
+/// The ways into a network that a Gateway API Gateway stands for: each of its addresses with each listener that passes traffic
+/// between networks through. One of class `istio-remote` describes a gateway elsewhere, and counts in the main cluster only.
+fn of_gateway(inputs: &PushInputs, config: &Config) -> Vec<NetworkGateway> {
+    let (labels, origin) = (&config.meta.labels, &config.origin.cluster);
+    let Some(network) = labels.get(NETWORK_LABEL).filter(|n| !n.is_empty()) else { return Vec::new() };
+    let Spec::Raw(_, document) = &config.spec else { return Vec::new() };
+    let spec = &document["spec"];
+    if spec["gatewayClassName"] == REMOTE_CLASS && !config.is_of_main_cluster() {
+        return Vec::new();
+    }
+    let cross_network = labels.get(PORT_LABEL).and_then(|p| p.parse().ok()).unwrap_or(DEFAULT_PORT);
+    let port = |listener: &Value| {
+        let tls = listener.get("tls").filter(|t| !t.is_null())?;
+        let port = listener["port"].as_u64().and_then(|p| u32::try_from(p).ok())?;
+        (tls["options"][MODE_OPTION] == AUTO_PASSTHROUGH || port == cross_network).then_some(port)
+    };
+    let ports: Vec<u32> = spec["listeners"].as_array().into_iter().flatten().filter_map(port).collect();
+    let is_address = |a: &&Value| matches!(a["type"].as_str(), None | Some("IPAddress" | "Hostname"));
+    let addresses = spec["addresses"].as_array().into_iter().flatten().filter(is_address);
+    let addresses = addresses.filter_map(|a| a["value"].as_str());
+    let cluster = if origin.is_empty() { &inputs.mesh.cluster_id } else { origin };
+    addresses
+        .flat_map(|address| ports.iter().map(move |port| (address, *port)))
+        .map(|(address, port)| NetworkGateway {
+            address: address.to_string(),
+            port,
+            network: network.as_str().into(),
+            cluster: cluster.clone(),
+        })
+        .collect()
+}
+
 fn least_common_multiple(a: u32, b: u32) -> u32 {
     let (mut x, mut y) = (a, b);
     while y != 0 {
@@ -160,11 +202,42 @@ fn least_common_multiple(a: u32, b: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::model::{ConfigSnapshot, Origin, decode};
 
     #[test]
     fn weights_scale_by_the_least_common_multiple() {
         assert_eq!(least_common_multiple(4, 6), 12);
         assert_eq!(least_common_multiple(1, 7), 7);
+    }
+
+    fn built(class: &str, cluster: &str, labels: Value) -> Vec<(String, u32, String)> {
+        let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "ew", "namespace": "istio-system", "labels": labels},
+            "spec": {"gatewayClassName": class,
+                "addresses": [{"value": "192.0.2.1"}, {"type": "NamedAddress", "value": "x"}],
+                "listeners": [{"name": "plain", "port": 15443, "protocol": "TCP"},
+                    {"name": "a", "port": 15443, "protocol": "TLS", "tls": {}},
+                    {"name": "b", "port": 16000, "protocol": "TLS", "tls": {"options": {MODE_OPTION: AUTO_PASSTHROUGH}}}]}});
+        let origin = Origin { cluster: cluster.into(), ..Origin::default() };
+        let config = Arc::new(decode::from_value(&gateway, origin).unwrap());
+        let inputs = PushInputs { configs: ConfigSnapshot::of([config]), ..PushInputs::default() };
+        let gateways = NetworkGateways::build(&inputs).resolved;
+        let all = gateways.by_network.into_values().flatten();
+        all.map(|g| (g.address, g.port, g.cluster.to_string())).collect()
+    }
+
+    #[test]
+    fn gateways_of_the_gateway_api_lead_into_their_network() {
+        let of = |port: u32, cluster: &str| ("192.0.2.1".to_string(), port, cluster.to_string());
+        let west = json!({NETWORK_LABEL: "west"});
+        assert_eq!(built("istio", "", west.clone()), [of(15443, "Kubernetes"), of(16000, "Kubernetes")]);
+        assert_eq!(built("istio", "w", west.clone()), [of(15443, "w"), of(16000, "w")]);
+        assert_eq!(built("istio", "w", json!({})), []);
+        assert_eq!(built(REMOTE_CLASS, "w", west), []);
+        let other = json!({NETWORK_LABEL: "west", PORT_LABEL: "1"});
+        assert_eq!(built(REMOTE_CLASS, "", other), [of(16000, "Kubernetes")]);
     }
 }

@@ -116,17 +116,18 @@ impl XdsServerActor {
 
 fn publish(state: &XdsState, inputs: PushInputs, request: &PushRequest) {
     let began = Instant::now();
-    let (context, translated) = match state.current() {
+    let mut request = request.clone();
+    let context = match state.current() {
         Some(before) => {
-            let context = before.context.next(inputs);
-            let translated = context.translation.changes_since(&before.context.translation);
-            (context, translated)
+            let (before, context) = (&before.context, before.context.next(inputs));
+            request.keys.extend(context.translation.changes_since(&before.translation));
+            // Another way into a network changes endpoints of every service that is behind it.
+            request.forced |= context.network_gateways != before.network_gateways;
+            context
         }
-        None => (PushContext::build(inputs), Vec::new()),
+        None => PushContext::build(inputs),
     };
     histogram!("pilot_pushcontext_init_seconds").record(began.elapsed().as_secs_f64());
-    let mut request = request.clone();
-    request.keys.extend(translated);
     state.publish(Arc::new(context), &request);
 }
 
