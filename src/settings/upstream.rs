@@ -10,6 +10,8 @@ pub struct UpstreamSettings {
     pub addresses: Vec<String>,
     /// Incremental instead of state of the world.
     pub delta: bool,
+    /// Version of Istio's kinds that is asked for where a kind has it (`v1alpha3`); empty is the newest of each.
+    pub api_version: String,
     /// TLS even without the files below.
     pub tls: bool,
     /// CA certificates (PEM) that the upstream's certificate must lead to; the system's when there is none.
@@ -39,6 +41,7 @@ impl Default for UpstreamSettings {
         Self {
             addresses: Vec::new(),
             delta: false,
+            api_version: String::new(),
             tls: false,
             ca: None,
             cert: None,

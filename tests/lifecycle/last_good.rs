@@ -10,7 +10,7 @@ use pilothouse::{
     sources::SourceState,
 };
 
-use crate::stage::{DEADLINE, end, entry, hosts, settings, start, until};
+use crate::stage::{DEADLINE, end, entry, hosts, restarted, settings, start, until};
 
 fn downstream(upstream: SocketAddr, state: &Path) -> Settings {
     let mut settings = settings(&[], None);
@@ -56,6 +56,28 @@ async fn old_content_is_served_until_the_source_is_back() {
     tokio::time::timeout(DEADLINE, synced).await.unwrap();
     end(alone).await;
     end(upstream).await;
+}
+
+#[actix::test]
+async fn old_content_outlives_a_fault_of_the_store() {
+    let (dir, local, state) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    let upstream = start(&[dir.path()], None).await;
+    let mut both = downstream(upstream.addresses.grpc, state.path());
+    both.sources.config_dirs = vec![local.path().to_path_buf()];
+    let first = run(both.clone()).await;
+    until(&first, |c| hosts(c) == ["a.example"]).await;
+    end(first).await;
+    end(upstream).await;
+
+    let alone = run(both).await;
+    until(&alone, |c| hosts(c) == ["a.example"]).await;
+    alone.wards.faults().order("aggregate-cache", 1);
+    fs::write(local.path().join("b.yaml"), entry("b", "b.example")).unwrap();
+    restarted(&alone, "aggregate-cache", 1).await;
+    until(&alone, |c| hosts(c) == ["a.example", "b.example"]).await;
+    end(alone).await;
 }
 
 #[actix::test]

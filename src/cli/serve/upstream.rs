@@ -17,6 +17,9 @@ pub struct UpstreamArgs {
     /// Speak the incremental protocol with upstreams.
     #[arg(long, env = "PILOTHOUSE_UPSTREAM_DELTA")]
     pub upstream_delta: bool,
+    /// Version of Istio's kinds to ask upstreams for, where they are older than the newest (v1alpha3, v1beta1).
+    #[arg(long, env = "PILOTHOUSE_UPSTREAM_API_VERSION", value_name = "VERSION")]
+    pub upstream_api_version: Option<String>,
     /// Speak TLS with upstreams, also without the files below.
     #[arg(long, env = "PILOTHOUSE_UPSTREAM_TLS")]
     pub upstream_tls: bool,
@@ -53,6 +56,7 @@ impl UpstreamArgs {
         UpstreamSettings {
             addresses: self.upstream.clone(),
             delta: self.upstream_delta,
+            api_version: self.upstream_api_version.clone().unwrap_or_default(),
             tls: self.upstream_tls,
             ca: self.upstream_ca.clone(),
             cert: self.upstream_cert.clone(),

@@ -54,13 +54,17 @@ pub struct Client {
 
 impl Client {
     /// A client that knows nothing. Deletions in masses are held for `hold`; more than `most_objects` are refused.
+    /// `api_version` (`v1alpha3`) is asked for of the kinds that have it, the newest of the others.
     #[must_use]
-    pub fn new(id: SourceId, protocol: Protocol, hold: Duration, most_objects: usize) -> Self {
+    pub fn new(id: SourceId, protocol: Protocol, hold: Duration, most_objects: usize, api_version: &str) -> Self {
         let origin = Origin { source: id.clone(), ..Origin::default() };
         let asked = |kind: &&Kind| mcp::is_carried(**kind);
         let types = Kind::ALL.iter().filter(asked).filter_map(|kind| {
-            let url = mcp::type_urls(*kind).next()?;
-            let content = Content::new(*kind, &kind.api_version(), origin.clone(), hold);
+            let of_version = |url: &String| url.split('/').nth(1) == Some(api_version);
+            let url = mcp::type_urls(*kind).find(of_version).or_else(|| mcp::type_urls(*kind).next())?;
+            let written = url.rsplit_once('/').map_or(url.as_str(), |(written, _)| written);
+            let written = written.strip_prefix("core/").unwrap_or(written);
+            let content = Content::new(*kind, written, origin.clone(), hold);
             Some((url, Type { content, version: String::new(), answered: false, known: false }))
         });
         Self { types: types.collect(), id, protocol, most_objects, strangers: BTreeMap::new(), settled: false }

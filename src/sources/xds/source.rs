@@ -49,7 +49,7 @@ impl UpstreamSource {
     pub fn new(target: Target, settings: &UpstreamSettings, hold: Duration) -> Self {
         let id: SourceId = format!("xds:{}", target.address()).into();
         let protocol = if settings.delta { Protocol::Delta } else { Protocol::Sotw };
-        let client = Client::new(id.clone(), protocol, hold, settings.max_objects);
+        let client = Client::new(id.clone(), protocol, hold, settings.max_objects, &settings.api_version);
         let (target, client) = (Arc::new(target), Arc::new(Mutex::new(client)));
         Self { id, target, first_pause: settings.first_pause, client }
     }

@@ -175,7 +175,7 @@ impl Keeper {
     /// The store lost its state: sources that have not delivered cannot send anything again, but their old content can be.
     pub fn resync(self: &Arc<Self>) {
         let keeper = self.clone();
-        let _ = self.runtime.spawn(async move {
+        self.runtime.spawn(async move {
             let old: Vec<_> = locked(&keeper.old).iter().map(|(id, saved)| (id.clone(), saved.clone())).collect();
             for (source, saved) in old {
                 keeper.seed(&source, &saved).await;

@@ -16,7 +16,7 @@ const URL: &str = "networking.istio.io/v1/ServiceEntry";
 const HOLD: Duration = Duration::from_secs(600);
 
 fn client(protocol: Protocol) -> Client {
-    Client::new("xds:up:1".into(), protocol, HOLD, 1000)
+    Client::new("xds:up:1".into(), protocol, HOLD, 1000, "")
 }
 
 fn entry(name: &str, host: &str) -> Any {
@@ -119,7 +119,7 @@ fn types_that_were_not_asked_for_are_refused() {
 
 #[test]
 fn more_objects_than_are_allowed_are_refused() {
-    let mut client = Client::new("xds:up:1".into(), Protocol::Delta, HOLD, 2);
+    let mut client = Client::new("xds:up:1".into(), Protocol::Delta, HOLD, 2, "");
     client.open();
     let reply = client.receive(delta(&[("a", "1", entry("a", "a")), ("b", "1", entry("b", "b"))], &[])).unwrap();
     assert_eq!(reply.refusal, None);
@@ -161,7 +161,7 @@ fn a_mass_deletion_is_held_and_istios_way_holds_nothing() {
     let names: Vec<String> = (0..20).map(|n| format!("e{n}")).collect();
     let all = |n: usize| names.iter().take(n).map(|name| entry(name, name)).collect::<Vec<_>>();
     for (hold, left) in [(HOLD, 20), (Duration::ZERO, 5)] {
-        let mut client = Client::new("xds:up:1".into(), Protocol::Sotw, hold, 1000);
+        let mut client = Client::new("xds:up:1".into(), Protocol::Sotw, hold, 1000, "");
         client.open();
         client.receive(whole("1", all(20)));
         client.commit(Instant::now());
@@ -207,12 +207,24 @@ fn it_is_complete_when_every_type_was_answered() {
     assert!(client.is_complete());
 }
 
+#[test]
+fn an_older_upstream_is_asked_for_the_versions_that_it_has() {
+    let mut client = Client::new("xds:up:1".into(), Protocol::Sotw, HOLD, 1000, "v1alpha3");
+    let urls: Vec<String> = client.open().into_iter().map(|a| a.type_url).collect();
+    let has = |url: &str| urls.iter().any(|u| u == url);
+    assert!(has("networking.istio.io/v1alpha3/ServiceEntry") && has("security.istio.io/v1/AuthorizationPolicy"));
+    assert!(!has(URL) && has("core/v1/Pod"));
+    let of_version = "networking.istio.io/v1alpha3/ServiceEntry".to_string();
+    client.receive(Answer { type_url: of_version, ..whole("1", vec![entry("a", "a")]) });
+    assert_eq!(&*client.in_force()[0].meta.api_version, "networking.istio.io/v1alpha3");
+}
+
 proptest! {
     #[test]
     fn both_protocols_end_in_the_last_content(
         steps in prop::collection::vec((prop::collection::btree_map(0..6u8, 0..3u8, 0..6), any::<bool>()), 1..10),
     ) {
-        let no_hold = |protocol| Client::new("xds:up:1".into(), protocol, Duration::ZERO, 1000);
+        let no_hold = |protocol| Client::new("xds:up:1".into(), protocol, Duration::ZERO, 1000, "");
         let (mut sotw, mut incremental) = (no_hold(Protocol::Sotw), no_hold(Protocol::Delta));
         sotw.open();
         incremental.open();
