@@ -7,11 +7,13 @@
 mod confirm;
 mod document;
 mod envoy_dump;
+mod over_xds;
 mod page;
 mod proxies;
 mod registry;
 mod server;
 mod state;
 
+pub use over_xds::PagesOverXds;
 pub use server::{AdminServer, serve};
 pub use state::AdminState;

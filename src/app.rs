@@ -17,7 +17,7 @@ pub use inputs::Inputs;
 pub use running::{Addresses, Running};
 
 use crate::{
-    admin::AdminState,
+    admin::{AdminState, PagesOverXds},
     handlers::{
         ConfigHandler, Decide, HandlerActor, ObjectHandler, RegistryPort, ServiceEntryHandler, ServiceHandler,
         WorkloadEntryHandler, WorkloadInstanceHandler, XdsUpdater,
@@ -134,21 +134,19 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     });
 
     let grpc_server = tokio::spawn(crate::xds::serve(grpc, state.clone(), shutdown.child()));
-    let pages = crate::admin::serve(
-        pages,
-        AdminState {
-            xds: state.clone(),
-            store: store.clone(),
-            sources: started.handles.clone().into(),
-            status: StatusReporterActor::start(&wards, state.clone()),
-            wards: wards.clone(),
-            readiness: readiness.clone(),
-            metrics: Metrics::install()?,
-            open_debug: admin.open_debug,
-            started: Instant::now(),
-        },
-    )
-    .map_err(Error::System)?;
+    let shown = AdminState {
+        xds: state.clone(),
+        store: store.clone(),
+        sources: started.handles.clone().into(),
+        status: StatusReporterActor::start(&wards, state.clone()),
+        wards: wards.clone(),
+        readiness: readiness.clone(),
+        metrics: Metrics::install()?,
+        open_debug: admin.open_debug,
+        started: Instant::now(),
+    };
+    state.set_debug(Arc::new(PagesOverXds(shown.clone())));
+    let pages = crate::admin::serve(pages, shown).map_err(Error::System)?;
     actix::spawn(pages.server);
     Ok(Running {
         addresses,

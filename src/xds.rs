@@ -12,6 +12,7 @@ mod build;
 mod connection;
 #[cfg(test)]
 mod convergence;
+pub mod debug;
 pub mod generator;
 pub mod history;
 pub mod mesh_generator;
@@ -34,6 +35,7 @@ mod wire;
 pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
 pub use build::BuildError;
 pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
+pub use debug::{DebugPages, DebugQuestion};
 pub use generator::{Audience, Generator, Layout, Part, Slot};
 pub use history::{PushEvent, PushRecord};
 pub use mesh_generator::MeshGenerator;

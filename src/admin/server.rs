@@ -6,7 +6,7 @@ use actix_web::{
     App, Error, HttpRequest, HttpResponse, HttpServer,
     body::MessageBody,
     dev::{Server, ServerHandle, ServiceRequest, ServiceResponse},
-    http::header::ContentType,
+    http::{StatusCode, header::ContentType},
     middleware::{Next, from_fn},
     web,
 };
@@ -124,35 +124,47 @@ async fn list() -> HttpResponse {
 }
 
 async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminState>) -> HttpResponse {
-    let pretty = query.contains_key("pretty");
-    let value = match path.as_str() {
-        "adsz" if query.get("push").is_some_and(|p| p == "true") => {
-            let Some(current) = state.xds.current() else { return HttpResponse::ServiceUnavailable().finish() };
-            let request = crate::model::PushRequest::everything(Reason::Debug);
-            state.xds.publish(current.context.clone(), &request);
-            return HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()));
-        }
-        "adsz" => proxies::adsz(&state),
-        "syncz" => proxies::syncz(&state, query.get("namespace").map(String::as_str)),
-        "connections" => proxies::connections(&state),
-        "push_status" => proxies::push_status(&state),
-        "configz" => registry::configs(&state).await,
-        "registryz" => registry::services(&state),
-        "endpointShardz" | "endpointz" => registry::endpoint_shards(&state),
-        "mesh" => registry::mesh(&state),
-        "sourcez" => registry::sources(&state).await,
+    if *path == "adsz" && query.get("push").is_some_and(|p| p == "true") {
+        let Some(current) = state.xds.current() else { return HttpResponse::ServiceUnavailable().finish() };
+        let request = crate::model::PushRequest::everything(Reason::Debug);
+        state.xds.publish(current.context.clone(), &request);
+        return HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()));
+    }
+    match page_of(&path, &query, &state).await {
+        Ok(value) => answer(&value, query.contains_key("pretty")),
+        Err((status, text)) => HttpResponse::build(status).body(text),
+    }
+}
+
+/// A debug page, or the status and the text of a refusal.
+pub(super) async fn page_of(
+    path: &str,
+    query: &BTreeMap<String, String>,
+    state: &AdminState,
+) -> Result<Value, (StatusCode, String)> {
+    Ok(match path {
+        "adsz" => proxies::adsz(state),
+        "syncz" => proxies::syncz(state, query.get("namespace").map(String::as_str)),
+        "connections" => proxies::connections(state),
+        "push_status" => proxies::push_status(state),
+        "configz" => registry::configs(state).await,
+        "registryz" => registry::services(state),
+        "endpointShardz" | "endpointz" => registry::endpoint_shards(state),
+        "mesh" => registry::mesh(state),
+        "sourcez" => registry::sources(state).await,
         "queuez" => json!(state.wards.reports()),
         "eventz" => json!(state.xds.events()),
         "viewz" => {
             let (builds, resources) = state.xds.build_counts();
             json!({"views": state.xds.views(), "builds": builds, "resources": resources})
         }
-        "shadowz" => shadowed(&state).await,
+        "shadowz" => shadowed(state).await,
         "statusz" => json!(state.status.statuses().await),
-        "edsz" | "ndsz" | "config_dump" => return of_proxy(&path, &query, &state),
-        unknown => return HttpResponse::NotFound().body(format!("no debug page {unknown:?}; GET /debug lists them\n")),
-    };
-    answer(&value, pretty)
+        "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, state),
+        unknown => {
+            return Err((StatusCode::NOT_FOUND, format!("no debug page {unknown:?}; GET /debug lists them\n")));
+        }
+    })
 }
 
 async fn shadowed(state: &AdminState) -> Value {
@@ -164,18 +176,17 @@ async fn shadowed(state: &AdminState) -> Value {
     all.iter().map(shown).collect()
 }
 
-fn of_proxy(page: &str, query: &Query, state: &AdminState) -> HttpResponse {
-    let Some(id) = query.get("proxyID") else {
-        return HttpResponse::BadRequest().body("You must provide a proxyID in the query string\n");
-    };
-    let Some(connection) = state.xds.connection(id) else {
-        return HttpResponse::NotFound()
-            .body("Proxy not connected to this Pilot instance. It may be connected to another instance.\n");
-    };
-    answer(&dump(page, query, &connection), query.contains_key("pretty"))
+fn of_proxy(page: &str, query: &BTreeMap<String, String>, state: &AdminState) -> Result<Value, (StatusCode, String)> {
+    let refusal = |status, text: &str| (status, format!("{text}\n"));
+    let id = query
+        .get("proxyID")
+        .ok_or_else(|| refusal(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string"))?;
+    let unknown = "Proxy not connected to this Pilot instance. It may be connected to another instance.";
+    let connection = state.xds.connection(id).ok_or_else(|| refusal(StatusCode::NOT_FOUND, unknown))?;
+    Ok(dump(page, query, &connection))
 }
 
-fn dump(page: &str, query: &Query, connection: &Connection) -> Value {
+fn dump(page: &str, query: &BTreeMap<String, String>, connection: &Connection) -> Value {
     match page {
         "edsz" => proxies::sent(connection, ResourceType::Endpoint),
         "ndsz" => proxies::sent(connection, ResourceType::NameTable),

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Omission, Protocol, Updates,
+    DebugPages, Omission, Protocol, Updates,
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
@@ -106,6 +106,7 @@ struct Inner {
     history: History,
     counter: AtomicU64,
     shutdown: CancellationToken,
+    debug: OnceLock<Arc<dyn DebugPages>>,
 }
 
 impl XdsState {
@@ -126,6 +127,7 @@ impl XdsState {
             history: History::default(),
             counter: AtomicU64::new(0),
             shutdown: CancellationToken::new(),
+            debug: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -346,6 +348,17 @@ impl XdsState {
     #[must_use]
     pub fn build_counts(&self) -> (u64, usize) {
         (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
+    }
+
+    /// Joins what answers debug requests. A second call changes nothing.
+    pub fn set_debug(&self, pages: Arc<dyn DebugPages>) {
+        let _ = self.inner.debug.set(pages);
+    }
+
+    /// What answers debug requests.
+    #[must_use]
+    pub fn debug(&self) -> Option<Arc<dyn DebugPages>> {
+        self.inner.debug.get().cloned()
     }
 
     /// What proxies are not sent although their objects say it.

@@ -14,6 +14,7 @@ use super::{
     admission::RequestRate,
     body::{Outgoing, Requests},
     connection::{ClientEvent, Connection},
+    debug::{self, Questions},
     request::Request,
     state::{Published, XdsState},
     subscription::Received,
@@ -97,6 +98,7 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         seen,
         pushes: PerType::default(),
         unknown: UnknownTypes::default(),
+        questions: Questions::default(),
     };
     if let Err(status) = stream.receive(&first) {
         stream.state.disconnect(&stream.connection);
@@ -187,13 +189,14 @@ struct Stream {
     /// The push that the last response of each type belongs to.
     pushes: PerType<Option<Arc<Published>>>,
     unknown: UnknownTypes,
+    questions: Questions,
 }
 
 impl Stream {
     async fn run(&mut self) -> Result<(), Status> {
         let connection = self.connection.clone();
         loop {
-            let ready = self.session.next().is_some() || self.unknown.is_waiting();
+            let ready = self.session.next().is_some() || self.unknown.is_waiting() || self.questions.is_waiting();
             let stall = async {
                 match self.stalled.as_mut() {
                     Some((sleep, _)) => sleep.await,
@@ -254,6 +257,10 @@ impl Stream {
 
     fn receive(&mut self, message: &[u8]) -> Result<(), Status> {
         let request = parse(self.session.protocol(), message)?;
+        if debug::is_debug(request.type_url) && self.only.is_none() {
+            let root = self.state.current().map(|p| p.context.mesh().config.root_namespace.clone()).unwrap_or_default();
+            return self.questions.ask(&request, self.connection.identity.as_ref(), &root);
+        }
         let kind = match (ResourceType::of_url(request.type_url), self.only) {
             (kind, None) => kind,
             (None, only) if request.type_url.is_empty() => only,
@@ -332,6 +339,17 @@ impl Stream {
     /// Sends the next thing that is to be sent.
     async fn send(&mut self, permit: mpsc::OwnedPermit<Outgoing>) {
         if let Some((first, rest)) = self.unknown.answer() {
+            permit.send(Outgoing::Message(first, rest));
+            self.note_sent();
+            return;
+        }
+        if let Some(question) = self.questions.next() {
+            let type_url = question.type_url.clone();
+            let resources = match self.state.debug() {
+                Some(pages) => pages.answer(question).await,
+                None => Vec::new(),
+            };
+            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, resources);
             permit.send(Outgoing::Message(first, rest));
             self.note_sent();
             return;

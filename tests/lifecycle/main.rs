@@ -6,6 +6,7 @@
 mod binary;
 mod confirm;
 mod context_fault;
+mod debug;
 mod drain;
 mod files;
 mod handler_fault;

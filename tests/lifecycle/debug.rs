@@ -1,0 +1,75 @@
+//! Debug pages over xDS, as `istioctl` asks for them.
+
+use std::fs;
+
+use pilothouse::{
+    proto::envoy::{
+        config::core::v3::Node,
+        service::{
+            discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
+            status::v3::{ClientConfig, ConfigStatus},
+        },
+    },
+    testing::AdsClient,
+    xds::{ResourceType, debug},
+};
+use prost::Message;
+
+use crate::{
+    proxy::Proxies,
+    stage::{DEADLINE, end, entry, start, until},
+};
+
+#[actix::test]
+async fn pages_states_and_dumps_are_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    let running = start(&[dir.path()], None).await;
+    until(&running, |c| !c.inputs.registry.services.is_empty()).await;
+    let mut proxies = Proxies::connect(running.addresses.grpc).await;
+    proxies.until("a.example").await;
+    let client = AdsClient::connect(running.addresses.grpc, "10.0.0.3").await.unwrap();
+    let operator =
+        client.with_node(Node { id: "sidecar~10.0.0.3~ctl.istio-system~istio-system.svc.cluster.local".into(), ..Node::default() });
+    let ask = |kind: &str, names: &[&str]| DiscoveryRequest {
+        type_url: kind.to_string(),
+        resource_names: names.iter().map(ToString::to_string).collect(),
+        ..DiscoveryRequest::default()
+    };
+    let mut stream = operator.sotw(None).await.unwrap();
+    stream.send(ask(debug::PAGE, &["registryz"])).await.unwrap();
+    let page = stream.next().await.unwrap();
+    assert!(String::from_utf8_lossy(&page.resources[0].value).contains("a.example"));
+
+    let synced = async {
+        loop {
+            stream.send(ask(debug::SYNCZ, &[])).await.unwrap();
+            let states = stream.next().await.unwrap().resources;
+            let states = states.iter().map(|any| ClientConfig::decode(any.value.as_slice()).unwrap());
+            let types: Vec<_> = states.flat_map(|state| state.generic_xds_configs).collect();
+            let clusters = types.iter().filter(|c| c.type_url == ResourceType::Cluster.url());
+            if clusters.filter(|c| c.config_status() == ConfigStatus::Synced).count() == 2 {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, synced).await.unwrap();
+
+    let proxy = running.state.connections().iter().find(|c| &*c.node.namespace == "test").unwrap().id.clone();
+    let mut delta = operator.delta(None).await.unwrap();
+    let request = DeltaDiscoveryRequest {
+        type_url: debug::CONFIG_DUMP.to_string(),
+        resource_names_subscribe: vec![proxy],
+        ..DeltaDiscoveryRequest::default()
+    };
+    delta.send(request).await.unwrap();
+    let sections = delta.next().await.unwrap().resources;
+    let clusters =
+        sections.iter().filter_map(|r| r.resource.as_ref()).find(|a| a.type_url.ends_with("ClustersConfigDump"));
+    assert!(clusters.is_some_and(|any| any.value.windows(9).any(|w| w == b"a.example")));
+
+    let mut other = client.sotw(None).await.unwrap();
+    other.send(ask(debug::PAGE, &["configz"])).await.unwrap();
+    assert!(other.next().await.is_err(), "configz is for the root namespace");
+    end(running).await;
+}
