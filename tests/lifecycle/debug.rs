@@ -29,8 +29,10 @@ async fn pages_states_and_dumps_are_answered() {
     let mut proxies = Proxies::connect(running.addresses.grpc).await;
     proxies.until("a.example").await;
     let client = AdsClient::connect(running.addresses.grpc, "10.0.0.3").await.unwrap();
-    let operator =
-        client.with_node(Node { id: "sidecar~10.0.0.3~ctl.istio-system~istio-system.svc.cluster.local".into(), ..Node::default() });
+    let operator = client.with_node(Node {
+        id: "sidecar~10.0.0.3~ctl.istio-system~istio-system.svc.cluster.local".into(),
+        ..Node::default()
+    });
     let ask = |kind: &str, names: &[&str]| DiscoveryRequest {
         type_url: kind.to_string(),
         resource_names: names.iter().map(ToString::to_string).collect(),
