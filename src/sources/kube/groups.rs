@@ -15,7 +15,7 @@ pub enum Group {
     Ingress,
     /// What the service registry and credentials are made of.
     Registry,
-    /// What a remote cluster adds to the service registry.
+    /// What counts of a remote cluster: services, workloads, Secrets, and Gateways between networks.
     RemoteRegistry,
     /// Namespaces, and which CRDs there are: what the other sources of the cluster go by.
     Discovery,
@@ -45,7 +45,14 @@ impl Group {
             Self::Registry => {
                 vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret, Kind::ConfigMap]
             }
-            Self::RemoteRegistry => vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret],
+            Self::RemoteRegistry => vec![
+                Kind::Service,
+                Kind::EndpointSlice,
+                Kind::Pod,
+                Kind::Node,
+                Kind::Secret,
+                Kind::KubernetesGateway,
+            ],
             Self::Discovery => vec![Kind::Namespace],
         }
     }
