@@ -45,14 +45,9 @@ impl Group {
             Self::Registry => {
                 vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret, Kind::ConfigMap]
             }
-            Self::RemoteRegistry => vec![
-                Kind::Service,
-                Kind::EndpointSlice,
-                Kind::Pod,
-                Kind::Node,
-                Kind::Secret,
-                Kind::KubernetesGateway,
-            ],
+            Self::RemoteRegistry => {
+                vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret, Kind::KubernetesGateway]
+            }
             Self::Discovery => vec![Kind::Namespace],
         }
     }
