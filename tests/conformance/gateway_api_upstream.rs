@@ -125,12 +125,15 @@ impl Seen {
     }
 
     fn routes_accepted(&self, demand: &Value) -> Complaint {
-        let gateway = self.status(Kind::KubernetesGateway, &demand["gw"]);
+        let (gateway, set) =
+            (self.status(Kind::KubernetesGateway, &demand["gw"]), self.status(Kind::ListenerSet, &demand["gw"]));
+        let of_set = gateway.is_null();
+        let gateway = if of_set { set } else { gateway };
         let good = [json!({"type": "Accepted", "status": "True"}), json!({"type": "Programmed", "status": "True"})];
         if let Some(why) = missing(&gateway["conditions"], &good) {
             return Some(why);
         }
-        if list(&gateway["addresses"]).next().is_none() {
+        if !of_set && list(&gateway["addresses"]).next().is_none() {
             return Some(format!("no address: {gateway}"));
         }
         let kind = text(&demand["routeType"]).trim_end_matches("Route").to_string();
