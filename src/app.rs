@@ -7,6 +7,7 @@ mod inputs;
 mod last_good;
 mod running;
 mod sources;
+mod status;
 
 use std::{sync::Arc, time::Instant};
 
@@ -123,7 +124,9 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         inputs: inputs.clone(),
         xds: xds_server.clone(),
     };
+    let writes_to = cluster.clone();
     let started = sources::start(named, (mesh, sources), cluster, &sinks, &wards, &shutdown, &readiness);
+    let (writing, candidate) = status::stand(writes_to.as_ref(), &shutdown).unzip();
     let keeping = last_good::start(keeper.clone(), &started.configs, &kept, &shutdown);
     resync.set(started.configs, keeper);
     let synced = started.synced;
@@ -138,7 +141,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         xds: state.clone(),
         store: store.clone(),
         sources: started.handles.clone().into(),
-        status: StatusReporterActor::start(&wards, state.clone()),
+        status: StatusReporterActor::start(&wards, state.clone(), writing),
         wards: wards.clone(),
         readiness: readiness.clone(),
         metrics: Metrics::install()?,
@@ -159,7 +162,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         registry,
         inputs,
         sources: started.handles,
-        tasks: running::Tasks { grpc_server, pages: pages.handle, keeping, config_thread },
+        tasks: running::Tasks { grpc_server, pages: pages.handle, keeping, candidate, config_thread },
     })
 }
 

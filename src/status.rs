@@ -2,17 +2,28 @@
 //!
 //! Statuses come from three places: the translation (Gateway API, Ingress), the distribution (which generation of an Istio
 //! object all proxies hold, from their acknowledgements) and the allocator of addresses for ServiceEntries. All three are
-//! pure; the actor looks at them a few times a second, and only computes when something moved. Invariants: a status never
-//! runs ahead of what is in force; nothing here changes what a proxy gets.
+//! pure; the actor looks at them a few times a second, and only computes when something moved.
+//!
+//! They are written to the cluster that the objects come from by the process that holds the lease. Invariants: a status
+//! never runs ahead of what is in force; equal status is not written; a write never undoes what somebody else wrote
+//! meanwhile; whoever undoes ours makes us slower, not louder; nobody writes without the lease.
 
 pub mod actor;
 mod addresses;
+pub mod cluster;
 mod desired;
 pub mod distribution;
-#[allow(dead_code, reason = "writing is joined next")]
+pub mod election;
+pub mod leader;
 mod merge;
+pub mod plan;
+pub mod ports;
 mod reporter;
+mod write;
 
-pub use actor::{StatusHandle, StatusReporterActor};
+pub use actor::{StatusHandle, StatusReporterActor, Writing};
+pub use cluster::{ClusterLease, ClusterStatuses};
 pub use distribution::{Distribution, Levels, Reach};
+pub use election::Timing;
+pub use leader::{LeaderReport, Leadership, campaign};
 pub use reporter::Reporter;

@@ -17,6 +17,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("edsz", "endpoints that one proxy was sent; ?proxyID="),
     ("endpointShardz", "endpoints by service and by who reported them"),
     ("eventz", "the last pushes: what triggered them, whom they reached, how long it took"),
+    ("leaderz", "who writes statuses to the cluster, and how many this process has written; null where none are"),
     ("mesh", "mesh settings in force"),
     ("ndsz", "name table that one proxy was sent; ?proxyID="),
     ("push_status", "what was left out of listeners and secrets, and what proxies refused last"),

@@ -159,6 +159,7 @@ pub(super) async fn page_of(
             json!({"views": state.xds.views(), "builds": builds, "resources": resources})
         }
         "shadowz" => shadowed(state).await,
+        "leaderz" => state.status.leader().await,
         "statusz" => json!(state.status.statuses().await),
         "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, state),
         unknown => {

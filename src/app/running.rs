@@ -46,6 +46,8 @@ pub(super) struct Tasks {
     /// Writes the last good content; ends when all is written.
     pub(super) keeping: Option<JoinHandle<()>>,
     pub(super) config_thread: Arbiter,
+    /// Who stands for the lease; gives it back when the end begins.
+    pub(super) candidate: Option<JoinHandle<()>>,
 }
 
 /// A running process. Dropping it ends nothing: [`Running::wait`] does, when `shutdown` begins.
@@ -79,7 +81,7 @@ impl Running {
     /// The fault, when it is one that ends the process.
     pub async fn wait(self) -> Result<(), String> {
         let Self { shutdown, state, drain, tasks, .. } = self;
-        let Tasks { mut grpc_server, pages, keeping, config_thread } = tasks;
+        let Tasks { mut grpc_server, pages, keeping, candidate, config_thread } = tasks;
         // The server ends only when it is told to, or by a fault.
         tokio::select! {
             () = shutdown.begun() => {}
@@ -94,6 +96,11 @@ impl Running {
         if !grpc_server.is_finished() && timeout(deadline, &mut grpc_server).await.is_err() {
             tracing::warn!("streams did not end in time, cut off");
             grpc_server.abort();
+        }
+        if let Some(candidate) = candidate
+            && timeout(deadline.max(Duration::from_secs(1)), candidate).await.is_err()
+        {
+            tracing::warn!("the lease was not given back in time");
         }
         pages.stop(true).await;
         if let Some(keeping) = keeping

@@ -74,6 +74,8 @@ features! {
     enable_sending_hbone: bool = false, "PILOT_ENABLE_SENDING_HBONE";
     enable_serviceentry_select_pods: bool = true, "PILOT_ENABLE_SERVICEENTRY_SELECT_PODS";
     enable_strict_gateway_merging: bool = true, "PILOT_ENABLE_STRICT_GATEWAY_MERGING";
+    enable_status: bool = false, "PILOT_ENABLE_STATUS";
+    enable_gateway_api_status: bool = true, "PILOT_ENABLE_GATEWAY_API_STATUS";
     enable_telemetry_label: bool = true, "PILOT_ENABLE_TELEMETRY_LABEL";
     endpoint_telemetry_label: bool = true, "PILOT_ENDPOINT_TELEMETRY_LABEL";
     enable_workload_entry_healthchecks: bool = true, "PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS";

@@ -43,6 +43,28 @@ pub struct KubeSettings {
     pub refused_pause: Duration,
     /// How long a mass deletion that only a list shows is held back; zero applies it at once, as Istio does.
     pub deletion_hold: Duration,
+    /// Whether statuses are written back.
+    pub write_status: bool,
+    /// The lease that says which process writes them.
+    pub lease: LeaseSettings,
+}
+
+/// The lease of who writes (Istio's durations).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseSettings {
+    /// How long it lasts without a renewal, in whole seconds.
+    pub duration: Duration,
+    /// How long its holder writes without a renewal; shorter, so that two never write at once.
+    pub renew: Duration,
+    /// How often it is looked at and renewed.
+    pub look: Duration,
+}
+
+impl Default for LeaseSettings {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { duration: seconds(30), renew: seconds(15), look: Duration::from_millis(7500) }
+    }
 }
 
 impl KubeSettings {
@@ -62,6 +84,8 @@ impl KubeSettings {
             longest_pause: Duration::from_secs(10),
             refused_pause: Duration::from_secs(30),
             deletion_hold: Duration::from_secs(600),
+            write_status: false,
+            lease: LeaseSettings::default(),
         }
     }
 }

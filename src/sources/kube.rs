@@ -25,6 +25,7 @@ mod source;
 mod status;
 mod verdict;
 mod watch;
+mod write;
 
 pub use cluster::Cluster;
 pub use connect::ConnectError;
@@ -33,3 +34,4 @@ pub use mesh::{KubeMesh, mesh_values};
 pub use raw::RawObject;
 pub use source::KubeSource;
 pub use status::{FeedReport, FeedState};
+pub use write::{KubeWriteError, KubeWriter, LeaseRecord};

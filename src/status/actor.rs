@@ -1,11 +1,19 @@
 //! The status reporter: looks at what was published and acknowledged, and answers what became of each object.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, Supervised, Supervisor};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Levels, Reporter};
+use super::{
+    Leadership, Levels, Reporter,
+    plan::{Job, Outcome},
+    ports::StatusSink,
+    write::carry_out,
+};
 use crate::{
     runtime::{Mailbox, Vitals, Wards},
     xds::XdsState,
@@ -13,6 +21,27 @@ use crate::{
 
 /// How often it looks. Acknowledgements are not told one by one: a look reads what each connection says of itself.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Writes of one batch: one batch at a time and four looks a second bound what the API server gets from us.
+const BATCH: usize = 50;
+
+/// Where statuses are written, and whether by us.
+pub struct Writing {
+    /// Takes them.
+    pub sink: Arc<dyn StatusSink>,
+    /// Whether this process may write.
+    pub leadership: Leadership,
+}
+
+/// What became of a batch.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Wrote(Vec<(Job, Outcome)>);
+
+/// Asks who writes.
+#[derive(Message)]
+#[rtype(result = "Value")]
+struct AskLeader;
 
 /// Asks for every status.
 #[derive(Message)]
@@ -23,6 +52,10 @@ struct AskStatuses;
 pub struct StatusReporterActor {
     xds: XdsState,
     core: Reporter,
+    writing: Option<Writing>,
+    /// The term in which this process last wrote.
+    term: Option<u64>,
+    under_way: bool,
     vitals: Vitals,
 }
 
@@ -33,12 +66,19 @@ pub struct StatusHandle {
 }
 
 impl StatusReporterActor {
-    /// Starts the actor.
+    /// Starts the actor. Without a place to write to, statuses are shown only.
     #[must_use]
-    pub fn start(wards: &Wards, xds: XdsState) -> StatusHandle {
+    pub fn start(wards: &Wards, xds: XdsState, writing: Option<Writing>) -> StatusHandle {
         let vitals = wards.admit("status-reporter");
         let queue = vitals.queue();
-        let address = Supervisor::start(move |_| Self { xds, core: Reporter::default(), vitals });
+        let address = Supervisor::start(move |_| Self {
+            xds,
+            core: Reporter::default(),
+            writing,
+            term: None,
+            under_way: false,
+            vitals,
+        });
         StatusHandle { mailbox: Mailbox::new(address, queue) }
     }
 
@@ -46,8 +86,27 @@ impl StatusReporterActor {
         if self.vitals.is_down() {
             return;
         }
+        let term = self.writing.as_ref().and_then(|w| w.leadership.term());
+        let begins = term.is_some() && term != self.term;
+        let limit = if term.is_some() && !self.under_way { BATCH } else { 0 };
         let (core, xds) = (&mut self.core, &self.xds);
-        self.vitals.guard(context, || look(core, xds));
+        let jobs = self.vitals.guard(context, || {
+            look(core, xds);
+            if begins {
+                core.begin_term();
+            }
+            if limit > 0 { core.due(Instant::now(), limit) } else { Vec::new() }
+        });
+        self.term = term;
+        self.write(jobs.unwrap_or_default(), context);
+    }
+
+    fn write(&mut self, jobs: Vec<Job>, context: &mut Context<Self>) {
+        let Some(writing) = self.writing.as_ref().filter(|_| !jobs.is_empty()) else { return };
+        self.under_way = true;
+        let carried_out = carry_out(writing.sink.clone(), writing.leadership.clone(), jobs);
+        let address = context.address();
+        actix::spawn(async move { address.do_send(Wrote(carried_out.await)) });
     }
 }
 
@@ -74,6 +133,30 @@ impl Supervised for StatusReporterActor {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.vitals.restarting();
         self.core = Reporter::default();
+        (self.term, self.under_way) = (None, false);
+    }
+}
+
+impl Handler<Wrote> for StatusReporterActor {
+    type Result = ();
+
+    fn handle(&mut self, Wrote(outcomes): Wrote, context: &mut Self::Context) {
+        self.under_way = false;
+        let core = &mut self.core;
+        self.vitals.guard(context, || core.done(Instant::now(), outcomes));
+    }
+}
+
+impl Handler<AskLeader> for StatusReporterActor {
+    type Result = actix::MessageResult<AskLeader>;
+
+    fn handle(&mut self, _: AskLeader, context: &mut Self::Context) -> Self::Result {
+        let (core, leadership) = (&self.core, self.writing.as_ref().map(|w| &w.leadership));
+        let shown = self.vitals.guard(context, || {
+            let (written, failed) = core.counts();
+            leadership.map(|l| json!({"leader": l.report(), "written": written, "failed": failed}))
+        });
+        actix::MessageResult(shown.flatten().unwrap_or_default())
     }
 }
 
@@ -95,5 +178,10 @@ impl StatusHandle {
     /// down.
     pub async fn statuses(&self) -> Vec<Value> {
         self.mailbox.send(AskStatuses).await.unwrap_or_default()
+    }
+
+    /// Who writes statuses, and how many this process has written; `null` where none are written.
+    pub async fn leader(&self) -> Value {
+        self.mailbox.send(AskLeader).await.unwrap_or_default()
     }
 }

@@ -1,12 +1,12 @@
 //! What we say about every object: statuses of translated objects, and conditions and addresses of Istio's.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
 use super::{addresses::Claims, distribution::Distribution};
 use crate::{
-    model::{Config, ConfigKey, ConfigSnapshot},
+    model::{Config, ConfigKey, ConfigSnapshot, Features, kind::KindClass},
     push::PushContext,
 };
 
@@ -24,15 +24,32 @@ pub fn statuses(context: &PushContext, distribution: &Distribution, claims: &Cla
     all
 }
 
+/// What of a status is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway API's
+/// everything unless `PILOT_ENABLE_GATEWAY_API_STATUS` is off.
+#[must_use]
+pub fn written(key: &ConfigKey, mut status: Value, features: &Features) -> Option<Value> {
+    match key.kind.class() {
+        KindClass::Istio => {
+            let fields = status.as_object_mut()?;
+            if !features.enable_status {
+                fields.shift_remove("conditions");
+            }
+            (!fields.is_empty()).then_some(status)
+        }
+        KindClass::GatewayApi => features.enable_gateway_api_status.then_some(status),
+        _ => Some(status),
+    }
+}
+
 /// The objects in force of these statuses, in the order of their keys.
 pub fn objects<'a, T>(
     configs: &'a ConfigSnapshot,
     statuses: &'a BTreeMap<ConfigKey, T>,
-) -> BTreeMap<ConfigKey, &'a Config> {
+) -> BTreeMap<ConfigKey, &'a Arc<Config>> {
     let mut kinds: Vec<_> = statuses.keys().map(|key| key.kind).collect();
     kinds.dedup();
     let all = kinds.into_iter().flat_map(|kind| configs.list(kind)).filter(|c| c.is_of_main_cluster());
-    all.map(|c| (c.key(), &**c)).filter(|(key, _)| statuses.contains_key(key)).collect()
+    all.map(|c| (c.key(), c)).filter(|(key, _)| statuses.contains_key(key)).collect()
 }
 
 /// An object with its status, as the pages show it.

@@ -1,6 +1,6 @@
 //! The core of the reporter: what has moved since it last looked, and what it says about every object now.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use serde_json::Value;
 
@@ -8,9 +8,10 @@ use super::{
     addresses::Claims,
     desired,
     distribution::{Distribution, Levels},
+    plan::{Job, Outcome, Plan},
 };
 use crate::{
-    model::{Config, ConfigKey, Kind},
+    model::{Config, ConfigKey, Kind, kind::KindClass},
     push::PushContext,
 };
 
@@ -21,6 +22,9 @@ pub struct Reporter {
     claims: Claims,
     entries: Option<Arc<Vec<Arc<Config>>>>,
     context: Option<Arc<PushContext>>,
+    plan: Plan,
+    /// Something has moved since the last plan.
+    moved: bool,
 }
 
 impl Reporter {
@@ -32,12 +36,13 @@ impl Reporter {
         if moved {
             changed |= self.distribution.publish(version, &context.inputs.configs);
             changed |= self.allocate(context);
-            changed |= !self.context.as_ref().is_some_and(|c| Arc::ptr_eq(&c.translation, &context.translation));
+            changed |= !self.context.as_ref().is_some_and(|c| same_objects(c, context));
             self.context = Some(context.clone());
         }
         if self.distribution.is_in_progress() {
             changed |= self.distribution.advance(&levels());
         }
+        self.moved |= changed;
         changed
     }
 
@@ -59,10 +64,37 @@ impl Reporter {
         !same
     }
 
-    /// The context that was looked at last.
+    /// Everything is to be compared with what the cluster holds again: this process begins to lead.
+    pub fn begin_term(&mut self) {
+        self.plan.forget();
+    }
+
+    /// The next statuses to write, at most so many; nothing while nothing has moved and nothing waits.
+    pub fn due(&mut self, now: Instant, limit: usize) -> Vec<Job> {
+        let Some(context) = self.context.clone().filter(|_| self.moved || self.plan.is_waiting()) else {
+            return Vec::new();
+        };
+        self.moved = false;
+        let features = context.features();
+        let statuses = self.statuses().into_iter();
+        let statuses =
+            statuses.filter_map(|(key, s)| Some((key.clone(), desired::written(&key, s, features)?))).collect();
+        let objects = desired::objects(&context.inputs.configs, &statuses);
+        let objects = objects.into_iter().filter(|(_, c)| is_of_cluster(c)).map(|(k, c)| (k, c.clone())).collect();
+        self.plan.due(now, &statuses, &objects, limit)
+    }
+
+    /// Takes in what became of writes.
+    pub fn done(&mut self, now: Instant, outcomes: Vec<(Job, Outcome)>) {
+        for (job, outcome) in outcomes {
+            self.plan.done(now, &job, outcome);
+        }
+    }
+
+    /// Writes that were taken and that were not, so far.
     #[must_use]
-    pub fn context(&self) -> Option<&Arc<PushContext>> {
-        self.context.as_ref()
+    pub const fn counts(&self) -> (u64, u64) {
+        self.plan.counts()
     }
 
     /// Every status, without transition times.
@@ -77,9 +109,24 @@ impl Reporter {
         let Some(context) = &self.context else { return Vec::new() };
         let statuses = self.statuses();
         let objects = desired::objects(&context.inputs.configs, &statuses);
-        let row = |(key, config): (ConfigKey, &Config)| Some(desired::shown(config, statuses.get(&key)?, None));
+        let row = |(key, config): (ConfigKey, &Arc<Config>)| {
+            Some(desired::shown(config, statuses.get(&key)?, self.plan.state(config)))
+        };
         objects.into_iter().filter_map(row).collect()
     }
+}
+
+/// Whether the objects that have a status, and what they were translated to, are those of before.
+fn same_objects(old: &PushContext, new: &PushContext) -> bool {
+    let (a, b) = (&old.inputs.configs.by_kind, &new.inputs.configs.by_kind);
+    let has_status =
+        |kind: &&Kind| matches!(kind.class(), KindClass::Istio | KindClass::GatewayApi) || **kind == Kind::Ingress;
+    let same = |kind: &Kind| match (a.get(kind), b.get(kind)) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    Kind::ALL.iter().filter(has_status).all(same)
+        && (Arc::ptr_eq(&old.translation, &new.translation) || old.translation.statuses == new.translation.statuses)
 }
 
 /// Whether an object stands in the cluster whose configuration is read.

@@ -13,4 +13,5 @@ mod real;
 mod rights;
 mod server;
 mod stage;
+mod status;
 mod watches;

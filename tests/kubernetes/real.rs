@@ -69,6 +69,13 @@ impl Admin {
         self.apply(object).await;
     }
 
+    /// The object as it is now.
+    pub async fn get(&self, object: &Value) -> Value {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let found = self.api(object).get_opt(name).await.unwrap();
+        found.map_or(Value::Null, |o| serde_json::to_value(o).unwrap())
+    }
+
     async fn delete(&self, object: &Value) {
         let name = object["metadata"]["name"].as_str().unwrap();
         self.api(object).delete(name, &DeleteParams::default()).await.unwrap();

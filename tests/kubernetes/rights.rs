@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use pilothouse::sources::{
-    kube::{Group, access::rights},
+    kube::{
+        Group,
+        access::{Right, lease_rights, rights, status_rights},
+    },
     yaml,
 };
 use serde_json::Value;
@@ -13,16 +16,19 @@ use crate::{fake::Fake, stage::Stage};
 type Triple = (String, String, String);
 
 fn table() -> BTreeSet<Triple> {
-    rights().into_iter().map(|r| (r.group, r.resource, r.verb.to_string())).collect()
+    triples(rights())
 }
 
-/// What the ClusterRole of reading grants.
-fn granted() -> BTreeSet<Triple> {
+fn triples(rights: Vec<Right>) -> BTreeSet<Triple> {
+    rights.into_iter().map(|r| (r.group, r.resource, r.verb.to_string())).collect()
+}
+
+/// What a role of the manifest grants.
+fn granted(kind: &str, name: &str) -> BTreeSet<Triple> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/kubernetes/rbac.yaml");
     let text = fs::read_to_string(path).unwrap();
     let documents = yaml::documents(&text).into_iter().flat_map(|d| yaml::values(d.text).unwrap());
-    let role =
-        documents.into_iter().find(|d| d["kind"] == "ClusterRole" && d["metadata"]["name"] == "pilothouse-reader");
+    let role = documents.into_iter().find(|d| d["kind"] == kind && d["metadata"]["name"] == name);
     let list = |rule: &Value, key: &str| -> Vec<String> {
         rule[key].as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_string()).collect()
     };
@@ -40,10 +46,17 @@ fn granted() -> BTreeSet<Triple> {
 
 #[test]
 fn the_manifest_grants_what_the_table_names_and_no_more() {
-    let (table, granted) = (table(), granted());
-    assert_eq!(table.difference(&granted).collect::<Vec<_>>(), Vec::<&Triple>::new(), "not granted");
-    assert_eq!(granted.difference(&table).collect::<Vec<_>>(), Vec::<&Triple>::new(), "not needed");
-    assert!(!granted.iter().any(|(g, r, v)| [g, r, v].iter().any(|part| part.as_str() == "*")));
+    let roles = [
+        ("ClusterRole", "pilothouse-reader", table()),
+        ("ClusterRole", "pilothouse-status-writer", triples(status_rights())),
+        ("Role", "pilothouse-leader", triples(lease_rights())),
+    ];
+    for (kind, name, table) in roles {
+        let granted = granted(kind, name);
+        assert_eq!(table.difference(&granted).collect::<Vec<_>>(), Vec::<&Triple>::new(), "{name} does not grant");
+        assert_eq!(granted.difference(&table).collect::<Vec<_>>(), Vec::<&Triple>::new(), "{name} need not grant");
+        assert!(!granted.iter().any(|(g, r, v)| [g, r, v].iter().any(|part| part.as_str() == "*")));
+    }
 }
 
 #[tokio::test]

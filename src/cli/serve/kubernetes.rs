@@ -31,6 +31,10 @@ pub struct KubeArgs {
     /// Namespace of the ConfigMap with the mesh settings (`istio`, or `istio-REVISION`).
     #[arg(long, env = "POD_NAMESPACE", default_value = "istio-system", value_name = "NAMESPACE")]
     pub namespace: String,
+    /// Write statuses back to the cluster: true or false; inside a cluster true unless this says otherwise, with a
+    /// kubeconfig false.
+    #[arg(long, env = "PILOTHOUSE_WRITE_STATUS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub write_status: Option<bool>,
     /// Service registries: without `Kubernetes`, only config is read from the cluster.
     #[arg(
         long,
@@ -51,7 +55,9 @@ impl KubeArgs {
             None if alone && env::var_os("KUBERNETES_SERVICE_HOST").is_some() => KubeAccess::InCluster,
             None => return None,
         };
+        let write_status = self.write_status.unwrap_or(access == KubeAccess::InCluster);
         Some(KubeSettings {
+            write_status,
             registry: self.registries.iter().any(|r| r == "Kubernetes"),
             watch_namespaces: self.watch_namespace.iter().filter(|n| !n.is_empty()).cloned().collect(),
             revision: self.revision.clone(),

@@ -1,6 +1,7 @@
 //! What we do to the API server, as a table: the least rights that work, which `config/kubernetes/rbac.yaml` grants.
 
 use super::{Group, crds::CrdFollower};
+use crate::model::Kind;
 
 /// A right on one resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,4 +34,28 @@ pub fn rights() -> Vec<Right> {
     rights.push(right("", "configmaps", "get"));
     rights.sort();
     rights
+}
+
+/// Every right that writing statuses takes, beside those of [`rights`].
+#[must_use]
+pub fn status_rights() -> Vec<Right> {
+    let written = |kind: &Kind| !matches!(kind, Kind::ReferenceGrant | Kind::IngressClass);
+    let groups = [Group::Crd, Group::GatewayApi, Group::Ingress];
+    let kinds = groups.into_iter().flat_map(Group::kinds).filter(written);
+    let right = |kind: Kind, resource: String, verb| Right { group: kind.group().to_string(), resource, verb };
+    let mut rights: Vec<Right> = kinds
+        .flat_map(|kind| {
+            // After a conflict the fresh object is read.
+            [right(kind, format!("{}/status", kind.plural()), "patch"), right(kind, kind.plural().to_string(), "get")]
+        })
+        .collect();
+    rights.sort();
+    rights
+}
+
+/// Every right on the lease that says who writes, in the control plane's namespace.
+#[must_use]
+pub fn lease_rights() -> Vec<Right> {
+    let right = |verb| Right { group: "coordination.k8s.io".to_string(), resource: "leases".to_string(), verb };
+    ["create", "get", "update"].map(right).to_vec()
 }

@@ -1,0 +1,225 @@
+//! Leading: the loop around an election, and what others ask of it.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    election::{Election, Record, Timing},
+    ports::{LeaseStore, WriteError},
+};
+
+/// How long the end waits for writes that are under way.
+const FINISH: Duration = Duration::from_secs(2);
+/// Shortest pause after a failed look.
+const RETRY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, Default)]
+struct State {
+    until: Option<Instant>,
+    holder: String,
+    error: String,
+    /// How often this process began to lead.
+    terms: u64,
+}
+
+/// Whether this process leads. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Leadership {
+    state: Arc<Mutex<State>>,
+    writing: Arc<RwLock<()>>,
+}
+
+/// Held during one write: the lease is not given back before.
+#[derive(Debug)]
+pub struct Permit(#[allow(dead_code, reason = "held, not read")] OwnedRwLockReadGuard<()>);
+
+/// Who leads, for the pages.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct LeaderReport {
+    /// This process does.
+    pub leads: bool,
+    /// Who holds the lease, as far as is known.
+    pub holder: String,
+    /// Why the lease cannot be read or written; empty while all is well.
+    pub last_error: String,
+}
+
+impl Leadership {
+    /// How often this process began to lead, if it leads now.
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
+        let state = self.lock();
+        state.until.is_some_and(|until| until > Instant::now()).then_some(state.terms)
+    }
+
+    /// Leave to write once; `None` for who does not lead (any more).
+    #[must_use]
+    pub fn permit(&self) -> Option<Permit> {
+        let guard = self.writing.clone().try_read_owned().ok()?;
+        self.term().map(|_| Permit(guard))
+    }
+
+    /// Who leads.
+    #[must_use]
+    pub fn report(&self) -> LeaderReport {
+        let leads = self.term().is_some();
+        let state = self.lock();
+        LeaderReport { leads, holder: state.holder.clone(), last_error: state.error.clone() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, election: &Election, error: Option<&WriteError>) {
+        let until = election.leads_until();
+        let mut state = self.lock();
+        let led = state.until.is_some_and(|until| until > Instant::now());
+        if until.is_some() && !led {
+            state.terms += 1;
+            tracing::info!("this process writes statuses now");
+        } else if until.is_none() && led {
+            tracing::info!(holder = election.holder(), "another process writes statuses now");
+        }
+        state.until = until;
+        election.holder().clone_into(&mut state.holder);
+        state.error = error.map(ToString::to_string).unwrap_or_default();
+    }
+}
+
+/// Stands for election until it is stopped, and gives the lease back then.
+pub async fn campaign(
+    store: Arc<dyn LeaseStore>,
+    me: String,
+    timing: Timing,
+    leadership: Leadership,
+    stop: CancellationToken,
+) {
+    let mut election = Election::new(me, timing);
+    while !stop.is_cancelled() {
+        let round = tokio::time::timeout(timing.renew / 2, look(&*store, &mut election));
+        let result = tokio::select! {
+            result = round => result.unwrap_or_else(|_| Err(WriteError::Other("no answer in time".to_string()))),
+            () = stop.cancelled() => break,
+        };
+        if let Err(error) = &result
+            && leadership.report().last_error != error.to_string()
+        {
+            tracing::warn!(%error, "the lease that says who writes statuses");
+        }
+        leadership.take(&election, result.as_ref().err());
+        let pause = if result.is_ok() { timing.look } else { timing.look.min(RETRY) };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    let led = election.leads_until().is_some();
+    election.refused();
+    leadership.take(&election, None);
+    if led {
+        let _ = tokio::time::timeout(FINISH, leadership.writing.write()).await;
+        let give_back = give_back(&*store, &election);
+        if tokio::time::timeout(FINISH, give_back).await.is_err() {
+            tracing::warn!("the lease was not given back in time");
+        }
+    }
+}
+
+async fn look(store: &dyn LeaseStore, election: &mut Election) -> Result<(), WriteError> {
+    let read = store.read().await?;
+    let began = Instant::now();
+    let Some(record) = election.next(began, read) else { return Ok(()) };
+    match store.write(record).await {
+        Ok(()) => {
+            election.written(began);
+            Ok(())
+        }
+        // Somebody was quicker; who, the next look tells.
+        Err(WriteError::Conflict) => {
+            election.refused();
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn give_back(store: &dyn LeaseStore, election: &Election) {
+    let read: Option<Record> = store.read().await.unwrap_or_default();
+    if let Some(record) = election.release(read)
+        && let Err(error) = store.write(record).await
+    {
+        tracing::warn!(%error, "the lease was not given back");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, future::BoxFuture};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Server(Mutex<(Option<Record>, u64)>);
+
+    impl LeaseStore for Arc<Server> {
+        fn read(&self) -> BoxFuture<'static, Result<Option<Record>, WriteError>> {
+            let record = self.0.lock().unwrap().0.clone();
+            async move { Ok(record) }.boxed()
+        }
+
+        fn write(&self, record: Record) -> BoxFuture<'static, Result<(), WriteError>> {
+            let mut server = self.0.lock().unwrap();
+            let version = server.0.as_ref().map(|r| r.version.clone()).unwrap_or_default();
+            let taken = version == record.version;
+            if taken {
+                server.1 += 1;
+                server.0 = Some(Record { version: server.1.to_string(), ..record });
+            }
+            async move { if taken { Ok(()) } else { Err(WriteError::Conflict) } }.boxed()
+        }
+    }
+
+    const TIMING: Timing =
+        Timing { lease: Duration::from_secs(60), renew: Duration::from_secs(30), look: Duration::from_millis(5) };
+
+    async fn until(leadership: &Leadership, leads: bool) {
+        let wait = async {
+            while leadership.term().is_some() != leads {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_leads_and_the_next_follows_when_it_ends() {
+        let server = Arc::<Server>::default();
+        let stage = |me: &str| {
+            let (leadership, stop) = (Leadership::default(), CancellationToken::new());
+            let run = campaign(Arc::new(server.clone()), me.into(), TIMING, leadership.clone(), stop.clone());
+            (leadership, stop, tokio::spawn(run))
+        };
+        let (first, stop_first, task) = stage("first");
+        until(&first, true).await;
+        let (second, stop_second, _) = stage("second");
+        while second.report().holder != "first" {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert!(second.permit().is_none());
+        let permit = first.permit().unwrap();
+        stop_first.cancel();
+        until(&first, false).await;
+        assert!(first.permit().is_none() && second.term().is_none(), "the lease waits for the write under way");
+        drop(permit);
+        task.await.unwrap();
+        until(&second, true).await;
+        assert_eq!(server.0.lock().unwrap().0.as_ref().map(|r| r.transitions), Some(2));
+        stop_second.cancel();
+    }
+}

@@ -1,0 +1,309 @@
+//! Which statuses are to be written now: those that the server does not hold, paced, and never in a loop.
+//!
+//! Pure. A status is written when what we say has changed or when the object says something else; never while our last
+//! write is still to come back in the watch, never when the server stored what it stored the last time we said the same.
+//! Whoever keeps undoing what we write makes our pauses grow.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::merge::{is_written, merged};
+use crate::model::{Config, ConfigKey, kind::KindClass};
+
+/// Shortest time between two writes of one object.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause before the same is written again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// After so long without a write, the next one is the first again.
+const FORGET_AFTER: Duration = Duration::from_secs(1800);
+
+/// One status to write.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The object, as the watch brought it.
+    pub config: Arc<Config>,
+    /// What we say, without transition times.
+    pub desired: Value,
+    hash: u64,
+}
+
+impl Job {
+    /// What is to be written over this status; `None` when the object has it already.
+    #[must_use]
+    pub fn body(&self, existing: &Value, now: &str) -> Option<Value> {
+        let body = merged(&self.desired, existing, now);
+        (!is_written(&body, existing, is_whole(&self.config))).then_some(body)
+    }
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// The server holds it: its status as stored.
+    Stored(Value),
+    /// The object is another one by now, or gone; the watch will tell.
+    Superseded,
+    /// It was refused, or did not arrive.
+    Failed(String),
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// What we said last.
+    desired: u64,
+    /// Stamp of the object for which there is nothing to do.
+    done: u64,
+    /// What the server stored when it was written.
+    stored: Option<u64>,
+    /// Writes of the same, in a row.
+    attempts: u32,
+    last: Option<Instant>,
+    error: String,
+    under_way: bool,
+}
+
+impl Memory {
+    fn not_before(&self) -> Option<Instant> {
+        let doubled = SHORTEST_PAUSE * (1 << self.attempts.saturating_sub(1).min(16));
+        self.last.map(|at| at + doubled.min(LONGEST_PAUSE))
+    }
+}
+
+/// What was written, and what is still to be.
+#[derive(Debug, Default)]
+pub struct Plan {
+    memory: HashMap<ConfigKey, Memory>,
+    /// Something is still to be written.
+    waiting: bool,
+    written: u64,
+    failed: u64,
+}
+
+impl Plan {
+    /// Forgets everything: somebody else may have written meanwhile.
+    pub fn forget(&mut self) {
+        self.memory.clear();
+        self.waiting = true;
+    }
+
+    /// Whether something is still to be written, or written again.
+    #[must_use]
+    pub const fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    /// The next writes, at most so many, in the order of their keys.
+    pub fn due(
+        &mut self,
+        now: Instant,
+        desired: &BTreeMap<ConfigKey, Value>,
+        objects: &BTreeMap<ConfigKey, Arc<Config>>,
+        limit: usize,
+    ) -> Vec<Job> {
+        self.memory.retain(|key, _| objects.contains_key(key));
+        self.waiting = false;
+        let mut jobs = Vec::new();
+        for (key, config) in objects {
+            let Some(status) = desired.get(key) else { continue };
+            let memory = self.memory.entry(key.clone()).or_default();
+            let hash = hash(status);
+            if memory.desired != hash {
+                (memory.desired, memory.stored, memory.attempts, memory.done) = (hash, None, 0, 0);
+            }
+            if memory.under_way || memory.done == config.stamp {
+                continue;
+            }
+            let job = Job { config: config.clone(), desired: status.clone(), hash };
+            // The time does not matter for whether there is something to write.
+            let same = job.body(&config.status, "").is_none() || memory.stored == Some(self::hash(&config.status));
+            if same {
+                memory.done = config.stamp;
+                memory.error.clear();
+                continue;
+            }
+            if memory.last.is_some_and(|at| now.saturating_duration_since(at) > FORGET_AFTER) {
+                memory.attempts = 0;
+            }
+            if jobs.len() == limit || memory.not_before().is_some_and(|at| at > now) {
+                self.waiting = true;
+                continue;
+            }
+            memory.under_way = true;
+            jobs.push(job);
+        }
+        jobs
+    }
+
+    /// Takes in what became of a write.
+    pub fn done(&mut self, now: Instant, job: &Job, outcome: Outcome) {
+        let Some(memory) = self.memory.get_mut(&job.config.key()) else { return };
+        memory.under_way = false;
+        memory.last = Some(now);
+        memory.attempts = memory.attempts.saturating_add(1);
+        match outcome {
+            Outcome::Stored(status) => {
+                self.written += 1;
+                memory.error.clear();
+                if memory.desired == job.hash {
+                    (memory.stored, memory.done) = (Some(hash(&status)), job.config.stamp);
+                }
+            }
+            Outcome::Superseded => {
+                if memory.desired == job.hash {
+                    memory.done = job.config.stamp;
+                }
+            }
+            Outcome::Failed(error) => {
+                self.failed += 1;
+                memory.error = error;
+                self.waiting = true;
+            }
+        }
+    }
+
+    /// How the write of an object stands, for the pages; `None` when it never was to be written.
+    #[must_use]
+    pub fn state(&self, config: &Config) -> Option<Value> {
+        let memory = self.memory.get(&config.key())?;
+        let state = match memory {
+            m if !m.error.is_empty() => "failed",
+            m if m.done == config.stamp => "written",
+            _ => "waiting",
+        };
+        let mut shown = json!({"state": state, "attempts": memory.attempts});
+        if !memory.error.is_empty() {
+            shown["error"] = memory.error.as_str().into();
+        }
+        Some(shown)
+    }
+
+    /// Writes that were taken and that were not, so far.
+    #[must_use]
+    pub const fn counts(&self) -> (u64, u64) {
+        (self.written, self.failed)
+    }
+}
+
+/// Whether all of the status is ours, or only the fields that we name.
+fn is_whole(config: &Config) -> bool {
+    config.kind().class() != KindClass::Istio
+}
+
+/// Hash of what a status says; when it came to say so does not count.
+fn hash(status: &Value) -> u64 {
+    let mut sorted = status.clone();
+    drop_times(&mut sorted);
+    sorted.sort_all_objects();
+    xxh3_64(sorted.to_string().as_bytes())
+}
+
+fn drop_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.shift_remove("lastTransitionTime");
+            fields.values_mut().for_each(drop_times);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_times),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Origin, decode};
+
+    struct World {
+        plan: Plan,
+        now: Instant,
+        status: Value,
+        writes: usize,
+    }
+
+    impl World {
+        fn object(&self) -> Arc<Config> {
+            let document = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+                "metadata": {"name": "c"}, "spec": {"controllerName": "x"}, "status": self.status});
+            Arc::new(decode::from_value(&document, Origin::default()).unwrap())
+        }
+
+        fn due(&mut self, says: &str) -> Vec<Job> {
+            let object = self.object();
+            let desired = json!({"conditions": [{"type": "Accepted", "status": says}]});
+            let (desired, objects) =
+                (BTreeMap::from([(object.key(), desired)]), BTreeMap::from([(object.key(), object)]));
+            self.plan.due(self.now, &desired, &objects, 10)
+        }
+
+        /// Writes what is due, as a server that adds a field of its own.
+        fn look(&mut self, says: &str) -> usize {
+            let jobs = self.due(says);
+            for job in &jobs {
+                let mut stored = job.body(&self.status, "t").unwrap();
+                stored["added"] = true.into();
+                self.status = stored.clone();
+                self.plan.done(self.now, job, Outcome::Stored(stored));
+                self.writes += 1;
+            }
+            jobs.len()
+        }
+
+        fn pass(&mut self, seconds: u64) {
+            self.now += Duration::from_secs(seconds);
+        }
+    }
+
+    fn world() -> World {
+        World { plan: Plan::default(), now: Instant::now(), status: Value::Null, writes: 0 }
+    }
+
+    #[test]
+    fn what_the_server_holds_is_not_written_again() {
+        let mut world = world();
+        assert_eq!(world.look("True"), 1);
+        for _ in 0..50 {
+            world.pass(60);
+            assert_eq!(world.look("True"), 0, "the server's own field is no reason");
+        }
+        world.plan.forget();
+        assert_eq!(world.look("True"), 1, "what is not known to be the server's own is written once");
+        world.pass(60);
+        assert_eq!(world.look("True"), 0);
+        assert_eq!(world.look("False"), 1);
+    }
+
+    #[test]
+    fn whoever_undoes_a_write_makes_the_pauses_grow() {
+        let mut world = world();
+        for second in 0..3600 {
+            world.look("True");
+            if second % 2 == 0 {
+                world.status = json!({"conditions": [], "by": second});
+            }
+            world.pass(1);
+        }
+        assert!(world.writes > 10 && world.writes < 30, "{}", world.writes);
+    }
+
+    #[test]
+    fn a_write_under_way_is_not_begun_again_and_a_failed_one_is_after_a_pause() {
+        let mut world = world();
+        let jobs = world.due("True");
+        assert!(world.due("True").is_empty());
+        world.plan.done(world.now, &jobs[0], Outcome::Failed("403 no".into()));
+        assert!(world.due("True").is_empty() && world.plan.is_waiting());
+        assert_eq!(world.plan.state(&world.object()).unwrap()["error"], "403 no");
+        world.pass(1);
+        assert_eq!(world.look("True"), 1);
+        assert_eq!(world.plan.state(&world.object()).unwrap()["state"], "waiting", "the watch has not told yet");
+        world.due("True");
+        assert_eq!(world.plan.state(&world.object()).unwrap()["state"], "written");
+        assert_eq!(world.plan.counts(), (1, 1));
+    }
+}

@@ -1,0 +1,111 @@
+//! What is written back to a real API server: by one process at a time, once, and without touching what others own.
+
+use std::{path::Path, time::Duration};
+
+use pilothouse::{
+    app::{self, Running},
+    model::Features,
+    runtime::Shutdown,
+    settings::{
+        AdminSettings, KubeAccess, KubeSettings, LeaseSettings, ListenAddress, Settings, SourceSettings, XdsSettings,
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{
+    real::{Admin, everything},
+    stage::{DEADLINE, quick},
+};
+
+async fn start(kubeconfig: &Path) -> Running {
+    let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
+    let lease = LeaseSettings { look: Duration::from_millis(200), ..LeaseSettings::default() };
+    let kubernetes = KubeSettings { write_status: true, lease, ..quick(access) };
+    let settings = Settings {
+        sources: SourceSettings { kubernetes: Some(kubernetes), ..SourceSettings::default() },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        admin: AdminSettings {
+            http_address: ListenAddress::loopback(0),
+            monitoring_address: None,
+            ..AdminSettings::default()
+        },
+        features: Features { enable_status: true, ..Features::default() },
+        ..Settings::default()
+    };
+    app::build(settings, Shutdown::default()).await.unwrap()
+}
+
+async fn end(running: Running) {
+    running.shutdown.begin();
+    tokio::time::timeout(Duration::from_secs(20), running.wait()).await.unwrap().unwrap();
+}
+
+async fn until(admin: &Admin, object: &Value, says: impl Fn(&Value) -> bool) -> Value {
+    let mut last = Value::Null;
+    let wait = async {
+        loop {
+            last = admin.get(object).await;
+            if says(&last) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let waited = tokio::time::timeout(DEADLINE, wait).await;
+    assert!(waited.is_ok(), "{last:#}");
+    last
+}
+
+fn entry(name: &str) -> Value {
+    json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"hosts": [format!("{name}.example")], "resolution": "DNS",
+            "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}]}})
+}
+
+fn addresses(object: &Value) -> Vec<&str> {
+    object["status"]["addresses"].as_array().into_iter().flatten().filter_map(|a| a["value"].as_str()).collect()
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let list = object["status"]["conditions"].as_array();
+    list.into_iter().flatten().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
+}
+
+#[actix::test]
+async fn statuses_are_written_by_the_holder_of_the_lease_and_once() {
+    let Some((server, admin)) = everything().await else { return };
+    let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "edge"}, "spec": {"controllerName": "istio.io/gateway-controller"}});
+    admin.apply_soon(&entry("first")).await;
+    admin.apply_soon(&class).await;
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "pilothouse-leader", "namespace": "istio-system"}});
+
+    let one = start(&server.kubeconfig).await;
+    let first =
+        until(&admin, &entry("first"), |o| addresses(o).len() == 2 && condition(o, "Reconciled")["status"] == "True")
+            .await;
+    assert_eq!(addresses(&first), ["240.240.0.1", "2001:2::1"]);
+    let accepted = until(&admin, &class, |o| condition(o, "Accepted")["status"] == "True").await;
+    let holder = admin.get(&lease).await["spec"]["holderIdentity"].clone();
+
+    let two = start(&server.kubeconfig).await;
+    admin.apply(&entry("second")).await;
+    let second = until(&admin, &entry("second"), |o| addresses(o).len() == 2).await;
+    assert_eq!(addresses(&second), ["240.240.0.2", "2001:2::2"]);
+    assert_eq!(admin.get(&lease).await["spec"]["holderIdentity"], holder, "the first one still leads");
+    let version = |o: &Value| o["metadata"]["resourceVersion"].clone();
+    assert_eq!(version(&admin.get(&entry("first")).await), version(&first), "what is equal is not written");
+    assert_eq!(version(&admin.get(&class).await), version(&accepted));
+
+    end(one).await;
+    admin.apply(&entry("third")).await;
+    let third = until(&admin, &entry("third"), |o| addresses(o).len() == 2).await;
+    assert_eq!(addresses(&third), ["240.240.0.3", "2001:2::3"]);
+    let held = admin.get(&lease).await;
+    assert_ne!(held["spec"]["holderIdentity"], holder);
+    assert_eq!(addresses(&admin.get(&entry("first")).await), addresses(&first), "a new leader keeps what was given");
+    assert_eq!(condition(&admin.get(&class).await, "Accepted"), condition(&accepted, "Accepted"));
+    end(two).await;
+    assert_eq!(admin.get(&lease).await["spec"]["holderIdentity"], "", "given back");
+}
