@@ -219,7 +219,7 @@ mod tests {
         drop(permit);
         task.await.unwrap();
         until(&second, true).await;
-        assert_eq!(server.0.lock().unwrap().0.as_ref().map(|r| r.transitions), Some(2));
+        assert_eq!(server.0.lock().unwrap().0.as_ref().map(|r| r.transitions), Some(1));
         stop_second.cancel();
     }
 }
