@@ -1,6 +1,6 @@
 //! Access logs from mesh settings: `accessLogFile` with `accessLogFormat` and `accessLogEncoding`, and the Envoy access log
 //! service. Telemetry objects and the mesh's default logging providers, which come before these, have their place in
-//! [`of_telemetry`].
+//! `of_telemetry`.
 
 use serde_json::Value;
 

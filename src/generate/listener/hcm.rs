@@ -57,7 +57,7 @@ pub enum Routes {
 pub struct HttpOptions {
     /// Routes.
     pub routes: Routes,
-    /// Fields that the caller has decided; see [`HttpOptions::base`].
+    /// Fields that the caller has decided; see `HttpOptions::base`.
     pub manager: HttpConnectionManager,
     /// Prefix of statistics.
     pub stat_prefix: String,

@@ -2,7 +2,7 @@
 //! where the proxy says that it is one.
 //!
 //! Order: peer metadata, [custom authorization, authentication, authorization], grpc-web, grpc-stats, ALPN, fault, CORS,
-//! metrics, stateful session, dynamic forward proxy, router. The bracketed ones have their place in [`security`].
+//! metrics, stateful session, dynamic forward proxy, router. The bracketed ones have their place in `security`.
 
 use super::{builder::Builder, dynamic_dns, hcm::HttpOptions};
 use crate::{
