@@ -305,6 +305,9 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
 }
 
 #[cfg(test)]
+mod freshness;
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 
