@@ -126,7 +126,7 @@ impl Kind {
     /// The namespace of an object of this kind that says it is in `written`: as `kubectl apply` does, a namespaced object that names
     /// none is in `default`. (Istio's own file source leaves it empty, where no proxy and no short host name ever finds it.)
     #[must_use]
-    pub fn namespace<'a>(self, written: &'a str) -> &'a str {
+    pub fn namespace(self, written: &str) -> &str {
         if self.namespaced() && written.is_empty() { "default" } else { written }
     }
 

@@ -61,7 +61,7 @@ impl Election {
             (self.seen, self.renewed) = (None, None);
             return Some(mine(0, String::new(), String::new()));
         };
-        if !self.seen.as_ref().is_some_and(|(seen, _)| seen.version == record.version) {
+        if self.seen.as_ref().is_none_or(|(seen, _)| seen.version != record.version) {
             self.seen = Some((record.clone(), now));
         }
         if record.holder == self.me {

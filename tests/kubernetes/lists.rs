@@ -164,7 +164,7 @@ async fn a_list_that_lacks_most_is_held_back_until_it_is_confirmed_or_healed() {
     let stage = Stage::set(&fake.url, KINDS, |s| s.deletion_hold = Duration::from_secs(600));
     stage.until("all of them", |s| s.names().len() == 20).await;
     let backup = fake.backup();
-    let empty = backup.iter().map(|(k, _)| (k.clone(), std::collections::BTreeMap::new())).collect();
+    let empty = backup.keys().map(|k| (k.clone(), std::collections::BTreeMap::new())).collect();
     fake.restore(empty, 50);
     stage.until("held", |s| s.reports().iter().any(|r| r.held_deletions.len() == 20)).await;
     assert_eq!((stage.names().len(), stage.deleted()), (20, 0));

@@ -26,10 +26,15 @@ pub struct KubeArgs {
     )]
     pub watch_namespace: Vec<String>,
     /// Our revision: objects that name another one in the label istio.io/rev are not read.
-    #[arg(long, env = "REVISION", default_value = "", value_name = "NAME")]
+    #[arg(long, env = "PILOTHOUSE_REVISION", default_value_t = from_env("REVISION", ""), value_name = "NAME")]
     pub revision: String,
     /// Namespace of the ConfigMap with the mesh settings (`istio`, or `istio-REVISION`).
-    #[arg(long, env = "POD_NAMESPACE", default_value = "istio-system", value_name = "NAMESPACE")]
+    #[arg(
+        long,
+        env = "PILOTHOUSE_NAMESPACE",
+        default_value_t = from_env("POD_NAMESPACE", "istio-system"),
+        value_name = "NAMESPACE"
+    )]
     pub namespace: String,
     /// Write statuses back to the cluster: true or false; inside a cluster true unless this says otherwise, with a
     /// kubeconfig false.
@@ -44,6 +49,11 @@ pub struct KubeArgs {
         value_delimiter = ','
     )]
     pub registries: Vec<String>,
+}
+
+/// A default that Istio's manifests set by an environment variable of another name.
+fn from_env(name: &str, otherwise: &str) -> String {
+    env::var(name).unwrap_or_else(|_| otherwise.to_string())
 }
 
 impl KubeArgs {

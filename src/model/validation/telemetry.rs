@@ -26,7 +26,7 @@ fn tracing(c: &mut Check, tracing: &Tracing) {
     }
     providers(c, &tracing.providers);
     let share = tracing.random_sampling_percentage.unwrap_or_default();
-    c.need(!(share < 0.0 || share > 100.0), "randomSamplingPercentage must be from 0 to 100");
+    c.need((0.0..=100.0).contains(&share), "randomSamplingPercentage must be from 0 to 100");
     for (name, tag) in &tracing.custom_tags {
         c.need(!name.is_empty(), "customTags: a tag needs a name");
         let (what, value) = match &tag.r#type {
