@@ -168,8 +168,8 @@ async fn a_cluster_and_a_folder_that_hold_the_same_say_the_same() {
         }
     }
     assert!(stage.reports().iter().all(|r| r.findings.refused.is_empty()), "{:#?}", stage.reports());
-    let feeds: Vec<_> = stage.reports().into_iter().flat_map(|r| r.feeds).collect();
-    assert!(feeds.iter().all(|f| matches!(f.state, FeedState::Watching | FeedState::Absent)), "{feeds:#?}");
+    let settled = |s: FeedState| matches!(s, FeedState::Watching | FeedState::Absent);
+    stage.until("every kind", |s| s.reports().iter().flat_map(|r| &r.feeds).all(|f| settled(f.state))).await;
     stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
 }
 

@@ -64,7 +64,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, String> {
 
 /// Length of the text or bytes literal at the start.
 fn string(text: &str) -> Result<Option<usize>, String> {
-    let prefix = text.find(['"', '\'']).filter(|at| *at <= 2).map(|at| &text[..at]);
+    // Only so far as a prefix goes: a search of the whole rest, for every word, takes the square of the length.
+    let prefix = text.bytes().take(3).position(|b| matches!(b, b'"' | b'\'')).map(|at| &text[..at]);
     let Some(prefix) = prefix.filter(|p| matches!(p.to_ascii_lowercase().as_str(), "" | "r" | "b" | "rb" | "br"))
     else {
         return Ok(None);
