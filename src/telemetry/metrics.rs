@@ -1,6 +1,10 @@
 //! The metrics recorder and its Prometheus text.
 
-use std::{fs, sync::OnceLock, time::Instant};
+use std::{
+    fs,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
 
 use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
@@ -19,7 +23,8 @@ const CONTEXT_SECONDS: &[f64] = &[0.01, 0.1, 0.5, 1.0, 3.0, 5.0];
 /// Buckets of config sizes, in bytes (Istio's).
 const CONFIG_BYTES: &[f64] = &[1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0];
 
-static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+/// Locked while the recorder is installed, so that of two callers at once the second finds the first one's.
+static HANDLE: Mutex<Option<PrometheusHandle>> = Mutex::new(None);
 
 /// The recorder of this process.
 #[derive(Debug, Clone)]
@@ -34,11 +39,11 @@ impl Metrics {
     /// # Errors
     /// [`SetupError`] when another recorder is in place.
     pub fn install() -> Result<Self, SetupError> {
-        let handle = match HANDLE.get() {
-            Some(handle) => handle.clone(),
-            None => {
-                let handle = builder()?.install_recorder()?;
-                HANDLE.get_or_init(|| handle).clone()
+        let handle = {
+            let mut installed = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*installed {
+                Some(handle) => handle.clone(),
+                None => installed.insert(builder()?.install_recorder()?).clone(),
             }
         };
         describe();
