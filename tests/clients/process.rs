@@ -5,12 +5,13 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 /// How long anything in these tests may take to come true.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A child process; killed when dropped. Its output goes to a file that is shown when a test waits in vain.
 pub struct Process {
@@ -54,7 +55,6 @@ impl Drop for Process {
 
 /// A folder of this test process for files of the tests; a new one at each call.
 pub fn scratch() -> PathBuf {
-    use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("clients-{}-{number}", std::process::id()));
@@ -62,9 +62,16 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
-/// A port that nobody listened on a moment ago.
+/// A port that nobody listens on, given out once by this process. It lies below the range from which systems take the ports of
+/// outgoing connections (Linux: from 32,768 on), so that none of the many connections of these tests can take it before its server does.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id().wrapping_mul(101);
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (0..20_000u32)
+        .map(|_| 10_000 + (own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000) as u16)
+        .find(free)
+        .expect("a port between 10,000 and 30,000 is free")
 }
 
 /// Waits until `check` gives a value.

@@ -34,7 +34,7 @@ async fn start(sources: SourceSettings, mesh: MeshSettings) -> Running {
 
 async fn end(running: Running) {
     running.shutdown.begin();
-    tokio::time::timeout(Duration::from_secs(20), running.wait()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), running.wait()).await.unwrap().unwrap();
 }
 
 async fn ask(stream: &mut SotwStream, kind: ResourceType, names: &[&str]) -> Result<DiscoveryResponse, ClientError> {

@@ -26,7 +26,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// How long a test waits for what has to come.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Objects by source and key.
 type Held = BTreeMap<(SourceId, ConfigKey), Arc<Config>>;

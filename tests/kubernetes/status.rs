@@ -37,7 +37,7 @@ async fn start(kubeconfig: &Path) -> Running {
 
 async fn end(running: Running) {
     running.shutdown.begin();
-    tokio::time::timeout(Duration::from_secs(20), running.wait()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), running.wait()).await.unwrap().unwrap();
 }
 
 async fn until(admin: &Admin, object: &Value, says: impl Fn(&Value) -> bool) -> Value {

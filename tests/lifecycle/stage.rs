@@ -10,7 +10,7 @@ use pilothouse::{
 };
 
 /// How long anything in these tests may take to come true.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A ServiceEntry of one static endpoint.
 pub fn entry(name: &str, host: &str) -> String {
@@ -66,7 +66,7 @@ pub fn hosts(context: &PushContext) -> Vec<String> {
 /// Ends it in good order.
 pub async fn end(running: Running) {
     running.shutdown.begin();
-    tokio::time::timeout(Duration::from_secs(10), running.wait()).await.unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, running.wait()).await.unwrap().unwrap();
 }
 
 /// Waits until an actor was restarted so many times.
