@@ -14,4 +14,6 @@ mod rights;
 mod server;
 mod stage;
 mod status;
+mod statuses;
+mod versions;
 mod watches;

@@ -37,7 +37,7 @@ impl Admin {
         Self { client: Client::try_from(config).unwrap() }
     }
 
-    fn api(&self, object: &Value) -> Api<DynamicObject> {
+    pub fn api(&self, object: &Value) -> Api<DynamicObject> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
         let gvk = GroupVersionKind::gvk(group, version, text("/kind"));
@@ -69,6 +69,14 @@ impl Admin {
         self.apply(object).await;
     }
 
+    /// Sets the status of an object, as somebody else than we does it.
+    pub async fn set_status(&self, object: &Value, status: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let patch = Patch::Merge(json!({ "status": status }));
+        let parameters = PatchParams { field_manager: Some("somebody".to_string()), ..PatchParams::default() };
+        self.api(object).patch_status(name, &parameters, &patch).await.unwrap();
+    }
+
     /// The object as it is now.
     pub async fn get(&self, object: &Value) -> Value {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -76,7 +84,7 @@ impl Admin {
         found.map_or(Value::Null, |o| serde_json::to_value(o).unwrap())
     }
 
-    async fn delete(&self, object: &Value) {
+    pub async fn delete(&self, object: &Value) {
         let name = object["metadata"]["name"].as_str().unwrap();
         self.api(object).delete(name, &DeleteParams::default()).await.unwrap();
     }

@@ -17,7 +17,7 @@ use crate::{
     stage::{DEADLINE, quick},
 };
 
-async fn start(kubeconfig: &Path) -> Running {
+pub async fn start(kubeconfig: &Path) -> Running {
     let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
     let lease = LeaseSettings { look: Duration::from_millis(200), ..LeaseSettings::default() };
     let kubernetes = KubeSettings { write_status: true, lease, ..quick(access) };
@@ -35,12 +35,12 @@ async fn start(kubeconfig: &Path) -> Running {
     app::build(settings, Shutdown::default()).await.unwrap()
 }
 
-async fn end(running: Running) {
+pub async fn end(running: Running) {
     running.shutdown.begin();
     tokio::time::timeout(Duration::from_secs(60), running.wait()).await.unwrap().unwrap();
 }
 
-async fn until(admin: &Admin, object: &Value, says: impl Fn(&Value) -> bool) -> Value {
+pub async fn until(admin: &Admin, object: &Value, says: impl Fn(&Value) -> bool) -> Value {
     let mut last = Value::Null;
     let wait = async {
         loop {
@@ -62,11 +62,11 @@ fn entry(name: &str) -> Value {
             "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}]}})
 }
 
-fn addresses(object: &Value) -> Vec<&str> {
+pub fn addresses(object: &Value) -> Vec<&str> {
     object["status"]["addresses"].as_array().into_iter().flatten().filter_map(|a| a["value"].as_str()).collect()
 }
 
-fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let list = object["status"]["conditions"].as_array();
     list.into_iter().flatten().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
 }
