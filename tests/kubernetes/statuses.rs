@@ -68,7 +68,8 @@ async fn every_kind_has_the_status_that_its_api_defines() {
     let class = until(&admin, objects.one("GatewayClass", "istio"), |o| says(o, "Accepted", "True")).await;
     assert_eq!(condition(&class, "Accepted")["reason"], "Accepted");
 
-    let edge = until(&admin, gateway, |o| addresses(o) == ["203.0.113.9"] && attached(o).iter().all(|l| l.1 == 1)).await;
+    let edge =
+        until(&admin, gateway, |o| addresses(o) == ["203.0.113.9"] && attached(o).iter().all(|l| l.1 == 1)).await;
     assert!(says(&edge, "Accepted", "True") && says(&edge, "Programmed", "True"), "{edge:#}");
     assert_eq!(edge["status"]["addresses"][0]["type"], "IPAddress");
     assert_eq!(attached(&edge), [("http".to_string(), 1)]);
@@ -86,7 +87,10 @@ async fn every_kind_has_the_status_that_its_api_defines() {
         assert_eq!(condition(&mine(&web), kind)["observedGeneration"], 1);
     }
     let other = parents(&web).into_iter().find(|p| p["status"]["controllerName"] == "example.com/other").unwrap();
-    assert_eq!(other["status"]["conditions"], theirs["parents"][0]["conditions"], "another controller's stays as it is");
+    assert_eq!(
+        other["status"]["conditions"], theirs["parents"][0]["conditions"],
+        "another controller's stays as it is"
+    );
     let lost = until(&admin, bad, |o| parents(o).len() == 1).await;
     let why = condition(&mine(&lost), "ResolvedRefs").clone();
     assert_eq!((&why["status"], &why["reason"]), (&json!("False"), &json!("BackendNotFound")), "{lost:#}");
