@@ -95,7 +95,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     if let Some(cluster) = &cluster {
         sources::mesh_of_cluster(cluster, &mesh, &inputs).await;
     }
-    let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref())?;
+    let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);
 
     let state = XdsState::new(

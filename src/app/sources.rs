@@ -30,17 +30,23 @@ use crate::{
 
 /// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders, then the
 /// cluster, then the upstreams. Ingress and the registry of a cluster are read in any case, as Istio does.
+///
+/// A folder that is not there is taken for a slip of the pen, unless last good content is `kept` that can stand in for it.
 pub(super) fn named(
     inputs: &Inputs,
     mesh_settings: &MeshSettings,
     settings: &SourceSettings,
     cluster: Option<&Arc<Cluster>>,
+    kept: bool,
 ) -> Result<Vec<Arc<dyn Source>>, Error> {
     let mesh = &*inputs.mesh();
     let skip: Vec<PathBuf> =
         [&mesh_settings.config_file, &mesh_settings.networks_file].into_iter().flatten().cloned().collect();
     let folder = |path: &Path| -> Result<Arc<dyn Source>, Error> {
-        fs::metadata(path).map_err(|e| Error::Source(format!("config folder {}: {e}", path.display())))?;
+        match fs::metadata(path) {
+            Err(e) if kept => tracing::warn!(folder = %path.display(), error = %e, "starting without this config folder"),
+            found => drop(found.map_err(|e| Error::Source(format!("config folder {}: {e}", path.display())))?),
+        }
         Ok(Arc::new(FileSource::new(path, skip.clone(), settings.clone())))
     };
     let of_cluster = |groups: &[Group]| -> Vec<Arc<dyn Source>> {

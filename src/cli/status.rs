@@ -44,6 +44,8 @@ fn shown(statuses: &Value) -> String {
     let mut rows = vec![["KIND", "NAMESPACE", "NAME", "OF", "STATUS", "MESSAGE"].map(String::from)];
     for object in list(statuses) {
         let mut parts = parts(&object["status"]);
+        let reports = list(&object["reports"]).iter().filter_map(Value::as_str);
+        parts.extend(reports.map(|message| ("report".to_string(), String::new(), message.to_string())));
         if parts.is_empty() {
             parts.push(Default::default());
         }
@@ -117,6 +119,7 @@ mod tests {
             {"kind": "HTTPRoute", "namespace": "shop", "name": "r", "status": {"parents": [
                 {"parentRef": {"name": "gw", "sectionName": "http"}, "conditions": [condition("Accepted", "True")]}]}},
             {"kind": "Ingress", "namespace": "shop", "name": "i", "status": {"loadBalancer": {}}},
+            {"kind": "HTTPRoute", "namespace": "shop", "name": "odd", "status": null, "reports": ["spec.rules: no list"]},
         ]));
         let lines: Vec<Vec<&str>> =
             text.lines().map(|l| l.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect()).collect();
@@ -124,5 +127,6 @@ mod tests {
         assert_eq!(lines[2], ["Gateway", "edge", "gw", "listener http", "Conflicted=False"]);
         assert_eq!(lines[3], ["HTTPRoute", "shop", "r", "Gateway gw http", "Accepted=True"]);
         assert_eq!(lines[4], ["Ingress", "shop", "i"]);
+        assert_eq!(lines[5], ["HTTPRoute", "shop", "odd", "report", "spec.rules: no list"]);
     }
 }

@@ -77,7 +77,10 @@ impl SourceActor {
 
     fn fail(&mut self, context: &mut Context<Self>, reason: String) {
         self.port.board.write(|r| {
-            r.state = SourceState::Stale;
+            // What never delivered has nothing in force that could be old: nobody may take it for ready.
+            if r.state != SourceState::Starting {
+                r.state = SourceState::Stale;
+            }
             r.last_error.clone_from(&reason);
         });
         self.vitals.fault(context, &Panicked(reason));

@@ -52,9 +52,19 @@ pub fn objects<'a, T>(
     all.map(|c| (c.key(), c)).filter(|(key, _)| statuses.contains_key(key)).collect()
 }
 
-/// An object with its status, as the pages show it.
+/// What translation has to say about objects that has no place in a status.
 #[must_use]
-pub fn shown(config: &Config, status: &Value, write: Option<Value>) -> Value {
+pub fn reports(context: &PushContext) -> BTreeMap<ConfigKey, Vec<&str>> {
+    let mut all: BTreeMap<ConfigKey, Vec<&str>> = BTreeMap::new();
+    for report in &context.translation.reports {
+        all.entry(report.key.clone()).or_default().push(&report.message);
+    }
+    all
+}
+
+/// An object with its status, as the pages show it. `reports` is what cannot be said in the status.
+#[must_use]
+pub fn shown(config: &Config, status: &Value, reports: Option<&Vec<&str>>, write: Option<Value>) -> Value {
     let meta = &config.meta;
     let mut row = json!({
         "apiVersion": &*meta.api_version, "kind": config.kind().as_str(),
@@ -62,6 +72,9 @@ pub fn shown(config: &Config, status: &Value, write: Option<Value>) -> Value {
         "generation": meta.generation, "source": &*config.origin.source,
         "status": status,
     });
+    if let Some(reports) = reports {
+        row["reports"] = json!(reports);
+    }
     if let Some(write) = write {
         row["write"] = write;
     }

@@ -103,14 +103,19 @@ impl Reporter {
         self.context.as_ref().map(|c| desired::statuses(c, &self.distribution, &self.claims)).unwrap_or_default()
     }
 
-    /// Every object that has a status, in the order of kind, namespace and name.
+    /// Every object that has a status, or of which translation has something to say, in the order of kind, namespace and
+    /// name.
     #[must_use]
     pub fn rows(&self) -> Vec<Value> {
         let Some(context) = &self.context else { return Vec::new() };
-        let statuses = self.statuses();
+        let mut statuses = self.statuses();
+        let reports = desired::reports(context);
+        for key in reports.keys().filter(|key| !statuses.contains_key(key)).cloned().collect::<Vec<_>>() {
+            statuses.insert(key, Value::Null);
+        }
         let objects = desired::objects(&context.inputs.configs, &statuses);
         let row = |(key, config): (ConfigKey, &Arc<Config>)| {
-            Some(desired::shown(config, statuses.get(&key)?, self.plan.state(config)))
+            Some(desired::shown(config, statuses.get(&key)?, reports.get(&key), self.plan.state(config)))
         };
         objects.into_iter().filter_map(row).collect()
     }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError},
 };
 
 use tokio::net::TcpListener;
@@ -21,6 +21,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct FakeGenerator {
     content: Mutex<BTreeMap<ResourceType, Content>>,
+    held: Mutex<bool>,
+    released: Condvar,
 }
 
 impl FakeGenerator {
@@ -65,6 +67,8 @@ impl Generator for FakeGenerator {
     }
 
     fn affects(&self, _: &PushContext, _: &PushContext, _: &PushRequest, _: &Slot) -> TypeSet {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.released.wait_while(held, |held| *held));
         TypeSet::ALL
     }
 
@@ -113,8 +117,19 @@ impl FakeServer {
         Ok(Self { address, state, generator, shutdown })
     }
 
-    /// Sets resources (`None` removes one) and publishes them as one change.
+    /// Holds publications of changes, or lets them go: they are in force, and what they concern is not marked yet.
+    pub fn hold(&self, held: bool) {
+        *self.generator.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        self.generator.released.notify_all();
+    }
+
+    /// Sets resources (`None` removes one) and publishes them as one change of everything.
     pub fn set(&self, changes: &[(ResourceType, &str, Option<&str>)]) {
+        self.set_by(changes, &PushRequest::everything(Reason::Config));
+    }
+
+    /// Sets resources (`None` removes one) and publishes them as this change.
+    pub fn set_by(&self, changes: &[(ResourceType, &str, Option<&str>)], request: &PushRequest) {
         self.generator.change(|content| {
             for (kind, name, text) in changes {
                 let of_kind = content.entry(*kind).or_default();
@@ -125,7 +140,7 @@ impl FakeServer {
             }
         });
         let context = Arc::new(PushContext::build(PushInputs::default()));
-        self.state.publish(context, &PushRequest::everything(Reason::Config));
+        self.state.publish(context, request);
     }
 
     /// Begins to shut down.

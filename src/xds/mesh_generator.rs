@@ -137,6 +137,9 @@ fn encoded<M: Named>(messages: impl IntoIterator<Item = M>) -> impl Iterator<Ite
 /// Istio's counter of secrets that are asked for and not sent.
 const SECRET_ERRORS: &str = "pilot_sds_certificate_errors_total";
 
+/// Istio's counter of objects that are refused; here servers of Gateways.
+const REJECTED: &str = "pilot_total_rejected_configs";
+
 fn is_grpc(view: &ProxyView) -> bool {
     &*view.metadata.generator == "grpc"
 }
@@ -182,6 +185,9 @@ impl Generator for MeshGenerator {
             ResourceType::Cluster => self.clusters(context, slot),
             ResourceType::Listener => {
                 let (listeners, conflicts) = listeners(context, slot);
+                for refused in conflicts.iter().filter(|c| c.metric == REJECTED) {
+                    counter!(REJECTED, "type" => "gateway", "name" => refused.resource.clone()).increment(1);
+                }
                 self.omissions.set(slot, None, conflicts);
                 encoded(listeners).collect()
             }
@@ -290,7 +296,7 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
         _ if view.is_router() => {
             let made = listener::gateway::gateway_with_conflicts(context, view);
             let rejected = made.conflicts.into_iter().map(|message| Omission {
-                metric: "pilot_total_rejected_configs",
+                metric: REJECTED,
                 resource: message.split(": ").next().unwrap_or_default().to_string(),
                 message,
             });

@@ -13,13 +13,17 @@ use crate::push::ProxyView;
 /// Something that a proxy is not sent although its objects say it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Omission {
-    /// The name of Istio's metric for it.
+    /// The name of Istio's metric for it. Conflicts (`pilot_conflict_…`) are gauges of how many there are now, as in Istio;
+    /// the others are counters, which are not kept here.
     pub metric: &'static str,
     /// What is concerned: a listener, a Gateway, a secret.
     pub resource: String,
     /// Why, for a person.
     pub message: String,
 }
+
+/// How the names of those metrics begin that tell a number of now.
+const GAUGES: &str = "pilot_conflict_";
 
 /// Omissions of one slot, while its view lives.
 #[derive(Debug)]
@@ -56,7 +60,7 @@ impl Omissions {
             }
             alive
         });
-        for metric in metrics {
+        for metric in metrics.into_iter().filter(|m| m.starts_with(GAUGES)) {
             let all: BTreeSet<_> = slots.values().flat_map(|of| &of.found).filter(|o| o.metric == metric).collect();
             gauge!(metric).set(all.len() as f64);
         }

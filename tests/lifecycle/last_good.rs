@@ -59,6 +59,40 @@ async fn old_content_is_served_until_the_source_is_back() {
 }
 
 #[actix::test]
+async fn a_folder_that_is_gone_at_the_start_is_waited_for_and_its_old_content_served() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = dir.path().join("mesh");
+    let kept = || {
+        let mut kept = settings(&[&folder], None);
+        (kept.state.folder, kept.state.grace) = (Some(state.path().to_path_buf()), Duration::from_millis(200));
+        kept.state.quiet = Duration::from_millis(20);
+        kept
+    };
+    let nothing = run(kept()).await;
+    let looked = nothing.sources[0].board.clone();
+    tokio::time::timeout(DEADLINE, looked.until(|r| r.last_error.contains("is gone"))).await.unwrap();
+    assert!(nothing.state.current().is_none() && !nothing.readiness.is_ready(), "nothing is known of the folder");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("a.yaml"), entry("a", "a.example")).unwrap();
+    until(&nothing, |c| hosts(c) == ["a.example"] && nothing.readiness.is_ready()).await;
+    end(nothing).await;
+
+    fs::rename(&folder, dir.path().join("aside")).unwrap();
+    let old = run(kept()).await;
+    until(&old, |c| hosts(c) == ["a.example"] && old.readiness.is_ready()).await;
+    let report = old.sources[0].board.read();
+    assert_eq!((report.state, report.objects, report.saved_at.is_some()), (SourceState::Stale, 1, true));
+    assert!(report.last_error.contains("is gone"), "{}", report.last_error);
+    fs::rename(dir.path().join("aside"), &folder).unwrap();
+    fs::write(folder.join("b.yaml"), entry("b", "b.example")).unwrap();
+    until(&old, |c| hosts(c) == ["a.example", "b.example"]).await;
+    let board = old.sources[0].board.clone();
+    let synced = board.until(|r| r.state == SourceState::Synced && r.saved_at.is_none() && r.objects == 2);
+    tokio::time::timeout(DEADLINE, synced).await.unwrap();
+    end(old).await;
+}
+
+#[actix::test]
 async fn old_content_outlives_a_fault_of_the_store() {
     let (dir, local, state) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -50,5 +50,10 @@ async fn conflicts_and_refused_secrets_are_told() {
     assert!(status.contains("pilot_conflict_outbound_listener_tcp_over_current_tcp"), "{status}");
     let metrics = aside(move || ask(http, "GET /metrics HTTP/1.0")).await;
     assert!(metrics.contains("pilot_conflict_outbound_listener_tcp_over_current_tcp 1"), "{metrics}");
+    // One metric is of one type, or nobody reads the page.
+    let types = metrics.lines().filter_map(|l| l.strip_prefix("# TYPE ")).filter_map(|l| l.split_once(' '));
+    let of = |name: &str| types.clone().filter(|(n, _)| *n == name).map(|(_, t)| t).collect::<Vec<_>>();
+    assert_eq!(of("pilot_sds_certificate_errors_total"), ["counter"]);
+    assert_eq!(of("pilot_conflict_outbound_listener_tcp_over_current_tcp"), ["gauge"]);
     end(running).await;
 }

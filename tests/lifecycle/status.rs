@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::stage::{DEADLINE, end, start, until};
 
 const INGRESS: &str = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: web\n  namespace: shop\n  \
-    annotations:\n    kubernetes.io/ingress.class: istio\nspec:\n  rules:\n  - host: web.example\n    http:\n      \
+    annotations:\n    kubernetes.io/ingress.class: istio\nspec:\n  tls:\n  - hosts: [web.example]\n  rules:\n  - host: web.example\n    http:\n      \
     paths:\n      - path: /\n        pathType: Prefix\n        backend:\n          service:\n            name: web\n            \
     port:\n              number: 80\n";
 
@@ -76,6 +76,7 @@ async fn the_page_says_which_proxies_hold_an_object_and_what_others_were_transla
     assert_eq!(rows[0]["status"]["conditions"][0]["status"], "True");
     assert_eq!(rows[0]["status"].get("addresses"), None, "an address that nobody reads back is none");
     assert_eq!(rows[1]["status"], json!({"loadBalancer": {}}));
+    assert_eq!(rows[1]["reports"], json!(["spec.tls[0]: without secretName it has no effect"]));
     let table = command(running.addresses.http, "table").await;
     assert!(table.lines().any(|l| l.starts_with("ServiceEntry") && l.contains("Reconciled=True")), "{table}");
     end(running).await;

@@ -6,6 +6,7 @@
 mod abuse;
 mod delta;
 mod faults;
+mod races;
 mod services;
 mod sotw;
 

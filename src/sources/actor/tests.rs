@@ -18,6 +18,8 @@ use crate::{
 /// What a run of the test source does after its first batch.
 #[derive(Clone, Copy)]
 enum Fault {
+    /// Before it has delivered anything.
+    Early,
     Panic,
     End,
     Hang,
@@ -40,8 +42,13 @@ impl Source for Faulty {
         let fault = self.faults.get(run).copied().unwrap_or(Fault::None);
         Box::pin(async move {
             let full = || SourceBatch { source: "test".into(), change: Change::Full(Vec::new()) };
+            if matches!(fault, Fault::Early) {
+                anyhow::bail!("nothing to be had");
+            }
             port.sink.apply(full()).await?;
+            port.board.write(|r| r.state = SourceState::Synced);
             match fault {
+                Fault::Early => Ok(()),
                 Fault::Panic => panic!("as the test wants"),
                 Fault::End => Ok(()),
                 Fault::Hang => std::future::pending().await,
@@ -121,6 +128,24 @@ async fn panicking_ending_and_hanging_runs_begin_anew_and_resync() {
     stage.mailbox.send(Resync).await.unwrap();
     stage.batches(5).await;
     assert!(!stage.shutdown.has_begun());
+    stage.stop.cancel();
+}
+
+#[actix::test]
+async fn what_never_delivered_is_not_stale_but_still_starting() {
+    let stage = Stage::set(&[Fault::Early, Fault::Early, Fault::End], 100);
+    let states = Arc::new(Mutex::new(Vec::new()));
+    let (seen, board) = (states.clone(), stage.board.clone());
+    let failed_twice = board.until(move |r| {
+        seen.lock().unwrap().push(r.state);
+        r.restarts == 2
+    });
+    tokio::time::timeout(Duration::from_secs(20), failed_twice).await.unwrap();
+    assert!(states.lock().unwrap().iter().all(|s| *s == SourceState::Starting), "{states:?}");
+    assert!(stage.board.read().last_error.contains("nothing to be had"));
+    // The third run delivers and ends: what it left is stale.
+    let stale = stage.board.until(|r| r.restarts == 3 && r.state != SourceState::Starting);
+    tokio::time::timeout(Duration::from_secs(20), stale).await.unwrap();
     stage.stop.cancel();
 }
 

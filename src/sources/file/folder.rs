@@ -42,6 +42,8 @@ pub struct Folder {
     watch: BTreeSet<PathBuf>,
     linked: bool,
     trouble: Option<String>,
+    /// The last scan could not list the folder itself.
+    out_of_reach: bool,
 }
 
 /// What a look at the folder brought.
@@ -69,6 +71,7 @@ impl Folder {
             watch: BTreeSet::new(),
             linked: false,
             trouble: None,
+            out_of_reach: false,
         }
     }
 
@@ -110,6 +113,7 @@ impl Folder {
     fn look_around(&mut self) -> bool {
         let listing = scan(&self.root, &self.skip);
         let was = self.trouble.take();
+        self.out_of_reach = listing.root != Root::Listed;
         self.trouble = match &listing.root {
             Root::Listed => listing.failures.first().map(|(p, e)| format!("{}: {e}", p.display())),
             Root::Gone => Some(format!("{} is gone; its last content stays", self.root.display())),
@@ -208,6 +212,12 @@ impl Folder {
     #[must_use]
     pub fn watch(&self) -> &BTreeSet<PathBuf> {
         &self.watch
+    }
+
+    /// The folder itself could not be listed when it was last looked at: it is gone, or may not be read.
+    #[must_use]
+    pub const fn is_out_of_reach(&self) -> bool {
+        self.out_of_reach
     }
 
     /// Why the content may be stale.

@@ -36,8 +36,8 @@ pub struct FileSource {
     root: PathBuf,
     skip: Vec<PathBuf>,
     settings: SourceSettings,
-    /// What was published last; a restart begins with it.
-    in_force: Arc<Mutex<InForce>>,
+    /// What was published last, if anything was; a restart begins with it.
+    in_force: Arc<Mutex<Option<InForce>>>,
 }
 
 impl FileSource {
@@ -61,7 +61,8 @@ impl Source for FileSource {
     }
 
     fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
-        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let before = self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (delivered, in_force) = (before.is_some(), before.unwrap_or_default());
         let base = Origin { source: self.id.clone(), cluster: self.cluster.clone(), ..Origin::default() };
         let folder = Folder::new(base, self.root.clone(), self.skip.clone(), &self.settings, in_force);
         let events = self.settings.watch == WatchMode::Events;
@@ -73,6 +74,7 @@ impl Source for FileSource {
             rescan: if events { self.settings.rescan } else { POLL },
             findings: Findings::default(),
             full: true,
+            delivered,
             port,
         };
         Box::pin(run.run())
@@ -81,7 +83,7 @@ impl Source for FileSource {
 
 struct Run {
     id: SourceId,
-    memory: Arc<Mutex<InForce>>,
+    memory: Arc<Mutex<Option<InForce>>>,
     /// Taken out while a blocking thread works on it.
     folder: Option<Folder>,
     watcher: Watcher,
@@ -89,6 +91,8 @@ struct Run {
     findings: Findings,
     /// The next batch must be a full snapshot.
     full: bool,
+    /// The store has had the folder's content once.
+    delivered: bool,
     port: SourcePort,
 }
 
@@ -169,6 +173,10 @@ impl Run {
     /// Hands a change over. While a full snapshot is owed, deltas are part of it.
     async fn hand_over(&mut self, change: Change) {
         let Some(folder) = &self.folder else { return };
+        if !self.delivered && folder.is_out_of_reach() {
+            // Nothing is known of it, which is not to say that it is empty.
+            return;
+        }
         let change =
             if self.full { Change::Full(folder.tree().in_force().values().cloned().collect()) } else { change };
         if change.is_empty() {
@@ -178,12 +186,10 @@ impl Run {
         match self.port.sink.apply(batch).await {
             Ok(_) => {
                 self.full = false;
-                *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = in_force;
-                self.port.board.write(|r| {
-                    if r.state == SourceState::Starting {
-                        r.state = SourceState::Synced;
-                    }
-                });
+                *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force);
+                if !std::mem::replace(&mut self.delivered, true) {
+                    self.report(false);
+                }
             }
             Err(interrupted) => {
                 tracing::warn!(source = &*self.id, error = %interrupted, "batch not taken, a full snapshot follows");
@@ -203,20 +209,21 @@ impl Run {
         }
         let trouble = folder.trouble().or(self.watcher.problem()).unwrap_or_default();
         self.port.board.write(|report| {
-            let synced = report.state != SourceState::Starting;
-            report.state = match () {
-                () if !tree.held().is_empty() => SourceState::Holding,
-                () if folder.trouble().is_some() => SourceState::Stale,
-                () if synced => SourceState::Synced,
-                () => SourceState::Starting,
-            };
+            // Before the first delivery whoever else put content in force says how the source is.
+            if self.delivered {
+                report.state = match () {
+                    () if !tree.held().is_empty() => SourceState::Holding,
+                    () if folder.trouble().is_some() => SourceState::Stale,
+                    () => SourceState::Synced,
+                };
+                report.objects = tree.in_force().len();
+            }
             if report.last_error != trouble {
                 trouble.clone_into(&mut report.last_error);
                 if !trouble.is_empty() {
                     tracing::warn!(source = &*self.id, trouble, "source is in trouble");
                 }
             }
-            report.objects = tree.in_force().len();
             if report.held_deletions.is_empty() && !tree.held().is_empty() {
                 tracing::warn!(source = &*self.id, objects = tree.held().len(), "mass deletion held back");
             }
