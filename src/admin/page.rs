@@ -25,7 +25,10 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("registryz", "all services"),
     ("shadowz", "objects that another source hides"),
     ("sourcez", "every source: state, age, last error, refused documents with place and reason, deletions held back"),
-    ("statusz", "the status of every object: what it was translated to and what of it has no effect, which proxies hold it, its addresses"),
+    (
+        "statusz",
+        "the status of every object: what it was translated to and what of it has no effect, which proxies hold it, its addresses",
+    ),
     ("syncz", "what each proxy was sent and has accepted"),
     ("viewz", "views that proxies share, and how much was built for them"),
 ];

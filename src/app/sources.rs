@@ -44,7 +44,9 @@ pub(super) fn named(
         [&mesh_settings.config_file, &mesh_settings.networks_file].into_iter().flatten().cloned().collect();
     let folder = |path: &Path| -> Result<Arc<dyn Source>, Error> {
         match fs::metadata(path) {
-            Err(e) if kept => tracing::warn!(folder = %path.display(), error = %e, "starting without this config folder"),
+            Err(e) if kept => {
+                tracing::warn!(folder = %path.display(), error = %e, "starting without this config folder")
+            }
             found => drop(found.map_err(|e| Error::Source(format!("config folder {}: {e}", path.display())))?),
         }
         Ok(Arc::new(FileSource::new(path, skip.clone(), settings.clone())))
