@@ -171,7 +171,7 @@ fn bind_pages(address: &ListenAddress) -> Result<std::net::TcpListener, Error> {
 }
 
 async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {
-    TcpListener::bind(address.as_str()).await.map_err(|error| Error::Bind { address: address.clone(), error })
+    crate::xds::listen(address.as_str()).await.map_err(|error| Error::Bind { address: address.clone(), error })
 }
 
 /// Starts the store, the handlers and the registry on the config thread. The order of the handlers is the order in which

@@ -15,6 +15,8 @@ mod convergence;
 pub mod debug;
 pub mod generator;
 pub mod history;
+#[cfg(test)]
+mod make_before_break;
 pub mod mesh_generator;
 pub mod names;
 mod omissions;
@@ -43,7 +45,7 @@ pub use names::{NameSet, Scope};
 pub use omissions::Omission;
 pub use resource::{Block, Resource};
 pub use resource_type::{ObjectType, PerType, ResourceType, TypeSet};
-pub use server::{ServeError, serve};
+pub use server::{ServeError, listen, serve};
 pub use session::Session;
 pub use snapshot::{Protocol, Snapshot, Updates};
 pub use state::{Observer, Published, XdsOptions, XdsState};

@@ -47,7 +47,9 @@ pub(super) fn named(
             Err(e) if kept => {
                 tracing::warn!(folder = %path.display(), error = %e, "starting without this config folder")
             }
-            found => drop(found.map_err(|e| Error::Source(format!("config folder {}: {e}", path.display())))?),
+            found => {
+                found.map_err(|e| Error::Source(format!("config folder {}: {e}", path.display())))?;
+            }
         }
         Ok(Arc::new(FileSource::new(path, skip.clone(), settings.clone())))
     };

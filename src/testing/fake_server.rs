@@ -6,7 +6,6 @@ use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
 };
 
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::Content;
@@ -110,7 +109,7 @@ impl FakeServer {
     pub async fn start_unready(options: XdsOptions) -> std::io::Result<Self> {
         let generator = Arc::new(FakeGenerator::default());
         let state = XdsState::new(generator.clone(), options);
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = xds::listen("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let shutdown = CancellationToken::new();
         tokio::spawn(xds::serve(listener, state.clone(), shutdown.clone()));

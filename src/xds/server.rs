@@ -10,7 +10,10 @@ use std::{
 };
 
 use http::{HeaderValue, Request, Response};
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    net::{TcpListener, TcpSocket, ToSocketAddrs},
+    sync::mpsc,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     Status,
@@ -37,6 +40,34 @@ pub enum ServeError {
     /// The descriptor set that reflection serves is broken.
     #[error("the descriptors for reflection are broken: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Clients that may wait to be accepted: a fleet that comes back at once. With the 128 that is usual without a word, the system
+/// drops connections that their clients believe to be open. The system's own bound (`net.core.somaxconn`) still holds.
+const BACKLOG: u32 = 4096;
+
+/// A listener for [`serve`], on the first of the address's meanings that can be had.
+///
+/// # Errors
+/// When the address means nothing, or none of its meanings can be had.
+pub async fn listen(address: impl ToSocketAddrs) -> std::io::Result<TcpListener> {
+    let mut failure = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the address means no socket address");
+    for address in tokio::net::lookup_host(address).await? {
+        match listen_on(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As the standard library does: a restart need not wait for the connections of the process before.
+    #[cfg(not(windows))]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Serves discovery on a listener until `shutdown` is cancelled and the streams have ended (they are given

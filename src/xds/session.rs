@@ -1,5 +1,10 @@
 //! One stream: its subscriptions by type, nonces, and what has to follow what.
 //!
+//! Make before break, for a client that is in use: clusters that it lacks come first, and it accepts them and is told their
+//! endpoints before listeners and routes are sent, which may name them. Clusters that are gone, and their endpoints, are taken
+//! away when it has accepted the listeners and routes, of which the ones before may have named them. Routes are not warmed and a
+//! route to a cluster that is not there is a failed request, so any other order fails requests.
+//!
 //! Pure: requests and snapshots go in, responses come out. The loop around it does the waiting.
 
 use std::sync::Arc;
@@ -49,7 +54,19 @@ pub struct Session {
     all_warm: bool,
     /// Clusters that were sent and wait for endpoints, before endpoints are subscribed to.
     warming: Vec<Arc<NameSet>>,
+    /// Clusters that the client lacked were sent, and it may not have asked for their endpoints yet.
+    arriving: bool,
+    /// Types that are left with resources that are gone, until listeners and routes are accepted.
+    keeping: TypeSet,
+    /// The clusters among these.
+    leaving: Arc<NameSet>,
+    /// Responses since the client last held routes and clusters that belong together.
+    waited: u8,
 }
+
+/// So many responses may pass before nothing waits for other types any more: content that changes without end must not keep
+/// routes from a client, nor leave it with what is gone.
+const PATIENCE: u8 = 32;
 
 impl Session {
     /// A fresh stream. `salt` tells its nonces from those of other streams.
@@ -63,6 +80,10 @@ impl Session {
             pending: TypeSet::EMPTY,
             all_warm: false,
             warming: Vec::new(),
+            arriving: false,
+            keeping: TypeSet::EMPTY,
+            leaving: NameSet::empty(),
+            waited: 0,
         }
     }
 
@@ -91,6 +112,11 @@ impl Session {
         if kind == ResourceType::Endpoint && received == Received::Started {
             self.warm_endpoints();
         }
+        // A client whose request for endpoints crossed a response repeats it with its next acknowledgement.
+        self.arriving &= self.waits(ResourceType::Cluster) || self.waits(ResourceType::Endpoint);
+        if !self.arriving && self.keeping.is_empty() && !self.routes_move() {
+            self.waited = 0;
+        }
         if received == Received::Started || self.subscription(kind).is_some_and(Subscription::has_requests) {
             self.pending.insert(kind);
         }
@@ -103,19 +129,58 @@ impl Session {
 
     /// Says that the content of these types may have changed.
     pub fn mark(&mut self, types: TypeSet) {
-        types.iter().for_each(|t| self.pending.insert(t));
+        types.iter().for_each(|t| {
+            self.pending.insert(t);
+            self.keeping.remove(t);
+        });
     }
 
-    /// The type to be looked at next and what to look up for it. A type waits while its last response is unacknowledged;
-    /// listeners and routes also wait while newer clusters do, so that they never name a cluster that the client lacks.
+    /// Whether a type waits for an acknowledgement.
+    fn waits(&self, kind: ResourceType) -> bool {
+        self.subscription(kind).is_some_and(Subscription::is_outstanding)
+    }
+
+    /// Whether there may be newer clusters, which are not looked at before the last ones are accepted.
+    fn newer_clusters(&self) -> bool {
+        self.waits(ResourceType::Cluster)
+            && self.pending.contains(ResourceType::Cluster)
+            && !self.keeps(ResourceType::Cluster)
+    }
+
+    /// Whether the client may still use listeners or routes that newer ones are to replace.
+    fn routes_move(&self) -> bool {
+        let moves = |kind| self.subscription(kind).is_some_and(|s| s.is_outstanding() || self.pending.contains(kind));
+        moves(ResourceType::Listener) || moves(ResourceType::Route)
+    }
+
+    /// Whether something of the type is still to be sent, or to be looked for.
+    #[must_use]
+    pub const fn lacks(&self, kind: ResourceType) -> bool {
+        self.pending.contains(kind)
+    }
+
+    /// Whether the client was left with resources of the type that are gone: it is sent the removals later.
+    const fn keeps(&self, kind: ResourceType) -> bool {
+        self.keeping.contains(kind)
+    }
+
+    /// The type to be looked at next and what to look up for it. A type waits while its last response is unacknowledged, and
+    /// for what has to come before it.
     #[must_use]
     pub fn next(&self) -> Option<(ResourceType, &Scope)> {
-        let clusters_wait = self.pending.contains(ResourceType::Cluster)
-            && self.subscription(ResourceType::Cluster).is_some_and(Subscription::is_outstanding);
+        let newer_clusters = self.newer_clusters();
+        let newer_endpoints = self.waits(ResourceType::Endpoint) && self.pending.contains(ResourceType::Endpoint);
+        let (patient, routes_move) = (self.waited < PATIENCE, self.routes_move());
         self.pending.iter().find_map(|kind| {
             let subscription = self.subscription(kind).filter(|s| !s.is_outstanding())?;
-            let held = clusters_wait && matches!(kind, ResourceType::Listener | ResourceType::Route);
-            (!held).then(|| (kind, subscription.scope()))
+            let asked = subscription.has_requests();
+            let held = match kind {
+                ResourceType::Cluster => self.keeps(kind) && routes_move && !asked,
+                ResourceType::Endpoint => (newer_clusters || self.keeps(kind) && routes_move) && !asked,
+                ResourceType::Listener | ResourceType::Route => newer_clusters || newer_endpoints || self.arriving,
+                _ => false,
+            };
+            (!held || !patient).then(|| (kind, subscription.scope()))
         })
     }
 
@@ -124,9 +189,16 @@ impl Session {
         self.pending.remove(kind);
     }
 
-    /// What a type is sent so that the client comes to hold `target`.
+    /// What a type is sent so that the client comes to hold `target`, or for now something between that and what it holds
+    /// ([`Session::lacks`]).
     pub fn offer(&mut self, kind: ResourceType, target: &Arc<Snapshot>, updates: &Updates) -> Option<Response> {
-        self.pending.remove(kind);
+        let kept = self.keep(kind, target, updates);
+        let target = kept.as_ref().unwrap_or(target);
+        if kept.is_none() {
+            self.pending.remove(kind);
+        }
+        self.waited = self.waited.saturating_add(1);
+        let in_use = self.subscription(kind).is_some_and(|s| s.acked().is_some());
         let next = self.counter + 1;
         let salt = self.salt;
         let subscription = self.types.get_mut(kind)?.as_mut()?;
@@ -134,6 +206,7 @@ impl Session {
         let nonce = subscription.nonce().to_string();
         self.counter = next;
         if kind == ResourceType::Cluster {
+            self.arriving = in_use && sending.news.as_ref().is_none_or(|names| !names.is_empty());
             match sending.news {
                 None => self.all_warm = true,
                 Some(names) => self.warming.push(names),
@@ -141,6 +214,28 @@ impl Session {
             self.warm_endpoints();
         }
         Some(Response { kind, nonce, update: sending.update })
+    }
+
+    /// `target` with those resources that the client holds and that are gone, while it may use routes that name them.
+    fn keep(&mut self, kind: ResourceType, target: &Arc<Snapshot>, updates: &Updates) -> Option<Arc<Snapshot>> {
+        if !matches!(kind, ResourceType::Cluster | ResourceType::Endpoint) {
+            return None;
+        }
+        self.keeping.remove(kind);
+        let unsettled = self.waited < PATIENCE && self.routes_move();
+        let held = unsettled.then(|| self.subscription(kind)?.acked().cloned()).flatten();
+        if kind == ResourceType::Cluster {
+            let gone = |old: &Arc<Snapshot>| updates.between(kind, self.protocol, Some(old), target, &[]).gone();
+            self.leaving = held.as_ref().map_or_else(NameSet::empty, gone);
+        }
+        let held = held?;
+        if kind == ResourceType::Endpoint && self.newer_clusters() {
+            // Which clusters are to go is not known yet: only what was never told is told now.
+            return updates.keeping(&held, target, &held.scope().names);
+        }
+        let kept = updates.keeping(&held, target, &self.leaving)?;
+        self.keeping.insert(kind);
+        Some(kept)
     }
 
     /// A cluster that was sent waits for endpoints, changed or not, before Envoy uses it.

@@ -211,6 +211,12 @@ impl Update {
         self.names.get_or_init(|| NameSet::of(self.difference.changed.iter().map(|r| r.name().clone())))
     }
 
+    /// Names that are gone.
+    #[must_use]
+    pub fn gone(&self) -> Arc<NameSet> {
+        NameSet::of(self.difference.gone.iter().cloned())
+    }
+
     /// The encoded response without its nonce.
     pub fn body(&self) -> &Bytes {
         self.body.get_or_init(|| {
@@ -246,6 +252,7 @@ pub struct Updates {
 #[derive(Debug, Default)]
 struct Memo {
     known: HashMap<UpdateKey, Weak<Update>>,
+    kept: HashMap<(u64, u64, u128), Weak<Snapshot>>,
     recent: VecDeque<Arc<Update>>,
 }
 
@@ -275,6 +282,25 @@ impl Updates {
         let update = Arc::new(Update::new(kind, protocol, difference, new));
         memo = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         memo.remember(key, update)
+    }
+
+    /// `new`, but with the resources of these names as `old` has them. `None` when that makes no difference.
+    pub fn keeping(&self, old: &Arc<Snapshot>, new: &Arc<Snapshot>, names: &Arc<NameSet>) -> Option<Arc<Snapshot>> {
+        let differs = |r: &&Arc<Resource>| new.get(r.name()).is_none_or(|now| now.hash() != r.hash());
+        let wanted = names.names().iter().filter(|n| new.scope.contains(n));
+        let mut kept = wanted.filter_map(|name| old.get(name)).filter(differs).peekable();
+        kept.peek()?;
+        let key = (old.id, new.id, names.hash());
+        let mut memo = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = memo.kept.get(&key).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        let block = Block::build(kept.cloned(), None);
+        let blocks = std::iter::once(block).chain(new.blocks.iter().cloned()).collect();
+        let snapshot = Snapshot::new(blocks, new.scope.clone());
+        memo.kept.retain(|_, known| known.strong_count() > 0);
+        memo.kept.insert(key, Arc::downgrade(&snapshot));
+        Some(snapshot)
     }
 
     /// How many updates are remembered.

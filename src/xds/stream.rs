@@ -363,10 +363,12 @@ impl Stream {
             self.session.pass(kind);
             return;
         };
-        let Some(response) = self.session.offer(kind, &target, state.updates()) else {
+        let response = self.session.offer(kind, &target, state.updates());
+        let lacks = self.session.lacks(kind);
+        let Some(response) = response else {
             self.connection.update_status(kind, |status| {
                 // What it accepted last is what it should hold now.
-                if status.last_error.is_empty() {
+                if status.last_error.is_empty() && !lacks {
                     status.held = status.held.max(offered);
                 }
             });
@@ -382,11 +384,14 @@ impl Stream {
         metrics::histogram!("pilot_xds_config_size_bytes", "type" => kind.label()).record(bytes as f64);
         metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
         let resources = response.update.difference.changed.len();
+        let sent = self.session.subscription(kind).and_then(|s| s.sent()).cloned();
         self.connection.update_status(kind, |status| {
             status.sent_nonce = response.nonce;
             status.sent_at = Some(SystemTime::now());
-            status.sent = Some(target);
-            status.offered = offered;
+            status.sent = sent;
+            if !lacks {
+                status.offered = offered;
+            }
             status.last_size = (resources, bytes);
         });
         if let Some(place) = self.pushes.get_mut(kind) {
