@@ -5,6 +5,7 @@
 
 mod inputs;
 mod last_good;
+mod registration;
 mod running;
 mod sources;
 mod status;
@@ -97,6 +98,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     }
     let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);
+    let (entries, entries_folder) = registration::open(&kept)?;
+    named.push(Arc::new(entries.clone()));
 
     let state = XdsState::new(
         Arc::<MeshGenerator>::default(),
@@ -118,16 +121,22 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let (store, registry) = start_config(&config_thread, &wards, &inputs, order, resync.clone(), updater).await?;
 
     let keeper = last_good::open(&kept, &store)?;
+    let me = status::identity();
+    registration::start(&me, (&store, &state), (&inputs, &wards), entries.clone(), cluster.as_ref());
     let sinks = sources::Sinks {
         configs: last_good::sink(keeper.as_ref(), &store),
+        direct: Arc::new(store.clone()),
         registry: registry.clone(),
         inputs: inputs.clone(),
         xds: xds_server.clone(),
     };
     let writes_to = cluster.clone();
     let started = sources::start(named, (mesh, sources), cluster, &sinks, &wards, &shutdown, &readiness);
-    let (writing, candidate) = status::stand(writes_to.as_ref(), &shutdown).unzip();
-    let keeping = last_good::start(keeper.clone(), &started.configs, &kept, &shutdown);
+    let (writing, candidate) = status::stand(writes_to.as_ref(), &me, &shutdown).unzip();
+    let keeping = [
+        last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
+        registration::keep(entries, entries_folder, &shutdown),
+    ];
     resync.set(started.configs, keeper);
     let synced = started.synced;
     tokio::spawn(async move {
@@ -162,7 +171,13 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         registry,
         inputs,
         sources: started.handles,
-        tasks: running::Tasks { grpc_server, pages: pages.handle, keeping, candidate, config_thread },
+        tasks: running::Tasks {
+            grpc_server,
+            pages: pages.handle,
+            keeping: keeping.into_iter().flatten().collect(),
+            candidate,
+            config_thread,
+        },
     })
 }
 

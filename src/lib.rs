@@ -50,6 +50,7 @@
 //! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `secret`, `grpc`; a new field of Envoy's |
 //! | [`simulate`] | what a proxy that holds these resources would do with a call |
 //! | [`xds`] | subscriptions, nonces, views, the gRPC server; nothing there knows what a cluster is |
+//! | [`registration`] | WorkloadEntries of proxies that register themselves, for as long as they are connected |
 //! | [`status`] | what became of each object: how many proxies have it, who may write it back (a lease), what is written |
 //! | [`admin`] | readiness, metrics, debug pages: reads the rooms above and changes nothing unasked |
 //! | [`app`] | the composition root: which parts there are and who is joined to whom |
@@ -71,6 +72,7 @@ pub mod handlers;
 pub mod model;
 pub mod proto;
 pub mod push;
+pub mod registration;
 pub mod registry;
 pub mod runtime;
 pub mod settings;

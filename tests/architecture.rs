@@ -39,6 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
+    ("registration", &["model", "proto", "sources", "store", "xds", "runtime", "telemetry"]),
     ("status", &["model", "proto", "settings", "sources", "store", "translate", "push", "xds", "runtime", "telemetry"]),
     (
         "admin",

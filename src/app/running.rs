@@ -43,8 +43,8 @@ impl Addresses {
 pub(super) struct Tasks {
     pub(super) grpc_server: JoinHandle<Result<(), ServeError>>,
     pub(super) pages: ServerHandle,
-    /// Writes the last good content; ends when all is written.
-    pub(super) keeping: Option<JoinHandle<()>>,
+    /// Write what is kept on disk; each ends when all is written.
+    pub(super) keeping: Vec<JoinHandle<()>>,
     pub(super) config_thread: Arbiter,
     /// Who stands for the lease; gives it back when the end begins.
     pub(super) candidate: Option<JoinHandle<()>>,
@@ -103,10 +103,10 @@ impl Running {
             tracing::warn!("the lease was not given back in time");
         }
         pages.stop(true).await;
-        if let Some(keeping) = keeping
-            && timeout(deadline.max(Duration::from_secs(1)), keeping).await.is_err()
-        {
-            tracing::warn!("the last good content was not written in time");
+        for keeping in keeping {
+            if timeout(deadline.max(Duration::from_secs(1)), keeping).await.is_err() {
+                tracing::warn!("the last good content was not written in time");
+            }
         }
         config_thread.stop();
         let left = deadline.saturating_sub(began.elapsed()).max(Duration::from_millis(100));

@@ -15,6 +15,7 @@ use super::{Error, Inputs};
 use crate::{
     handlers::XdsUpdater,
     model::{Mesh, PushRequest, Reason},
+    registration,
     registry::RegistryHandle,
     runtime::{Interrupted, Readiness, Shutdown, Wards},
     settings::{KubeAccess, KubeSettings, MeshSettings, RemoteCluster, SourceSettings},
@@ -133,8 +134,10 @@ fn remote_cluster(
 
 /// Where sources deliver.
 pub(super) struct Sinks {
-    /// The way to the store.
+    /// The way to the store, past what is kept on disk.
     pub(super) configs: Arc<dyn ConfigSink>,
+    /// The way to the store for what is kept elsewhere.
+    pub(super) direct: Arc<dyn ConfigSink>,
     /// The registry, for mesh settings.
     pub(super) registry: RegistryHandle,
     /// The published inputs, for mesh settings.
@@ -149,6 +152,8 @@ pub(super) struct Started {
     pub(super) handles: Vec<SourceHandle>,
     /// The config sources among them.
     pub(super) configs: Vec<SourceHandle>,
+    /// Those whose last good content is kept on disk.
+    pub(super) kept: Vec<SourceHandle>,
     /// Every config source has delivered.
     pub(super) synced: BoxFuture<'static, ()>,
 }
@@ -167,7 +172,7 @@ pub(super) fn start(
     let begin = |source: Arc<dyn Source>| {
         let board = Arc::new(SourceBoard::new(source.id()));
         let port = SourcePort {
-            sink: sinks.configs.clone(),
+            sink: if *source.id() == *registration::SOURCE { sinks.direct.clone() } else { sinks.configs.clone() },
             board: board.clone(),
             stop: shutdown.child(),
             resync: Arc::default(),
@@ -178,6 +183,7 @@ pub(super) fn start(
     };
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
     let configs = handles.clone();
+    let kept = handles.iter().filter(|h| *h.id() != *registration::SOURCE).cloned().collect();
     let waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
     let sink = Arc::new(MeshInForce {
         registry: sinks.registry.clone(),
@@ -190,7 +196,7 @@ pub(super) fn start(
     } else if let Some(cluster) = cluster {
         handles.push(begin(Arc::new(KubeMesh::new(cluster, mesh, sink, &current))));
     }
-    Started { handles, configs, synced: join_all(waits).map(drop).boxed() }
+    Started { handles, configs, kept, synced: join_all(waits).map(drop).boxed() }
 }
 
 /// Waits until a source has delivered for the first time; the process is not ready before.

@@ -16,7 +16,11 @@ use crate::{
 
 /// Stands for the lease of the cluster, where statuses are to be written. The task ends after `shutdown` has begun, when
 /// the lease is given back.
-pub(super) fn stand(cluster: Option<&Arc<Cluster>>, shutdown: &Shutdown) -> Option<(Writing, JoinHandle<()>)> {
+pub(super) fn stand(
+    cluster: Option<&Arc<Cluster>>,
+    me: &str,
+    shutdown: &Shutdown,
+) -> Option<(Writing, JoinHandle<()>)> {
     let cluster = cluster.filter(|c| c.settings().write_status)?;
     let settings = cluster.settings();
     let name = match settings.revision.as_str() {
@@ -27,12 +31,12 @@ pub(super) fn stand(cluster: Option<&Arc<Cluster>>, shutdown: &Shutdown) -> Opti
     let writer = KubeWriter::new(cluster.clone());
     let leadership = Leadership::default();
     let lease = Arc::new(ClusterLease { writer: writer.clone(), name });
-    let candidate = tokio::spawn(campaign(lease, identity(), timing, leadership.clone(), shutdown.child()));
+    let candidate = tokio::spawn(campaign(lease, me.to_string(), timing, leadership.clone(), shutdown.child()));
     Some((Writing { sink: Arc::new(ClusterStatuses(writer)), leadership }, candidate))
 }
 
-/// The pod, or the host, and something that no other process of it has.
-fn identity() -> String {
+/// The name of this process: the pod, or the host, and something that no other process of it has.
+pub(super) fn identity() -> String {
     let host = ["POD_NAME", "HOSTNAME"].iter().find_map(|name| env::var(name).ok()).filter(|name| !name.is_empty());
     let host = host.unwrap_or_else(|| "pilothouse".to_string());
     format!("{host}_{:016x}", RandomState::new().hash_one(std::process::id()))

@@ -78,6 +78,9 @@ features! {
     enable_gateway_api_status: bool = true, "PILOT_ENABLE_GATEWAY_API_STATUS";
     enable_telemetry_label: bool = true, "PILOT_ENABLE_TELEMETRY_LABEL";
     endpoint_telemetry_label: bool = true, "PILOT_ENDPOINT_TELEMETRY_LABEL";
+    enable_workload_entry_autoregistration: bool = true, "PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION";
+    workload_entry_grace_period: Duration = Duration::from_secs(10), "PILOT_WORKLOAD_ENTRY_GRACE_PERIOD";
+    workload_entry_validate_identity: bool = true, "ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY";
     enable_workload_entry_healthchecks: bool = true, "PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS";
     filter_gateway_cluster_config: bool = false, "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG";
     gateway_transport_socket_connect_timeout: Duration = Duration::from_nanos(15000000000), "PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT";

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    DebugPages, Omission, Protocol, Updates,
+    DebugPages, Omission, Protocol, Registrar, Updates,
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
@@ -107,6 +107,7 @@ struct Inner {
     counter: AtomicU64,
     shutdown: CancellationToken,
     debug: OnceLock<Arc<dyn DebugPages>>,
+    registrar: OnceLock<Arc<dyn Registrar>>,
 }
 
 impl XdsState {
@@ -128,6 +129,7 @@ impl XdsState {
             counter: AtomicU64::new(0),
             shutdown: CancellationToken::new(),
             debug: OnceLock::new(),
+            registrar: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -359,6 +361,15 @@ impl XdsState {
     #[must_use]
     pub fn debug(&self) -> Option<Arc<dyn DebugPages>> {
         self.inner.debug.get().cloned()
+    }
+
+    /// Joins who registers workloads. A second call changes nothing.
+    pub fn set_registrar(&self, registrar: Arc<dyn Registrar>) {
+        let _ = self.inner.registrar.set(registrar);
+    }
+
+    pub(super) fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
+        self.inner.registrar.get()
     }
 
     /// What proxies are not sent although their objects say it.

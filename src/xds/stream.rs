@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, pin::Pin, sync::Arc, time::SystemTime};
 
+use bytes::Bytes;
 use prost::Message;
 use tokio::{
     sync::{mpsc, watch},
@@ -15,6 +16,7 @@ use super::{
     body::{Outgoing, Requests},
     connection::{ClientEvent, Connection},
     debug::{self, Questions},
+    registrar::{Arrival, HEALTH, Presence},
     request::Request,
     state::{Published, XdsState},
     subscription::Received,
@@ -29,6 +31,9 @@ use crate::{
 
 /// Messages that wait for the transport; types that are unacknowledged do not add to it.
 pub(super) const QUEUED: usize = 4;
+
+/// Messages about health that may come before a client asks for anything.
+const MOST_HEALTH_FIRST: usize = 64;
 
 /// What a stream starts with.
 pub(super) struct Start {
@@ -67,10 +72,9 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     if state.current().is_none() || state.is_shutting_down() {
         return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
     }
-    let first = tokio::time::timeout(state.options().first_request, requests.next())
+    let first = tokio::time::timeout(state.options().first_request, first_request(&mut requests, protocol))
         .await
-        .map_err(|_| Status::deadline_exceeded("no request came"))??
-        .ok_or_else(|| Status::ok(""))?;
+        .map_err(|_| Status::deadline_exceeded("no request came"))??;
     let node = read_node(&parse(protocol, &first)?)?;
     let identity = identity.or_else(|| state.options().trust_nodes.then(|| claimed_identity(&node)));
     authorize(&node, identity.as_ref())?;
@@ -79,7 +83,9 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
         state.admission().admit().await?;
     }
-    let connection = state.connect(Arc::new(node), identity, peer, protocol).ok_or_else(not_ready)?;
+    let node = Arc::new(node);
+    let presence = register(&state, &node, identity.as_ref()).await?;
+    let connection = state.connect(node, identity, peer, protocol).ok_or_else(not_ready)?;
     let view = connection.current_view();
     let ticks = view.subscribe();
     let seen = state.swept();
@@ -99,12 +105,35 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         pushes: PerType::default(),
         unknown: UnknownTypes::default(),
         questions: Questions::default(),
+        presence,
     };
     if let Err(status) = stream.receive(&first) {
         stream.state.disconnect(&stream.connection);
         return Err(status);
     }
     Ok(stream)
+}
+
+/// The first request that asks for something: health may be told before.
+async fn first_request(requests: &mut Requests, protocol: Protocol) -> Result<Bytes, Status> {
+    for _ in 0..MOST_HEALTH_FIRST {
+        let message = requests.next().await?.ok_or_else(|| Status::ok(""))?;
+        if parse(protocol, &message)?.type_url != HEALTH {
+            return Ok(message);
+        }
+    }
+    Err(Status::invalid_argument("nothing was asked for"))
+}
+
+/// Registers the workload behind a proxy, where it asks for it.
+async fn register(
+    state: &XdsState,
+    node: &Arc<Node>,
+    identity: Option<&Identity>,
+) -> Result<Option<Box<dyn Presence>>, Status> {
+    let Some(registrar) = state.registrar() else { return Ok(None) };
+    let arrival = Arrival { node: node.clone(), identity: identity.cloned(), at: SystemTime::now() };
+    Ok(registrar.arrive(arrival).await?)
 }
 
 fn parse(protocol: Protocol, message: &[u8]) -> Result<Request<'_>, Status> {
@@ -190,6 +219,8 @@ struct Stream {
     pushes: PerType<Option<Arc<Published>>>,
     unknown: UnknownTypes,
     questions: Questions,
+    /// The workload behind the proxy has registered itself.
+    presence: Option<Box<dyn Presence>>,
 }
 
 impl Stream {
@@ -260,6 +291,12 @@ impl Stream {
         if debug::is_debug(request.type_url) && self.only.is_none() {
             let root = self.state.current().map(|p| p.context.mesh().config.root_namespace.clone()).unwrap_or_default();
             return self.questions.ask(&request, self.connection.identity.as_ref(), &root);
+        }
+        if request.type_url == HEALTH {
+            if let Some(presence) = &self.presence {
+                presence.health(request.error.map_or(Ok(()), |complaint| Err(complaint.message)));
+            }
+            return Ok(());
         }
         let kind = match (ResourceType::of_url(request.type_url), self.only) {
             (kind, None) => kind,

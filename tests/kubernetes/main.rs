@@ -10,6 +10,7 @@ mod faults;
 mod lists;
 mod process;
 mod real;
+mod registration;
 mod rights;
 mod server;
 mod stage;

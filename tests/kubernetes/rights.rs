@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 use pilothouse::sources::{
     kube::{
         Group,
-        access::{Right, lease_rights, rights, status_rights},
+        access::{Right, lease_rights, registration_rights, rights, status_rights},
     },
     yaml,
 };
@@ -49,6 +49,7 @@ fn the_manifest_grants_what_the_table_names_and_no_more() {
     let roles = [
         ("ClusterRole", "pilothouse-reader", table()),
         ("ClusterRole", "pilothouse-status-writer", triples(status_rights())),
+        ("ClusterRole", "pilothouse-registration", triples(registration_rights())),
         ("Role", "pilothouse-leader", triples(lease_rights())),
     ];
     for (kind, name, table) in roles {

@@ -18,6 +18,10 @@ use crate::{
 };
 
 pub async fn start(kubeconfig: &Path) -> Running {
+    start_with(kubeconfig, Features { enable_status: true, ..Features::default() }).await
+}
+
+pub async fn start_with(kubeconfig: &Path, features: Features) -> Running {
     let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
     let lease = LeaseSettings { look: Duration::from_millis(200), ..LeaseSettings::default() };
     let kubernetes = KubeSettings { write_status: true, lease, ..quick(access) };
@@ -29,7 +33,7 @@ pub async fn start(kubeconfig: &Path) -> Running {
             monitoring_address: None,
             ..AdminSettings::default()
         },
-        features: Features { enable_status: true, ..Features::default() },
+        features,
         ..Settings::default()
     };
     app::build(settings, Shutdown::default()).await.unwrap()

@@ -13,6 +13,7 @@ mod handler_fault;
 mod last_good;
 mod omissions;
 mod proxy;
+mod registration;
 mod registry_fault;
 mod restarts;
 mod source_fault;

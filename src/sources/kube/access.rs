@@ -53,6 +53,18 @@ pub fn status_rights() -> Vec<Right> {
     rights
 }
 
+/// Every right that registering workloads takes, where their WorkloadGroups stand in the cluster.
+#[must_use]
+pub fn registration_rights() -> Vec<Right> {
+    let kind = Kind::WorkloadEntry;
+    let right = |resource: &str, verb| Right { group: kind.group().to_string(), resource: resource.to_string(), verb };
+    let status = format!("{}/status", kind.plural());
+    let mut rights: Vec<Right> =
+        ["create", "delete", "get", "patch"].into_iter().map(|verb| right(kind.plural(), verb)).collect();
+    rights.push(right(&status, "patch"));
+    rights
+}
+
 /// Every right on the lease that says who writes, in the control plane's namespace.
 #[must_use]
 pub fn lease_rights() -> Vec<Right> {

@@ -8,7 +8,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Error,
+    Api, Client, Error,
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ impl KubeWriter {
     }
 
     async fn api(&self, config: &Config) -> Result<Api<RawObject>, KubeWriteError> {
-        let client = self.cluster.client().await.map_err(|e| KubeWriteError::Other(e.to_string()))?;
+        let client = self.client().await?;
         let version = config.meta.api_version.rsplit('/').next().unwrap_or_default();
         let resource = resource(config.kind(), version);
         Ok(match &*config.meta.namespace {
@@ -123,12 +123,19 @@ impl KubeWriter {
         })
     }
 
+    pub(super) async fn client(&self) -> Result<Client, KubeWriteError> {
+        self.cluster.client().await.map_err(|e| KubeWriteError::Other(e.to_string()))
+    }
+
     async fn leases(&self) -> Result<Api<Lease>, KubeWriteError> {
-        let client = self.cluster.client().await.map_err(|e| KubeWriteError::Other(e.to_string()))?;
+        let client = self.client().await?;
         Ok(Api::namespaced(client, &self.cluster.settings().namespace))
     }
 
-    async fn patient<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, KubeWriteError> {
+    pub(super) async fn patient<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, KubeWriteError> {
         match tokio::time::timeout(PATIENCE, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Error::Api(status))) if status.code == 409 => Err(KubeWriteError::Conflict),
@@ -145,7 +152,7 @@ impl KubeWriter {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the form of and_then")]
-fn parsed(object: RawObject) -> Result<Value, KubeWriteError> {
+pub(super) fn parsed(object: RawObject) -> Result<Value, KubeWriteError> {
     serde_json::from_str(object.text()).map_err(|e| KubeWriteError::Other(e.to_string()))
 }
 

@@ -1,0 +1,27 @@
+//! Workloads that register themselves: a WorkloadEntry for each proxy that names a WorkloadGroup, for as long as it is
+//! connected (Istio's `autoregistration`).
+//!
+//! An entry is written where its group stands: to the cluster, from where it comes back by the watch, or into a source of
+//! our own, so that machines outside of any cluster are found too. What is to be done is computed from values: who is
+//! connected here, what is stored, what time it is. The actor carries it out, one entry at a time and each on the fresh
+//! object.
+//!
+//! Invariants: who registers has proved to be of the entry's namespace and service account; an entry outlives its
+//! connection by the grace period, so that a reconnect, to this process or to another one, leaves no gap; of two processes
+//! the one that was connected to last has the entry, and who still holds a connection takes back an entry that the other
+//! one let go; what a health message says reaches the status, and nothing is written that stands there already.
+
+mod actor;
+mod cleanup;
+mod cluster;
+mod entry;
+mod ledger;
+mod memory;
+mod plan;
+mod ports;
+mod work;
+
+pub use actor::{RegistrationActor, RegistrationHandle, Setup};
+pub use cluster::ClusterEntries;
+pub use memory::{MemoryEntries, SOURCE};
+pub use ports::{EntryError, EntryKey, EntryStore};

@@ -1,0 +1,363 @@
+//! The actor that owns the ledger: connections in, tasks out, a few at a time.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture, Supervised, Supervisor};
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::{
+    ClusterEntries, EntryKey, EntryStore, MemoryEntries, SOURCE,
+    entry::{GROUP, wish},
+    ledger::{Guest, Ledger, Outcome, Task},
+    plan::Said,
+    work::{Failure, Rules, clean, settle},
+};
+use crate::{
+    model::{Config, ConfigSnapshot, Features, Kind},
+    runtime::{Mailbox, Vitals, Wards},
+    xds::{Arrival, Presence, Refusal, Registrar},
+};
+
+/// How often it looks at what is in force, and at what is due.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The effective objects; `None` before all sources have delivered.
+pub type Snapshots = Arc<dyn Fn() -> Option<Arc<ConfigSnapshot>> + Send + Sync>;
+type Answer = Result<Option<Guest>, Refusal>;
+
+/// What the actor works with.
+#[derive(Clone)]
+pub struct Setup {
+    /// The name of this process in entries; no other process may have it.
+    pub me: Arc<str>,
+    /// Flags.
+    pub features: Arc<Features>,
+    /// What is in force.
+    pub snapshots: Snapshots,
+    /// Entries that no cluster takes.
+    pub memory: MemoryEntries,
+    /// The cluster, where it may be written to.
+    pub cluster: Option<ClusterEntries>,
+}
+
+/// A proxy connects. The answer comes when its entry stands, or cannot.
+#[derive(Message)]
+#[rtype(result = "Answer")]
+struct Arrive(Guest);
+
+/// A connection ended.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Leave(EntryKey, u64, Timestamp);
+
+/// A proxy has something to say of its health.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Listen(Guest);
+
+/// What became of a task.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Done(EntryKey, Result<Outcome, Failure>);
+
+/// The connections that were accepted; they outlive a restart of the actor.
+type Roster = Arc<Mutex<BTreeMap<u64, Guest>>>;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Owns the ledger.
+pub struct RegistrationActor {
+    setup: Setup,
+    rules: Arc<Rules>,
+    ledger: Ledger,
+    roster: Roster,
+    replies: HashMap<u64, oneshot::Sender<Answer>>,
+    seen: Option<Arc<ConfigSnapshot>>,
+    vitals: Vitals,
+}
+
+/// Registers workloads, for the xDS server.
+#[derive(Clone)]
+pub struct RegistrationHandle {
+    mailbox: Mailbox<RegistrationActor>,
+    features: Arc<Features>,
+    roster: Roster,
+    counter: Arc<AtomicU64>,
+}
+
+impl RegistrationActor {
+    /// Starts the actor.
+    #[must_use]
+    pub fn start(wards: &Wards, setup: Setup) -> RegistrationHandle {
+        let vitals = wards.admit("registration");
+        let (queue, roster, features) = (vitals.queue(), Roster::default(), setup.features.clone());
+        let shared = roster.clone();
+        let rules = Arc::new(Rules {
+            me: setup.me.clone(),
+            grace: features.workload_entry_grace_period,
+            validate: features.workload_entry_validate_identity,
+            health: features.enable_workload_entry_healthchecks,
+        });
+        let address = Supervisor::start(move |_| Self {
+            setup,
+            rules,
+            ledger: Ledger::default(),
+            roster: shared,
+            replies: HashMap::new(),
+            seen: None,
+            vitals,
+        });
+        let counter = Arc::default();
+        RegistrationHandle { mailbox: Mailbox::new(address, queue), features, roster, counter }
+    }
+
+    /// Runs a change of the ledger and begins what is due after it.
+    fn change(&mut self, context: &mut Context<Self>, change: impl FnOnce(&mut Ledger)) {
+        let (ledger, now) = (&mut self.ledger, Timestamp::now());
+        let due = self.vitals.guard(context, || {
+            change(ledger);
+            ledger.due(now)
+        });
+        for (key, task) in due.unwrap_or_default() {
+            let work = self.work(key.clone(), task);
+            let address = context.address();
+            actix::spawn(async move { address.do_send(Done(key, work.await)) });
+        }
+    }
+
+    fn look(&mut self, context: &mut Context<Self>) {
+        if self.vitals.is_down() {
+            return;
+        }
+        let now = (self.setup.snapshots)().filter(|now| !self.seen.as_ref().is_some_and(|seen| same(seen, now)));
+        let (rules, snapshot) = (self.rules.clone(), now.clone());
+        self.change(context, move |ledger| {
+            let Some(configs) = &snapshot else { return };
+            let orphaned = |entry: &Config| is_orphaned(entry, configs);
+            ledger.compare(configs, &rules.me, rules.grace, Timestamp::now(), orphaned);
+        });
+        self.seen = now.or_else(|| self.seen.take());
+    }
+
+    fn group(&self, key: &EntryKey, name: &str) -> Option<Arc<Config>> {
+        let snapshot = (self.setup.snapshots)()?;
+        let groups = snapshot.list(Kind::WorkloadGroup).iter().filter(|c| c.is_of_main_cluster());
+        groups.into_iter().find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *name).cloned()
+    }
+
+    /// Where an entry stands: where its group does, if that is a cluster that we write to.
+    fn store(&self, key: &EntryKey, group: Option<&Config>) -> Arc<dyn EntryStore> {
+        let cluster = self.setup.cluster.clone().filter(|_| !self.setup.memory.holds(key));
+        match (cluster, group) {
+            (Some(cluster), Some(group)) if group.origin.source.starts_with("kube:") => Arc::new(cluster),
+            (Some(cluster), None) => Arc::new(cluster),
+            _ => Arc::new(self.setup.memory.clone()),
+        }
+    }
+
+    fn work(&self, key: EntryKey, task: Task) -> BoxFuture<'static, Result<Outcome, Failure>> {
+        let rules = self.rules.clone();
+        match task {
+            Task::Settle { guest, claim, .. } => {
+                let group = self.group(&key, &guest.group);
+                let store = self.store(&key, group.as_deref());
+                async move {
+                    let ours = settle(&*store, &guest, &claim, group.as_deref(), &rules).await?;
+                    Ok(if ours { Outcome::Settled } else { Outcome::Left })
+                }
+                .boxed()
+            }
+            Task::Clean { abandoned } => {
+                let store = self.store(&key, None);
+                let orphaned = self.is_orphaned_in_memory(&key);
+                async move {
+                    let waits = clean(&*store, &key, &rules, Timestamp::now(), (orphaned, abandoned)).await?;
+                    Ok(waits.map_or(Outcome::Left, Outcome::Waits))
+                }
+                .boxed()
+            }
+        }
+    }
+
+    fn is_orphaned_in_memory(&self, key: &EntryKey) -> bool {
+        let Some(snapshot) = (self.setup.snapshots)() else { return false };
+        let of_key = |c: &&Arc<Config>| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name;
+        self.setup.memory.content().iter().find(of_key).is_some_and(|entry| is_orphaned(entry, &snapshot))
+    }
+}
+
+/// Whether nothing that the ledger looks at has changed.
+fn same(seen: &ConfigSnapshot, now: &ConfigSnapshot) -> bool {
+    [Kind::WorkloadEntry, Kind::WorkloadGroup].iter().all(|kind| {
+        match (seen.by_kind.get(kind), now.by_kind.get(kind)) {
+            (Some(seen), Some(now)) => Arc::ptr_eq(seen, now),
+            (seen, now) => seen.is_none() && now.is_none(),
+        }
+    })
+}
+
+/// Whether an entry of our own source lost its group; in a cluster the garbage collector looks after that.
+fn is_orphaned(entry: &Config, configs: &ConfigSnapshot) -> bool {
+    let Some(group) = entry.meta.annotations.get(GROUP).filter(|_| *entry.origin.source == *SOURCE) else {
+        return false;
+    };
+    let mut groups = configs.list(Kind::WorkloadGroup).iter().filter(|c| c.is_of_main_cluster());
+    !groups.any(|c| c.meta.namespace == entry.meta.namespace && *c.meta.name == **group)
+}
+
+impl Actor for RegistrationActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.vitals.started(context, |actor: &mut Self, _| {
+            actor.vitals.up();
+            actor.ledger = Ledger::of(locked(&actor.roster).values().cloned());
+            actor.seen = None;
+            actor.vitals.recovered();
+        });
+        context.run_interval(LOOK_EVERY, Self::look);
+    }
+}
+
+impl Supervised for RegistrationActor {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        self.vitals.restarting();
+        self.ledger = Ledger::default();
+        self.replies.clear();
+    }
+}
+
+impl Handler<Arrive> for RegistrationActor {
+    type Result = ResponseFuture<Answer>;
+
+    fn handle(&mut self, Arrive(guest): Arrive, context: &mut Self::Context) -> Self::Result {
+        let (answer, waiting) = oneshot::channel();
+        let id = guest.id;
+        self.replies.insert(id, answer);
+        self.change(context, |ledger| ledger.arrive(guest));
+        if self.vitals.is_down() {
+            self.replies.clear();
+        }
+        let restarting = || Err(Refusal::Unavailable("registration restarts".to_string()));
+        async move { waiting.await.unwrap_or_else(|_| restarting()) }.boxed_local()
+    }
+}
+
+impl Handler<Leave> for RegistrationActor {
+    type Result = ();
+
+    fn handle(&mut self, Leave(key, id, at): Leave, context: &mut Self::Context) {
+        self.change(context, |ledger| ledger.leave(&key, id, at));
+    }
+}
+
+impl Handler<Listen> for RegistrationActor {
+    type Result = ();
+
+    fn handle(&mut self, Listen(guest): Listen, context: &mut Self::Context) {
+        self.change(context, |ledger| {
+            if let Some(said) = guest.take_said() {
+                ledger.say(&guest.key, said);
+            }
+        });
+    }
+}
+
+impl Handler<Done> for RegistrationActor {
+    type Result = ();
+
+    fn handle(&mut self, Done(key, result): Done, context: &mut Self::Context) {
+        let outcome = match &result {
+            Ok(outcome) => *outcome,
+            Err(Failure::Refused(refusal)) => {
+                tracing::warn!(entry = %key, %refusal, "a workload may not register");
+                Outcome::Refused
+            }
+            Err(Failure::Ignored) => Outcome::Refused,
+            Err(Failure::Failed(error)) => {
+                metrics::counter!("auto_registration_errors_total").increment(1);
+                tracing::warn!(entry = %key, error, "the WorkloadEntry cannot be written now, trying again");
+                Outcome::Failed
+            }
+        };
+        let (grace, mut finished) = (self.rules.grace, None);
+        self.change(context, |ledger| finished = ledger.done(&key, outcome, grace, Timestamp::now()));
+        let Some((id, accepted)) = finished else { return };
+        let Some(reply) = self.replies.remove(&id) else { return };
+        let answer = match (accepted, result) {
+            (Some(guest), _) => {
+                locked(&self.roster).insert(id, guest.clone());
+                Ok(Some(guest))
+            }
+            (None, Err(Failure::Refused(refusal))) => Err(refusal),
+            (None, _) => Ok(None),
+        };
+        if reply.send(answer).is_err() {
+            locked(&self.roster).remove(&id);
+            self.change(context, |ledger| ledger.leave(&key, id, Timestamp::now()));
+        }
+    }
+}
+
+/// A registered connection.
+struct Registered {
+    guest: Guest,
+    handle: RegistrationHandle,
+}
+
+impl Presence for Registered {
+    fn health(&self, health: Result<(), String>) {
+        let said = Said { healthy: health.is_ok(), message: health.err().unwrap_or_default(), at: Timestamp::now() };
+        // One that waits already is replaced: only the last word counts.
+        if locked(&self.guest.said).replace(said).is_none() {
+            self.handle.mailbox.tell(Listen(self.guest.clone()));
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        locked(&self.handle.roster).remove(&self.guest.id);
+        self.handle.mailbox.tell(Leave(self.guest.key.clone(), self.guest.id, Timestamp::now()));
+    }
+}
+
+impl Registrar for RegistrationHandle {
+    fn arrive(&self, arrival: Arrival) -> BoxFuture<'static, Result<Option<Box<dyn Presence>>, Refusal>> {
+        let handle = self.clone();
+        async move {
+            let Some(wish) = wish(&arrival.node, &handle.features)? else { return Ok(None) };
+            let guest = Guest {
+                id: handle.counter.fetch_add(1, Ordering::Relaxed),
+                key: wish.key,
+                group: wish.group.into(),
+                node: arrival.node,
+                identity: arrival.identity,
+                at: Timestamp::try_from(arrival.at).unwrap_or_default(),
+                said: Arc::default(),
+            };
+            let closed = |_| Refusal::Unavailable("registration is not there".to_string());
+            let accepted = handle.mailbox.send(Arrive(guest)).await.map_err(closed)??;
+            Ok(accepted.map(|guest| Box::new(Registered { guest, handle }) as Box<dyn Presence>))
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for RegistrationHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistrationHandle").field("mailbox", &self.mailbox).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,290 @@
+//! Who is connected here, and what is still to be done about their entries: one task at a time for each entry, a few at a
+//! time for all. Pure.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{
+    EntryKey,
+    cleanup::fate_of,
+    entry::{CONNECTED_AT, CONTROLLER},
+    plan::{Claim, Said},
+};
+use crate::model::{ConfigSnapshot, Identity, Kind, Node};
+
+/// Tasks that run at the same time.
+const TOGETHER: usize = 16;
+/// Pause before a task that failed is tried again; it doubles with each failure in a row.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A connection of a proxy that stands for an entry.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Number of the connection.
+    pub id: u64,
+    /// The entry.
+    pub key: EntryKey,
+    /// The group to make it from; empty when it is not made.
+    pub group: Arc<str>,
+    /// What the proxy says of itself.
+    pub node: Arc<Node>,
+    /// Who it proved to be.
+    pub identity: Option<Identity>,
+    /// When it connected.
+    pub at: Timestamp,
+    /// What it said of its health and nobody has taken up yet.
+    pub said: Arc<Mutex<Option<Said>>>,
+}
+
+impl Guest {
+    /// Takes what was said.
+    pub fn take_said(&self) -> Option<Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Something to do about an entry.
+#[derive(Debug, Clone)]
+pub enum Task {
+    /// Bring what is stored in line with a claim. `arrival` is who waits for the answer.
+    Settle {
+        /// Who the claim is of.
+        guest: Guest,
+        /// The claim.
+        claim: Claim,
+        /// Number of the connection that waits.
+        arrival: Option<u64>,
+    },
+    /// Look whether the entry outlived its proxy.
+    Clean {
+        /// No connection of ours stands for it.
+        abandoned: bool,
+    },
+}
+
+/// What became of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The entry is as it should be.
+    Settled,
+    /// It is gone, or nothing of ours.
+    Left,
+    /// It stays until then.
+    Waits(Timestamp),
+    /// The proxy may not have it, or does not speak for it.
+    Refused,
+    /// It did not work; it is tried again.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    /// The last proxy, and its claim.
+    holder: Option<(Guest, Claim)>,
+    live: Vec<u64>,
+    arriving: VecDeque<Guest>,
+    /// The task that runs: who waits for it.
+    running: Option<Option<u64>>,
+    dirty: bool,
+    clean_at: Option<Timestamp>,
+    not_before: Option<Timestamp>,
+    failures: u32,
+}
+
+impl Lane {
+    fn is_idle(&self) -> bool {
+        let nobody = self.live.is_empty() && self.arriving.is_empty() && self.holder.is_none();
+        nobody && self.running.is_none() && !self.dirty && self.clean_at.is_none()
+    }
+}
+
+/// Everything that this process has to do with entries.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    lanes: BTreeMap<EntryKey, Lane>,
+    running: usize,
+}
+
+impl Ledger {
+    /// The ledger of these connections, all of them accepted before.
+    pub fn of(guests: impl IntoIterator<Item = Guest>) -> Self {
+        let mut ledger = Self::default();
+        for guest in guests {
+            ledger.accept(guest);
+        }
+        ledger
+    }
+
+    /// A proxy connects. Its task answers whether it may.
+    pub fn arrive(&mut self, guest: Guest) {
+        self.lanes.entry(guest.key.clone()).or_default().arriving.push_back(guest);
+    }
+
+    fn accept(&mut self, guest: Guest) {
+        let lane = self.lanes.entry(guest.key.clone()).or_default();
+        let said = lane.holder.take().and_then(|(_, claim)| claim.said);
+        let claim = Claim { auto: !guest.group.is_empty(), connected_at: guest.at, gone_at: None, said };
+        lane.live.push(guest.id);
+        lane.holder = Some((guest, claim));
+        lane.clean_at = None;
+    }
+
+    /// A connection ended.
+    pub fn leave(&mut self, key: &EntryKey, id: u64, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        lane.live.retain(|live| *live != id);
+        if lane.live.is_empty()
+            && let Some((_, claim)) = &mut lane.holder
+        {
+            claim.gone_at = Some(now);
+            lane.dirty = true;
+        }
+    }
+
+    /// A proxy told its health.
+    pub fn say(&mut self, key: &EntryKey, said: Said) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        if let Some((_, claim)) = &mut lane.holder {
+            claim.said = Some(said);
+            lane.dirty = true;
+        }
+    }
+
+    /// Looks at what is in force: entries of connected proxies that are missing or look abandoned, entries of ours that
+    /// nobody speaks for, entries that are to be cleaned up. `orphaned` says which entries lost their group.
+    pub fn compare(
+        &mut self,
+        configs: &ConfigSnapshot,
+        me: &str,
+        grace: Duration,
+        now: Timestamp,
+        orphaned: impl Fn(&crate::model::Config) -> bool,
+    ) {
+        let mut missing: BTreeMap<EntryKey, ()> =
+            self.lanes.iter().filter(|(_, l)| !l.live.is_empty()).map(|(k, _)| (k.clone(), ())).collect();
+        for config in configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster()) {
+            let key = EntryKey { namespace: config.meta.namespace.clone(), name: config.meta.name.clone() };
+            missing.remove(&key);
+            let fate = fate_of(config, me, grace);
+            let mine = config.meta.annotations.get(CONTROLLER).is_some_and(|c| c == me);
+            let connected = config.meta.annotations.contains_key(CONNECTED_AT);
+            let known = self.lanes.get(&key);
+            if orphaned(config) {
+                self.lanes.entry(key).or_default().clean_at = Some(now);
+            } else if known.is_some_and(|l| !l.live.is_empty()) {
+                // Its time runs although its proxy is connected to us.
+                if let Some(lane) = self.lanes.get_mut(&key).filter(|_| fate.is_some()) {
+                    lane.dirty = true;
+                }
+            } else if let Some((at, _)) = fate {
+                self.lanes.entry(key).or_default().clean_at = Some(at);
+            } else if mine && connected && known.is_none() {
+                let lane = self.lanes.entry(key).or_default();
+                (lane.clean_at, lane.dirty) = (Some(now), false);
+            }
+        }
+        for key in missing.into_keys() {
+            if let Some(lane) = self.lanes.get_mut(&key) {
+                lane.dirty = true;
+            }
+        }
+    }
+
+    /// The tasks that may begin now.
+    pub fn due(&mut self, now: Timestamp) -> Vec<(EntryKey, Task)> {
+        let mut tasks = Vec::new();
+        for (key, lane) in &mut self.lanes {
+            if self.running == TOGETHER {
+                break;
+            }
+            if lane.running.is_some() {
+                continue;
+            }
+            let task = match (lane.arriving.front(), &lane.holder) {
+                (Some(guest), _) => {
+                    let auto = !guest.group.is_empty();
+                    let claim = Claim { auto, connected_at: guest.at, gone_at: None, said: None };
+                    Task::Settle { guest: guest.clone(), claim, arrival: Some(guest.id) }
+                }
+                _ if lane.not_before.is_some_and(|at| at > now) => continue,
+                (None, Some((guest, claim))) if lane.dirty => {
+                    lane.dirty = false;
+                    Task::Settle { guest: guest.clone(), claim: claim.clone(), arrival: None }
+                }
+                _ if lane.clean_at.is_some_and(|at| at <= now) => {
+                    lane.clean_at = None;
+                    Task::Clean { abandoned: lane.live.is_empty() }
+                }
+                _ => continue,
+            };
+            let waits = if let Task::Settle { arrival, .. } = &task { *arrival } else { None };
+            lane.running = Some(waits);
+            self.running += 1;
+            tasks.push((key.clone(), task));
+        }
+        tasks
+    }
+
+    /// Takes in what became of a task; gives the number of the connection that waited for it, and its proxy if that is
+    /// registered now.
+    pub fn done(
+        &mut self,
+        key: &EntryKey,
+        outcome: Outcome,
+        grace: Duration,
+        now: Timestamp,
+    ) -> Option<(u64, Option<Guest>)> {
+        let lane = self.lanes.get_mut(key)?;
+        let arrival = lane.running.take()?;
+        self.running -= 1;
+        if outcome == Outcome::Failed {
+            let pause = FIRST_PAUSE.saturating_mul(1 << lane.failures.min(10)).min(LONGEST_PAUSE);
+            lane.failures = lane.failures.saturating_add(1);
+            lane.not_before = now.checked_add(pause).ok();
+        } else {
+            (lane.failures, lane.not_before) = (0, None);
+        }
+        let guest = arrival.and_then(|_| lane.arriving.pop_front());
+        if let Some(guest) = guest {
+            if outcome == Outcome::Refused {
+                self.forget(key);
+                return Some((guest.id, None));
+            }
+            // Who cannot be registered now is served all the same, and registered later.
+            self.accept(guest.clone());
+            if let Some(lane) = self.lanes.get_mut(key) {
+                lane.dirty |= outcome == Outcome::Failed;
+            }
+            return Some((guest.id, Some(guest)));
+        }
+        let gone = lane.holder.as_ref().and_then(|(_, claim)| claim.gone_at);
+        match (outcome, gone) {
+            (Outcome::Failed, _) if lane.holder.is_some() => lane.dirty = true,
+            (Outcome::Failed, _) => lane.clean_at = lane.not_before,
+            (Outcome::Settled, Some(gone)) if !lane.dirty => {
+                lane.holder = None;
+                lane.clean_at = gone.checked_add(grace).ok();
+            }
+            (Outcome::Waits(at), _) => lane.clean_at = Some(at),
+            (Outcome::Left | Outcome::Refused, Some(_)) => (lane.holder, lane.dirty) = (None, false),
+            _ => {}
+        }
+        self.forget(key);
+        None
+    }
+
+    fn forget(&mut self, key: &EntryKey) {
+        if self.lanes.get(key).is_some_and(Lane::is_idle) {
+            self.lanes.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

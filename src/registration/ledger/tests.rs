@@ -1,0 +1,132 @@
+//! Connections and tasks of one entry, in the order in which they happen.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::{Config, Origin, decode};
+
+const GRACE: Duration = Duration::from_secs(10);
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn key() -> EntryKey {
+    EntryKey { namespace: "shop".into(), name: "vms-10.0.0.1".into() }
+}
+
+fn guest(id: u64, second: i64) -> Guest {
+    let node = crate::model::Node::from_parts("sidecar~10.0.0.1~a.shop~d", Value::Null, Default::default()).unwrap();
+    Guest {
+        id,
+        key: key(),
+        group: "vms".into(),
+        node: Arc::new(node),
+        identity: None,
+        at: at(second),
+        said: Arc::default(),
+    }
+}
+
+/// The one task that begins now, in a word.
+fn task(ledger: &mut Ledger, second: i64) -> String {
+    let tasks = ledger.due(at(second));
+    assert!(tasks.len() <= 1, "{tasks:?}");
+    match tasks.into_iter().next() {
+        None => String::new(),
+        Some((_, Task::Clean { abandoned })) => format!("clean {abandoned}"),
+        Some((_, Task::Settle { claim, arrival, .. })) => match (arrival, claim.gone_at) {
+            (Some(id), _) => format!("arrival {id}"),
+            (None, Some(_)) => "leave".to_string(),
+            (None, None) => "settle".to_string(),
+        },
+    }
+}
+
+fn done(ledger: &mut Ledger, outcome: Outcome, second: i64) -> Option<bool> {
+    ledger.done(&key(), outcome, GRACE, at(second)).map(|(_, guest)| guest.is_some())
+}
+
+fn arrived(ledger: &mut Ledger, id: u64, second: i64) {
+    ledger.arrive(guest(id, second));
+    assert_eq!(task(ledger, second), format!("arrival {id}"));
+    assert_eq!(done(ledger, Outcome::Settled, second), Some(true));
+}
+
+#[test]
+fn a_proxy_comes_goes_and_is_cleaned_up_after_the_grace_period() {
+    let mut ledger = Ledger::default();
+    arrived(&mut ledger, 1, 0);
+    assert_eq!(task(&mut ledger, 1), "");
+    ledger.leave(&key(), 1, at(2));
+    assert_eq!(task(&mut ledger, 2), "leave");
+    assert_eq!(done(&mut ledger, Outcome::Settled, 2), None);
+    assert_eq!(task(&mut ledger, 11), "");
+    assert_eq!(task(&mut ledger, 12), "clean true");
+    done(&mut ledger, Outcome::Left, 12);
+    assert_eq!((task(&mut ledger, 99), ledger.lanes.len()), (String::new(), 0));
+}
+
+#[test]
+fn who_comes_back_is_not_cleaned_up_and_two_connections_count_as_one_proxy() {
+    let mut ledger = Ledger::default();
+    arrived(&mut ledger, 1, 0);
+    arrived(&mut ledger, 2, 1);
+    ledger.leave(&key(), 1, at(2));
+    assert_eq!(task(&mut ledger, 2), "");
+    ledger.leave(&key(), 2, at(3));
+    assert_eq!(task(&mut ledger, 3), "leave");
+    ledger.arrive(guest(3, 4));
+    assert_eq!(task(&mut ledger, 4), "", "one task at a time");
+    done(&mut ledger, Outcome::Settled, 4);
+    assert_eq!(task(&mut ledger, 4), "arrival 3");
+    done(&mut ledger, Outcome::Settled, 4);
+    assert_eq!(task(&mut ledger, 99), "");
+}
+
+#[test]
+fn what_fails_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
+    let mut ledger = Ledger::default();
+    ledger.arrive(guest(1, 0));
+    task(&mut ledger, 0);
+    assert_eq!(done(&mut ledger, Outcome::Failed, 0), Some(true));
+    assert_eq!((task(&mut ledger, 0), task(&mut ledger, 1)), (String::new(), "settle".to_string()));
+    done(&mut ledger, Outcome::Failed, 1);
+    assert_eq!((task(&mut ledger, 2), task(&mut ledger, 3)), (String::new(), "settle".to_string()));
+    done(&mut ledger, Outcome::Settled, 3);
+    assert_eq!(task(&mut ledger, 99), "");
+    ledger.arrive(guest(2, 100));
+    task(&mut ledger, 100);
+    assert_eq!(done(&mut ledger, Outcome::Refused, 100), Some(false));
+    ledger.leave(&key(), 1, at(101));
+    assert_eq!(task(&mut ledger, 101), "leave", "who was refused holds nothing");
+}
+
+fn stored(annotations: Value) -> ConfigSnapshot {
+    let document = json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "spec": {"address": "10.0.0.1"},
+        "metadata": {"name": "vms-10.0.0.1", "namespace": "shop", "annotations": annotations}});
+    ConfigSnapshot::of([Arc::new(decode::from_value(&document, Origin::default()).unwrap())])
+}
+
+#[test]
+fn what_is_in_force_is_compared() {
+    let compare = |ledger: &mut Ledger, configs: &ConfigSnapshot, orphaned: bool| {
+        ledger.compare(configs, "me", GRACE, at(20), |_: &Config| orphaned);
+        task(ledger, 20)
+    };
+    let group = "istio.io/autoRegistrationGroup";
+    let left = json!({group: "vms", CONTROLLER: "me", "istio.io/disconnectedAt": at(5).to_string()});
+    let here = json!({group: "vms", CONTROLLER: "me", CONNECTED_AT: at(5).to_string()});
+    let other = json!({group: "vms", CONTROLLER: "other", CONNECTED_AT: at(5).to_string()});
+
+    assert_eq!(compare(&mut Ledger::default(), &stored(left.clone()), false), "clean true");
+    assert_eq!(compare(&mut Ledger::default(), &stored(here.clone()), false), "clean true", "its proxy left unseen");
+    assert_eq!(compare(&mut Ledger::default(), &stored(other.clone()), false), "");
+    assert_eq!(compare(&mut Ledger::default(), &stored(other), true), "clean true");
+
+    let live = || Ledger::of([guest(1, 0)]);
+    assert_eq!(compare(&mut live(), &ConfigSnapshot::default(), false), "settle", "it is missing");
+    assert_eq!(compare(&mut live(), &stored(left), false), "settle", "another let it go");
+    assert_eq!(compare(&mut live(), &stored(here.clone()), false), "");
+    assert_eq!(compare(&mut live(), &stored(here), true), "clean false");
+}

@@ -1,0 +1,53 @@
+//! Where entries are kept, as this room needs it: read, created, patched and deleted under optimistic concurrency.
+
+use std::{fmt, sync::Arc};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+/// Namespace and name of a WorkloadEntry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EntryKey {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for EntryKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Why an operation was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// The entry is another one than the caller saw: it has changed, or exists already.
+    #[error("the entry has changed since it was read")]
+    Conflict,
+    /// There is no such entry.
+    #[error("there is no such entry")]
+    Gone,
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Keeps entries, as documents. Each write gives the document as it is stored.
+pub trait EntryStore: Send + Sync + 'static {
+    /// Reads an entry; `None` when there is none.
+    fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, EntryError>>;
+
+    /// Writes a new entry.
+    fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, EntryError>>;
+
+    /// Changes annotations of the entry if it is still this one; `null` takes one away.
+    fn annotate(&self, stored: &Value, annotations: Value) -> BoxFuture<'static, Result<Value, EntryError>>;
+
+    /// Replaces the status of the entry if it is still this one.
+    fn set_status(&self, stored: &Value, status: Value) -> BoxFuture<'static, Result<Value, EntryError>>;
+
+    /// Deletes the entry if it is still this one.
+    fn delete(&self, stored: &Value) -> BoxFuture<'static, Result<(), EntryError>>;
+}

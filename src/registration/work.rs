@@ -1,0 +1,175 @@
+//! Carrying tasks out: each on the fresh entry, again when it has changed meanwhile.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    EntryError, EntryKey, EntryStore,
+    cleanup::{Fate, fate_of_document},
+    entry::{CONNECTED_AT, CONTROLLER, GROUP, HEALTH_CHECKS, document, may_control},
+    ledger::Guest,
+    plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
+};
+use crate::{model::Config, xds::Refusal};
+
+/// How often a task looks again at an entry that keeps changing.
+const ROUNDS: usize = 8;
+
+/// Why a task ended early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The proxy may not have the entry.
+    Refused(Refusal),
+    /// The entry that it names is not one that proxies speak for.
+    Ignored,
+    /// The store does not do it.
+    Failed(String),
+}
+
+impl From<EntryError> for Failure {
+    fn from(error: EntryError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// What tasks need to know of this process.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Its name, as entries tell it.
+    pub me: Arc<str>,
+    /// How long an entry outlives its connection.
+    pub grace: Duration,
+    /// Identities are checked.
+    pub validate: bool,
+    /// Health is written.
+    pub health: bool,
+}
+
+/// Brings what is stored in line with a claim. Whether the entry is ours in the end.
+///
+/// # Errors
+/// [`Failure`].
+pub async fn settle(
+    store: &dyn EntryStore,
+    guest: &Guest,
+    claim: &Claim,
+    group: Option<&Config>,
+    rules: &Rules,
+) -> Result<bool, Failure> {
+    let key = &guest.key;
+    let mut stored = store.get(key).await?;
+    for _ in 0..ROUNDS {
+        if claim.gone_at.is_none() {
+            admit(guest, stored.as_ref(), rules)?;
+        }
+        let written = match (next(claim, stored.as_ref(), &rules.me), &stored) {
+            (Step::Leave, None) if !claim.auto && claim.gone_at.is_none() => {
+                return Err(Failure::Refused(Refusal::Missing(format!("there is no WorkloadEntry {key}"))));
+            }
+            (Step::Done, _) => return Ok(true),
+            (Step::Leave, _) => return Ok(false),
+            (Step::Create, _) => store.create(new_entry(guest, claim, group, rules)?).await,
+            (Step::Annotate(annotations), Some(stored)) => {
+                count(if claim.gone_at.is_some() { "unregister" } else { "updates" });
+                store.annotate(stored, annotations).await
+            }
+            (Step::SetStatus(_), _) if !rules.health => return Ok(true),
+            (Step::SetStatus(status), Some(stored)) => store.set_status(stored, status).await,
+            (Step::Annotate(_) | Step::SetStatus(_), None) => return Ok(false),
+        };
+        stored = match written {
+            Ok(written) => Some(written),
+            Err(EntryError::Conflict | EntryError::Gone) => store.get(key).await?,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    Err(Failure::Failed("the entry keeps changing".to_string()))
+}
+
+/// Whether the proxy may have the entry that is there.
+fn admit(guest: &Guest, stored: Option<&Value>, rules: &Rules) -> Result<(), Failure> {
+    let Some(stored) = stored else { return Ok(()) };
+    if rules.validate {
+        may_control(guest.identity.as_ref(), stored).map_err(Failure::Refused)?;
+    }
+    let speaks = !guest.group.is_empty() || !stored["metadata"]["annotations"][HEALTH_CHECKS].is_null();
+    speaks.then_some(()).ok_or(Failure::Ignored)
+}
+
+fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules) -> Result<Value, Failure> {
+    let Some(group) = group else {
+        let (namespace, name) = (&guest.key.namespace, &guest.group);
+        let text = format!("auto-registration failed: cannot find WorkloadGroup {namespace}/{name}");
+        return Err(Failure::Refused(Refusal::Missing(text)));
+    };
+    let mut entry = document(&guest.key, &guest.node, group).map_err(|e| Failure::Failed(e.to_string()))?;
+    if rules.validate {
+        may_control(guest.identity.as_ref(), &entry).map_err(Failure::Refused)?;
+    }
+    if let Some(annotations) = entry["metadata"]["annotations"].as_object_mut() {
+        let connected = connected(&rules.me, claim.connected_at);
+        let set = connected.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        annotations.extend(set.map(|(name, value)| (name.clone(), value.clone())));
+    }
+    let checked = !annotation(&entry, HEALTH_CHECKS).is_empty();
+    tracing::info!(entry = %guest.key, checked, "registering a WorkloadEntry");
+    count("success");
+    Ok(entry)
+}
+
+/// Cleans an entry up if its time is over; gives when it will be, if its time runs.
+///
+/// # Errors
+/// [`Failure`].
+pub async fn clean(
+    store: &dyn EntryStore,
+    key: &EntryKey,
+    rules: &Rules,
+    now: Timestamp,
+    (orphaned, abandoned): (bool, bool),
+) -> Result<Option<Timestamp>, Failure> {
+    for _ in 0..ROUNDS {
+        let Some(mut stored) = store.get(key).await? else { return Ok(None) };
+        let ours = annotation(&stored, CONTROLLER) == &*rules.me;
+        if abandoned && ours && !annotation(&stored, CONNECTED_AT).is_empty() {
+            let claim = Claim { auto: false, connected_at: now, gone_at: Some(now), said: None };
+            if let Step::Annotate(annotations) = next(&claim, Some(&stored), &rules.me) {
+                stored = match store.annotate(&stored, annotations).await {
+                    Ok(stored) => stored,
+                    Err(EntryError::Conflict) => continue,
+                    Err(EntryError::Gone) => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                };
+            }
+        }
+        let done = match fate_of_document(&stored, &rules.me, rules.grace) {
+            _ if orphaned && !annotation(&stored, GROUP).is_empty() => store.delete(&stored).await,
+            None => return Ok(None),
+            Some((at, _)) if at > now => return Ok(Some(at)),
+            Some((_, Fate::Delete)) => store.delete(&stored).await,
+            Some((_, Fate::ForgetHealth)) => {
+                let conditions = stored["status"]["conditions"].as_array().into_iter().flatten();
+                let others = conditions.filter(|c| c["type"] != HEALTHY).cloned().collect();
+                store.set_status(&stored, with_conditions(&stored, others)).await.map(drop)
+            }
+        };
+        match done {
+            Ok(()) => {
+                tracing::info!(entry = %key, "cleaned up: its proxy did not come back");
+                count("deletes");
+                return Ok(None);
+            }
+            Err(EntryError::Gone) => return Ok(None),
+            Err(EntryError::Conflict) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Failure::Failed("the entry keeps changing".to_string()))
+}
+
+/// Counts under Istio's names.
+fn count(what: &str) {
+    metrics::counter!(format!("auto_registration_{what}_total")).increment(1);
+}

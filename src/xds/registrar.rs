@@ -1,0 +1,68 @@
+//! Workloads that register themselves: what the server tells whoever keeps their entries. `app` joins the two.
+
+use std::{fmt, sync::Arc, time::SystemTime};
+
+use futures::future::BoxFuture;
+use tonic::Status;
+
+use crate::model::{Identity, Node};
+
+/// The type of requests that tell a workload's health: an error says that it cannot serve. They are never answered.
+pub const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
+/// A proxy that has connected and may be served.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// What it says of itself.
+    pub node: Arc<Node>,
+    /// Who it proved to be.
+    pub identity: Option<Identity>,
+    /// When it connected.
+    pub at: SystemTime,
+}
+
+/// Why a proxy may not register. Its stream ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// What it asks for makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// What it refers to does not exist.
+    #[error("{0}")]
+    Missing(String),
+    /// It is somebody else's.
+    #[error("{0}")]
+    Denied(String),
+    /// Nobody can say now.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(text) => Self::invalid_argument(text),
+            Refusal::Missing(text) => Self::failed_precondition(text),
+            Refusal::Denied(text) => Self::permission_denied(text),
+            Refusal::Unavailable(text) => Self::unavailable(text),
+        }
+    }
+}
+
+/// A registered connection. Dropping it says that the connection is gone.
+pub trait Presence: Send + Sync + 'static {
+    /// The workload tells its health; `Err` holds the reason why it cannot serve. Must not block.
+    fn health(&self, health: Result<(), String>);
+}
+
+/// Registers workloads.
+pub trait Registrar: Send + Sync + 'static {
+    /// Registers the workload behind a proxy; `None` when it does not ask for it.
+    fn arrive(&self, arrival: Arrival) -> BoxFuture<'static, Result<Option<Box<dyn Presence>>, Refusal>>;
+}
+
+impl fmt::Debug for dyn Registrar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Registrar")
+    }
+}

@@ -1,0 +1,126 @@
+//! Workloads that register themselves, in a cluster: their entries stand in the real API server, and come back by the watch.
+
+use std::time::Duration;
+
+use pilothouse::{
+    app::Running,
+    model::{Features, Kind},
+    proto::{
+        envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
+        from_json, google,
+    },
+    testing::{AdsClient, ClientError, SotwStream},
+    xds::{ResourceType, registrar::HEALTH},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    real::everything,
+    stage::DEADLINE,
+    status::{condition, end, start_with, until},
+    versions::Versions,
+};
+
+const NAME: &str = "vms-10.9.0.7";
+
+fn group() -> Value {
+    json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadGroup", "metadata": {"name": "vms", "namespace": "shop"},
+        "spec": {"template": {"labels": {"app": "api"}, "serviceAccount": "payments", "ports": {"http": 8080}},
+            "metadata": {"annotations": {"proxy.istio.io/health-checks-enabled": "true"}}}})
+}
+
+fn entry() -> Value {
+    json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": NAME, "namespace": "shop"}})
+}
+
+fn features(grace: Duration) -> Features {
+    Features { workload_entry_grace_period: grace, ..Features::default() }
+}
+
+/// Connects as soon as the group is known there.
+async fn workload(running: &Running) -> SotwStream {
+    let node: Node = from_json(
+        &json!({"id": "sidecar~10.9.0.7~vm.shop~shop.svc.cluster.local", "metadata": {
+            "AUTO_REGISTER_GROUP": "vms", "NAMESPACE": "shop", "SERVICE_ACCOUNT": "payments"}}),
+        true,
+    )
+    .unwrap();
+    let wait = async {
+        loop {
+            let client = AdsClient::connect(running.addresses.grpc, "10.9.0.7").await.unwrap().with_node(node.clone());
+            let mut stream = client.sotw(None).await.unwrap();
+            // A server that is not ready may have ended the stream before it is asked.
+            let _ = stream.subscribe(ResourceType::Cluster, &[], "").await;
+            match stream.next().await {
+                Ok(_) => return stream,
+                Err(ClientError::Status(_) | ClientError::Ended) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, wait).await.unwrap()
+}
+
+fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][format!("istio.io/{name}")].as_str()
+}
+
+/// Whether a control plane has the entry in force, and how.
+async fn until_in_force(running: &Running, says: impl Fn(Option<&Value>) -> bool) {
+    let wait = async {
+        loop {
+            let snapshot = running.store.snapshot();
+            let found = snapshot.list(Kind::WorkloadEntry).iter().find(|c| &*c.meta.name == NAME);
+            if says(found.map(|c| &c.status)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, wait).await.expect("what is in force does not come to say it");
+}
+
+#[actix::test]
+async fn an_entry_follows_its_proxy_from_one_replica_to_another_and_goes_with_it() {
+    let Some((server, admin)) = everything().await else { return };
+    admin.apply_soon(&group()).await;
+    let versions = Versions::follow(&admin, &entry()).await;
+    let (one, two) = (
+        start_with(&server.kubeconfig, features(Duration::from_secs(2))).await,
+        start_with(&server.kubeconfig, features(Duration::from_secs(2))).await,
+    );
+    let mut first = workload(&one).await;
+    let made = until(&admin, &entry(), |o| annotation(o, "connectedAt").is_some()).await;
+    let owner = &made["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["name"]), (&json!("WorkloadGroup"), &json!("vms")));
+    assert_eq!(made["spec"]["address"], "10.9.0.7");
+    until_in_force(&two, |status| status.is_some()).await;
+
+    let ill = google::rpc::Status { code: 500, message: "no answer".to_string(), details: Vec::new() };
+    for (error_detail, status) in [(Some(ill), "False"), (None, "True")] {
+        let said = DiscoveryRequest { type_url: HEALTH.to_string(), error_detail, ..DiscoveryRequest::default() };
+        first.send(said).await.unwrap();
+        until(&admin, &entry(), |o| condition(o, "Healthy")["status"] == status).await;
+        until_in_force(&two, |s| s.is_some_and(|s| s["conditions"][0]["status"] == status)).await;
+    }
+
+    let controller = annotation(&made, "workloadController").map(str::to_string);
+    let second = workload(&two).await;
+    drop(first);
+    let moved = until(&admin, &entry(), |o| annotation(o, "workloadController") != controller.as_deref()).await;
+    assert!(annotation(&moved, "connectedAt") > annotation(&made, "connectedAt"));
+    assert_eq!(condition(&moved, "Healthy")["status"], "True", "what was known of its health stays");
+
+    drop(second);
+    until(&admin, &entry(), |o| o.is_null() || annotation(o, "disconnectedAt").is_some()).await;
+    until(&admin, &entry(), Value::is_null).await;
+    until_in_force(&one, |status| status.is_none()).await;
+    let seen = versions.of(NAME);
+    let made_once = seen.iter().filter(|o| o["metadata"]["uid"] == made["metadata"]["uid"]).count();
+    assert_eq!(made_once, seen.len(), "it was deleted once, in the end");
+    let unchanged = seen.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert_eq!(unchanged, 0, "{seen:#?}");
+    assert!(seen.len() <= 8, "made, ill, well, moved, let go, gone, and a reconnect in between: {seen:#?}");
+    end(one).await;
+    end(two).await;
+}
