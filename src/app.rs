@@ -94,7 +94,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let inputs = Arc::new(Inputs::new(settings_in_force, Arc::new(features)));
     let cluster = sources.kubernetes.clone().map(|k| Cluster::new(&mesh.cluster_id, k, inputs.follow_mesh()));
     if let Some(cluster) = &cluster {
-        sources::mesh_of_cluster(cluster, &mesh, &inputs).await;
+        sources::mesh_of_cluster(cluster, &mesh, &kept, &inputs).await;
     }
     let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);

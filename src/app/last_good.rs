@@ -11,7 +11,7 @@ use crate::{
     sources::{ConfigSink, SourceHandle},
     store::{
         StoreHandle,
-        last_good::{Folder, Keeper},
+        last_good::{Folder, Keeper, Saved},
     },
 };
 
@@ -20,6 +20,16 @@ pub(super) fn open(settings: &StateSettings, store: &StoreHandle) -> Result<Opti
     let Some(path) = &settings.folder else { return Ok(None) };
     let folder = Folder::open(path, settings.max_bytes).map_err(|e| Error::State(e.to_string()))?;
     Ok(Some(Keeper::new(folder, store.clone(), settings.quiet)))
+}
+
+/// What was saved of a source, before anything is started.
+///
+/// # Errors
+/// A text, when there is no folder, or nothing to be believed in it.
+pub(super) fn load(settings: &StateSettings, source: &str) -> Result<Saved, String> {
+    let path = settings.folder.as_ref().ok_or("nothing is kept")?;
+    let folder = Folder::open(path, settings.max_bytes).map_err(|e| e.to_string())?;
+    folder.load(source).map_err(|e| e.to_string())?.ok_or_else(|| "nothing was saved".to_string())
 }
 
 /// The way from the sources to the store.

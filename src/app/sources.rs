@@ -11,18 +11,18 @@ use futures::{
     future::{BoxFuture, join_all},
 };
 
-use super::{Error, Inputs};
+use super::{Error, Inputs, last_good};
 use crate::{
     handlers::XdsUpdater,
     model::{Mesh, PushRequest, Reason},
     registration,
     registry::RegistryHandle,
     runtime::{Interrupted, Readiness, Shutdown, Wards},
-    settings::{KubeAccess, KubeSettings, MeshSettings, RemoteCluster, SourceSettings},
+    settings::{KubeAccess, KubeSettings, MeshSettings, RemoteCluster, SourceSettings, StateSettings},
     sources::{
         ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState,
         file::FileSource,
-        kube::{Cluster, Group, KubeMesh, KubeSource, mesh_values},
+        kube::{Cluster, Group, KubeMesh, KubeSource, mesh_values, saved_mesh_values},
         xds::{Target, TargetError, UpstreamSource},
     },
     store::last_good::Keeper,
@@ -97,17 +97,25 @@ pub(super) fn named(
 }
 
 /// Puts the mesh settings of the cluster in force before anything starts, unless files hold them. A cluster that cannot be
-/// asked now is no reason not to start: its settings come when it answers.
-pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, inputs: &Inputs) {
+/// asked now is no reason not to start: the settings that were saved of it hold until it answers, or the default ones.
+pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, kept: &StateSettings, inputs: &Inputs) {
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         return;
     }
-    let read = mesh_values(cluster)
-        .await
-        .and_then(|(config, networks)| Mesh::from_values(&config, &networks, &mesh.domain, &mesh.cluster_id));
-    match read {
-        Ok(mesh) => inputs.set_mesh(Arc::new(mesh)),
-        Err(error) => tracing::warn!(error, "starting with the default mesh settings"),
+    let made = |(config, networks)| Mesh::from_values(&config, &networks, &mesh.domain, &mesh.cluster_id);
+    let error = match mesh_values(cluster).await.and_then(made) {
+        Ok(mesh) => return inputs.set_mesh(Arc::new(mesh)),
+        Err(error) => error,
+    };
+    let registry = KubeSource::name(cluster, Group::Registry);
+    let saved = last_good::load(kept, &registry);
+    let saved = saved.and_then(|s| saved_mesh_values(cluster, &s.configs)).and_then(made);
+    match saved {
+        Ok(mesh) => {
+            tracing::warn!(error, "starting with the mesh settings that were saved");
+            inputs.set_mesh(Arc::new(mesh));
+        }
+        Err(why) => tracing::warn!(error, saved = why, "starting with the default mesh settings"),
     }
 }
 

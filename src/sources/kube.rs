@@ -31,7 +31,7 @@ mod write;
 pub use cluster::Cluster;
 pub use connect::ConnectError;
 pub use groups::Group;
-pub use mesh::{KubeMesh, mesh_values};
+pub use mesh::{KubeMesh, mesh_values, saved_mesh_values};
 pub use objects::Place;
 pub use raw::RawObject;
 pub use source::KubeSource;

@@ -4,14 +4,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "../kubernetes/admin.rs"]
+#[allow(dead_code, reason = "the tests of the sources use more of it")]
+mod admin;
 mod changes;
 mod config;
 mod gateway;
 mod grpc;
 mod http;
 mod mesh;
+mod outages;
 mod process;
 mod samples;
+#[path = "../kubernetes/server.rs"]
+mod server;
 mod sidecar;
 mod tls;
 mod tools;
+mod traffic;

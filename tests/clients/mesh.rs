@@ -1,6 +1,7 @@
 //! A control plane with a config folder, and real Envoys connected to it.
 
 use std::{
+    ffi::OsString,
     fs,
     path::PathBuf,
     process::Command,
@@ -15,34 +16,44 @@ use crate::{
     tools::TOOLS,
 };
 
-/// A running `pilothouse serve` on a folder of its own.
+/// A running `pilothouse serve`.
 pub struct ControlPlane {
     pub process: Process,
+    /// Its folder, where it has one.
     pub configs: PathBuf,
     pub grpc_port: u16,
     pub http_port: u16,
+    arguments: Vec<OsString>,
 }
 
 impl ControlPlane {
-    /// Starts it on these files (`name.yaml`, content) and waits until it is ready.
+    /// Starts it on a folder with these files (`name.yaml`, content) and waits until it is ready.
     pub fn start(files: &[(&str, String)]) -> Self {
-        let configs = scratch();
-        for (name, text) in files {
-            fs::write(configs.join(name), text).unwrap();
-        }
-        let (grpc_port, http_port) = (free_port(), free_port());
-        let process = Self::spawn(&configs, grpc_port, http_port);
-        let plane = Self { process, configs, grpc_port, http_port };
+        let configs = folder(files);
+        let plane = Self::launch(configs.clone(), &["--config-dir".into(), configs.into()]);
         plane.wait_ready();
         plane
     }
 
-    fn spawn(configs: &PathBuf, grpc_port: u16, http_port: u16) -> Process {
+    /// Starts it with these arguments; `configs` is the folder that [`ControlPlane::write`] writes to.
+    pub fn launch(configs: PathBuf, arguments: &[OsString]) -> Self {
+        let (grpc_port, http_port, arguments) = (free_port(), free_port(), arguments.to_vec());
+        let process = Self::spawn(&arguments, grpc_port, http_port);
+        Self { process, configs, grpc_port, http_port, arguments }
+    }
+
+    fn spawn(arguments: &[OsString], grpc_port: u16, http_port: u16) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.arg("serve").arg("--config-dir").arg(configs);
+        command.arg("serve").args(arguments);
         command.args(["--grpc-addr", &format!("127.0.0.1:{grpc_port}")]);
         command.args(["--http-addr", &format!("127.0.0.1:{http_port}"), "--monitoring-addr", "127.0.0.1:0"]);
         Process::start("pilothouse", &mut command)
+    }
+
+    /// Starts it again, after it was killed, on the same ports.
+    pub fn restart(&mut self) {
+        self.process = Self::spawn(&self.arguments, self.grpc_port, self.http_port);
+        self.wait_ready();
     }
 
     pub fn wait_ready(&self) {
@@ -54,8 +65,7 @@ impl ControlPlane {
     /// Kills it as a crash would, and starts it again on the same ports.
     pub fn crash_and_restart(&mut self) {
         self.process.kill();
-        self.process = Self::spawn(&self.configs, self.grpc_port, self.http_port);
-        self.wait_ready();
+        self.restart();
     }
 
     /// Writes a file as editors do: beside it, then by rename.
@@ -71,6 +81,15 @@ impl ControlPlane {
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         serde_json::from_str(&answer.body).unwrap()
     }
+}
+
+/// A folder with these files (`name.yaml`, content).
+pub fn folder(files: &[(&str, String)]) -> PathBuf {
+    let configs = scratch();
+    for (name, text) in files {
+        fs::write(configs.join(name), text).unwrap();
+    }
+    configs
 }
 
 /// A real Envoy that gets its config from a control plane.

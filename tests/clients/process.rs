@@ -76,12 +76,17 @@ pub fn free_port() -> u16 {
 
 /// Waits until `check` gives a value.
 pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    wait_until(what, || check().ok_or_else(String::new))
+}
+
+/// Waits until `check` gives a value; what it says instead is shown when it never does.
+pub fn wait_until<T>(what: &str, mut check: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(value) = check() {
-            return value;
+        match check() {
+            Ok(value) => return value,
+            Err(instead) => assert!(start.elapsed() < DEADLINE, "waited in vain for: {what}; {instead}"),
         }
-        assert!(start.elapsed() < DEADLINE, "waited in vain for: {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use kube::config::Kubeconfig;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::{
@@ -87,9 +88,21 @@ impl Server {
         Self { dir, kubeconfig: ready.kubeconfig, child, _stdin: stdin }
     }
 
+    /// Host and port.
+    pub fn address(&self) -> String {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let url = kubeconfig.clusters[0].cluster.clone().unwrap().server.unwrap();
+        url.parse::<http::Uri>().unwrap().authority().unwrap().to_string()
+    }
+
+    /// Ends it as a crash would.
+    pub async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+
     /// Ends it and starts it again on the same data at this address.
     pub async fn restart(mut self, listen: &str) -> Self {
-        self.child.kill().await.unwrap();
+        self.kill().await;
         Self::run(binary().unwrap(), self.dir, listen).await
     }
 }

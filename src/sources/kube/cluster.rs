@@ -7,7 +7,13 @@ use kube::Client;
 use tokio::sync::watch;
 
 use super::{
-    ConnectError, RawObject, answers::Answers, connect::Connection, crds::Crds, namespaces::Namespaces, watch::Target,
+    ConnectError, RawObject,
+    answers::Answers,
+    connect::Connection,
+    crds::{CrdFollower, Crds},
+    namespaces::Namespaces,
+    status::FeedBoard,
+    watch::Target,
 };
 use crate::{model::Mesh, settings::KubeSettings};
 
@@ -18,6 +24,8 @@ pub struct Cluster {
     settings: KubeSettings,
     connection: Connection,
     pub(super) crds: watch::Sender<Crds>,
+    /// How CRDs are followed: while they are not known, kinds that have one wait.
+    pub(super) crd_board: FeedBoard,
     pub(super) namespaces: watch::Sender<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
 }
@@ -38,7 +46,9 @@ impl Cluster {
     fn with(id: &str, remote: bool, settings: KubeSettings, mesh: watch::Receiver<Arc<Mesh>>) -> Self {
         let connection = Connection::new(&settings);
         let (crds, namespaces) = (watch::Sender::default(), watch::Sender::default());
-        Self { id: id.into(), remote, settings, connection, crds, namespaces, mesh }
+        let resource = CrdFollower::resource();
+        let crd_board = FeedBoard::new(format!("{}.{}", resource.plural, resource.group));
+        Self { id: id.into(), remote, settings, connection, crds, crd_board, namespaces, mesh }
     }
 
     /// The cluster that objects say they are from; empty for the main one.

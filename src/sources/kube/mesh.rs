@@ -17,7 +17,7 @@ use super::{
     watch::{End, Follower, Target, Told, drive},
 };
 use crate::{
-    model::{Kind, Mesh},
+    model::{Config, Kind, Mesh},
     settings::MeshSettings,
     sources::{MeshSink, Source, SourceId, SourcePort, SourceState, yaml},
 };
@@ -36,10 +36,12 @@ fn name(cluster: &Cluster) -> String {
 
 /// `mesh` and `meshNetworks` of a ConfigMap; `Null` for what it lacks.
 fn values(object: &Value) -> Result<(Value, Value), String> {
+    parts(|key| object.get("data")?.get(key)?.as_str())
+}
+
+fn parts<'a>(text_of: impl Fn(&str) -> Option<&'a str>) -> Result<(Value, Value), String> {
     let part = |key: &str| {
-        let Some(text) = object.get("data").and_then(|d| d.get(key)).and_then(Value::as_str) else {
-            return Ok(Value::Null);
-        };
+        let Some(text) = text_of(key) else { return Ok(Value::Null) };
         let read = yaml::values(text).map_err(|e| format!("{key}:{}:{}: {}", e.line, e.column, e.reason))?;
         let value = read.into_iter().next().unwrap_or(Value::Null);
         if value.is_object() || value.is_null() { Ok(value) } else { Err(format!("{key}: it is not an object")) }
@@ -64,6 +66,18 @@ pub async fn mesh_values(cluster: &Cluster) -> Result<(Value, Value), String> {
     };
     let answer = tokio::time::timeout(PATIENCE, ask).await;
     answer.unwrap_or_else(|_| Err("no answer".to_string())).map_err(|e| format!("mesh settings of the cluster: {e}"))
+}
+
+/// The mesh settings of a cluster among objects that were saved of it.
+///
+/// # Errors
+/// A text, when they are not among them or cannot be read.
+pub fn saved_mesh_values(cluster: &Cluster, objects: &[Arc<Config>]) -> Result<(Value, Value), String> {
+    let (namespace, name) = (cluster.settings().namespace.as_str(), name(cluster));
+    let is_it = |c: &&Arc<Config>| *c.meta.namespace == *namespace && *c.meta.name == *name;
+    let found = objects.iter().filter(is_it).find_map(|c| c.config_map());
+    let data = found.ok_or("they were not saved")?.data.as_ref();
+    parts(|key| data?.get(key).map(String::as_str))
 }
 
 /// The mesh settings of a cluster as a source.
@@ -191,7 +205,10 @@ impl Follower for MeshFollower {
         async {
             match list.into_iter().next_back() {
                 Some(read) => self.take(read).await,
-                None => self.port.board.write(|r| r.state = SourceState::Synced),
+                None => self.port.board.write(|r| {
+                    r.state = SourceState::Synced;
+                    r.last_error.clear();
+                }),
             }
             Ok(())
         }
@@ -215,9 +232,11 @@ impl Follower for MeshFollower {
         let feed = self.board.read();
         self.port.board.write(|r| {
             let trouble = matches!(state, FeedState::Retrying | FeedState::Forbidden | FeedState::Absent);
+            if trouble {
+                r.last_error.clone_from(&feed.last_error);
+            }
             if trouble && r.state != SourceState::Starting {
                 r.state = SourceState::Stale;
-                r.last_error.clone_from(&feed.last_error);
             }
             r.feeds = vec![feed];
         });

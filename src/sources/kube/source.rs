@@ -25,7 +25,6 @@ use super::{
     feed::{KindFollower, Shared},
     groups::crd_name,
     namespaces::Namespaces,
-    status::FeedBoard,
     watch::drive,
 };
 use crate::{
@@ -46,14 +45,19 @@ pub struct KubeSource {
     cluster: Arc<Cluster>,
     group: Group,
     feeds: Vec<(Shared, Option<String>)>,
-    crds: FeedBoard,
 }
 
 impl KubeSource {
+    /// The name of a group's source.
+    #[must_use]
+    pub fn name(cluster: &Cluster, group: Group) -> SourceId {
+        format!("kube:{}/{}", cluster.id(), group.as_str()).into()
+    }
+
     /// The source `kube:CLUSTER/GROUP`.
     #[must_use]
     pub fn new(cluster: Arc<Cluster>, group: Group) -> Self {
-        let id = format!("kube:{}/{}", cluster.id(), group.as_str()).into();
+        let id = Self::name(&cluster, group);
         let settings = cluster.settings();
         let mut feeds = Vec::new();
         for kind in group.kinds() {
@@ -69,14 +73,8 @@ impl KubeSource {
                 feeds.push((Shared::new(kind, Content::new(settings.deletion_hold, report)), namespace));
             }
         }
-        let crds = FeedBoard::new(crd_resource());
-        Self { id, cluster, group, feeds, crds }
+        Self { id, cluster, group, feeds }
     }
-}
-
-fn crd_resource() -> String {
-    let resource = CrdFollower::resource();
-    format!("{}.{}", resource.plural, resource.group)
 }
 
 impl Source for KubeSource {
@@ -96,19 +94,20 @@ impl Source for KubeSource {
             });
         }
         if self.group == Group::Discovery {
-            let (cluster, board, changed) = (self.cluster.clone(), self.crds.clone(), changed.clone());
+            let (cluster, board, changed) = (self.cluster.clone(), self.cluster.crd_board.clone(), changed.clone());
             tasks.spawn(async move { drive(&cluster, &mut CrdFollower::new(cluster.clone(), board, changed)).await });
         }
         let run = Run {
             id: self.id.clone(),
             feeds: self.feeds.iter().map(|(shared, _)| shared.clone()).collect(),
-            crds: (self.group == Group::Discovery).then(|| self.crds.clone()),
+            shows_crds: self.group == Group::Discovery,
             namespaces: self.cluster.namespaces.subscribe(),
             mesh: self.cluster.mesh(),
             cluster: self.cluster.clone(),
             published: Published::new(),
             findings: Findings::default(),
             full: true,
+            delivered: false,
             port,
         };
         Box::pin(run.run(tasks, changed))
@@ -119,7 +118,8 @@ struct Run {
     id: SourceId,
     cluster: Arc<Cluster>,
     feeds: Vec<Shared>,
-    crds: Option<FeedBoard>,
+    /// How CRDs are followed is part of this source's report.
+    shows_crds: bool,
     namespaces: watch::Receiver<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
     /// What was handed over.
@@ -127,6 +127,8 @@ struct Run {
     findings: Findings,
     /// The next batch must be a full snapshot.
     full: bool,
+    /// This run has handed everything over once.
+    delivered: bool,
     port: SourcePort,
 }
 
@@ -252,11 +254,7 @@ impl Run {
                 if std::mem::take(&mut self.full) {
                     tracing::info!(source = &*self.id, objects = self.published.len(), "everything handed over");
                 }
-                self.port.board.write(|r| {
-                    if r.state == SourceState::Starting {
-                        r.state = SourceState::Synced;
-                    }
-                });
+                self.delivered = true;
             }
             Err(interrupted) => {
                 tracing::warn!(source = &*self.id, error = %interrupted, "batch not taken, a full snapshot follows");
@@ -283,21 +281,29 @@ impl Run {
                 findings.warned.extend(content.warned().cloned());
             }
         }
-        reports.extend(self.crds.as_ref().map(FeedBoard::read));
+        let crds = self.cluster.crd_board.read();
+        let unknown = reports.iter().any(|r| r.state == FeedState::Starting) && is_stale(&crds);
+        let waits_for = unknown.then(|| trouble_of(&crds));
+        reports.extend(self.shows_crds.then_some(crds));
         if let Some(findings) = findings {
             tell_new(&self.id, &self.findings, &findings);
             self.findings = findings;
         }
-        let trouble = reports.iter().find(|r| is_stale(r)).map(|r| format!("{}: {}", r.resource, r.last_error));
+        let trouble = reports.iter().find(|r| is_stale(r)).map(trouble_of).or(waits_for);
+        let delivered = self.delivered;
         let objects = self.published.len();
         self.port.board.write(|report| {
-            report.state = match (report.state, &trouble) {
-                (SourceState::Starting, _) => SourceState::Starting,
-                _ if !held.is_empty() => SourceState::Holding,
-                (_, Some(_)) => SourceState::Stale,
-                (_, None) => SourceState::Synced,
-            };
-            report.objects = objects;
+            // Before the first delivery whoever else put content in force says how the source is.
+            if delivered {
+                report.state = match &trouble {
+                    _ if !held.is_empty() => SourceState::Holding,
+                    Some(_) => SourceState::Stale,
+                    None => SourceState::Synced,
+                };
+            }
+            if delivered || report.saved_at.is_none() {
+                report.objects = objects;
+            }
             report.last_error = trouble.unwrap_or_default();
             if report.held_deletions.is_empty() && !held.is_empty() {
                 tracing::warn!(source = &*self.id, objects = held.len(), "mass deletion held back");
@@ -328,6 +334,11 @@ fn take(published: &mut Published, key: ConfigKey) -> Option<ConfigKey> {
     published.remove(&key)?;
     count(key.kind, "delete");
     Some(key)
+}
+
+/// What is the matter with a feed, in one line.
+fn trouble_of(report: &FeedReport) -> String {
+    format!("{}: {}", report.resource, report.last_error)
 }
 
 /// Whether a feed's content may be old. One that we may not read, or that is not there, is no news when it holds nothing.
