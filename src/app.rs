@@ -6,16 +6,24 @@
 mod inputs;
 mod last_good;
 mod registration;
+mod remotes;
 mod running;
 mod sources;
 mod status;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 
 use actix::Arbiter;
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex, oneshot},
+};
 
 pub use inputs::Inputs;
+use remotes::Remotes;
 pub use running::{Addresses, Running};
 
 use crate::{
@@ -29,7 +37,7 @@ use crate::{
     registry::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor},
     runtime::{Readiness, RestartBudget, Shutdown, Wards},
     settings::{ListenAddress, Settings},
-    sources::{Source, SourceId, kube::Cluster, read_mesh},
+    sources::{Source, SourceId, SourceList, kube::Cluster, read_mesh},
     status::StatusReporterActor,
     store::{AggregateCacheActor, EventHandler, StoreHandle},
     telemetry::{Metrics, SetupError},
@@ -131,17 +139,39 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         xds: xds_server.clone(),
     };
     let writes_to = cluster.clone();
-    let started = sources::start(named, (mesh, sources), cluster, &sinks, &wards, &shutdown, &readiness);
+    let starter = sources::Starter {
+        configs: sinks.configs.clone(),
+        direct: sinks.direct.clone(),
+        wards: wards.clone(),
+        silence: sources.silence.max(sources.rescan * 3),
+    };
+    let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
+    let started = sources::start(named, (mesh, sources), cluster, &sinks, &starter, &shutdown, &readiness);
     let (writing, candidate) = status::stand(writes_to.as_ref(), &me, &shutdown).unzip();
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
         registration::keep(entries, entries_folder, &shutdown),
     ];
-    resync.set(started.configs, keeper);
+    let list = SourceList::default();
+    list.add(&started.handles);
+    resync.set(list.clone(), keeper.clone());
+    let remotes = Arc::new(Remotes {
+        starter,
+        thread: Arbiter::current(),
+        store: store.clone(),
+        keeper: keeper.map(|keeper| (keeper, kept.grace)),
+        list: list.clone(),
+        mesh: inputs.follow_mesh(),
+        deletion_hold,
+        shutdown: shutdown.clone(),
+        of_secrets: Mutex::default(),
+        began: AtomicBool::new(false),
+    });
+    let remotes_synced = remotes.begin(&flagged, writes_to, &readiness).await;
     let synced = started.synced;
     tokio::spawn(async move {
         // Even nothing is something to publish: a mesh without objects has proxies too.
-        synced.await;
+        tokio::join!(synced, remotes_synced);
         xds_server.config_update(PushRequest::everything(Reason::Global));
     });
 
@@ -149,7 +179,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let shown = AdminState {
         xds: state.clone(),
         store: store.clone(),
-        sources: started.handles.clone().into(),
+        sources: list.clone(),
         status: StatusReporterActor::start(&wards, state.clone(), writing),
         wards: wards.clone(),
         readiness: readiness.clone(),
@@ -171,6 +201,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         registry,
         inputs,
         sources: started.handles,
+        all_sources: list,
         tasks: running::Tasks {
             grpc_server,
             pages: pages.handle,

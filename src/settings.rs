@@ -10,7 +10,7 @@ mod upstream;
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 pub use address::{ListenAddress, ListenAddressError};
-pub use kubernetes::{KubeAccess, KubeSettings, LeaseSettings};
+pub use kubernetes::{KubeAccess, KubeSettings, KubeconfigText, LeaseSettings};
 pub use upstream::{StateSettings, UpstreamSettings};
 
 use crate::model::Features;

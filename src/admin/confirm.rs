@@ -20,8 +20,9 @@ pub(super) async fn confirm(
         return HttpResponse::Forbidden().body("a deletion is confirmed from this machine only, and by no web page\n");
     }
     let wanted = query.get("source").map_or("", String::as_str);
-    let Some(source) = state.sources.iter().find(|s| *s.id() == *wanted) else {
-        let known: Vec<String> = state.sources.iter().map(|s| s.id().to_string()).collect();
+    let sources = state.sources.all();
+    let Some(source) = sources.iter().find(|s| *s.id() == *wanted) else {
+        let known: Vec<String> = sources.iter().map(|s| s.id().to_string()).collect();
         return HttpResponse::NotFound().body(format!("no source {wanted:?}; there are: {}\n", known.join(", ")));
     };
     let held = source.confirm_deletion();

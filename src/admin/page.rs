@@ -88,7 +88,7 @@ fn sources(state: &AdminState, body: &mut String) {
         "<h2>Sources</h2><table><tr><th>source</th><th>state</th><th>objects</th><th>refused</th><th>error</th></tr>",
     );
     let (mut refused, mut held) = (Vec::new(), String::new());
-    for source in state.sources.iter() {
+    for source in state.sources.all().iter() {
         let report = source.board.read();
         let _ = write!(
             body,

@@ -79,7 +79,8 @@ pub(super) async fn sources(state: &AdminState) -> Value {
         hidden.entry(s.loser).or_default().push(shown);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let shown = state.sources.iter().map(|source| {
+    let sources = state.sources.all();
+    let shown = sources.iter().map(|source| {
         let report = source.board.read();
         let mut shown = serde_json::to_value(&report).unwrap_or_default();
         if let (Value::Object(fields), false) = (&mut shown, report.held_deletions.is_empty()) {

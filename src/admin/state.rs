@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use crate::{
     push::PushContext,
     runtime::{Readiness, Wards},
-    sources::SourceHandle,
+    sources::SourceList,
     status::StatusHandle,
     store::StoreHandle,
     telemetry::Metrics,
@@ -20,7 +20,7 @@ pub struct AdminState {
     /// The store.
     pub store: StoreHandle,
     /// All sources.
-    pub sources: Arc<[SourceHandle]>,
+    pub sources: SourceList,
     /// What became of each object.
     pub status: StatusHandle,
     /// All actors.

@@ -15,7 +15,7 @@ use super::Inputs;
 use crate::{
     registry::RegistryHandle,
     runtime::{Readiness, Shutdown, Wards},
-    sources::SourceHandle,
+    sources::{SourceHandle, SourceList},
     store::StoreHandle,
     xds::{ServeError, XdsState},
 };
@@ -68,8 +68,10 @@ pub struct Running {
     pub registry: RegistryHandle,
     /// Mesh settings and flags.
     pub inputs: Arc<Inputs>,
-    /// The sources, in order of precedence; the mesh settings last.
+    /// The sources that were named at the start, in order of precedence; the mesh settings last.
     pub sources: Vec<SourceHandle>,
+    /// All sources that there are now.
+    pub all_sources: SourceList,
     pub(super) drain: Duration,
     pub(super) tasks: Tasks,
 }

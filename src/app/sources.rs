@@ -4,12 +4,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use futures::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Error, Inputs, last_good};
 use crate::{
@@ -18,9 +20,10 @@ use crate::{
     registration,
     registry::RegistryHandle,
     runtime::{Interrupted, Readiness, Shutdown, Wards},
-    settings::{KubeAccess, KubeSettings, MeshSettings, RemoteCluster, SourceSettings, StateSettings},
+    settings::{MeshSettings, RemoteCluster, SourceSettings, StateSettings},
     sources::{
-        ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourcePort, SourceState,
+        ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourceList, SourcePort,
+        SourceState,
         file::FileSource,
         kube::{Cluster, Group, KubeMesh, KubeSource, mesh_values, saved_mesh_values},
         xds::{Target, TargetError, UpstreamSource},
@@ -91,7 +94,7 @@ pub(super) fn named(
     }
     sources.extend(of_cluster(&[Group::Discovery]));
     for remote in &settings.remote_clusters {
-        sources.extend(remote_cluster(inputs, remote, settings)?);
+        sources.extend(remote_folder(inputs, remote, settings)?.map(|s| Arc::new(s) as Arc<dyn Source>));
     }
     Ok(sources)
 }
@@ -119,25 +122,18 @@ pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, kept
     }
 }
 
-/// A remote cluster: of a folder, or live when the path is a kubeconfig.
-fn remote_cluster(
+/// A remote cluster of a folder; one that is reached by a kubeconfig comes later ([`super::remotes`]).
+fn remote_folder(
     inputs: &Inputs,
     remote: &RemoteCluster,
     settings: &SourceSettings,
-) -> Result<Vec<Arc<dyn Source>>, Error> {
+) -> Result<Option<FileSource>, Error> {
     let (name, path) = (remote.name.as_str(), remote.path.as_path());
     if *name == *inputs.mesh().cluster_id {
         return Err(Error::Source(format!("remote cluster {name}: this is the main cluster's id")));
     }
     let found = fs::metadata(path).map_err(|e| Error::Source(format!("{} of cluster {name}: {e}", path.display())))?;
-    if found.is_dir() {
-        return Ok(vec![Arc::new(FileSource::new(path, Vec::new(), settings.clone()).of_cluster(name))]);
-    }
-    let access = KubeAccess::Kubeconfig { path: path.to_path_buf(), context: None };
-    let kubernetes = KubeSettings { deletion_hold: settings.deletion_hold, ..KubeSettings::new(access) };
-    let cluster = Cluster::remote(name, kubernetes, inputs.follow_mesh());
-    let source = |group| Arc::new(KubeSource::new(cluster.clone(), group)) as Arc<dyn Source>;
-    Ok([Group::RemoteRegistry, Group::Discovery].map(source).into())
+    Ok(found.is_dir().then(|| FileSource::new(path, Vec::new(), settings.clone()).of_cluster(name)))
 }
 
 /// Where sources deliver.
@@ -154,13 +150,40 @@ pub(super) struct Sinks {
     pub(super) xds: XdsServerHandle,
 }
 
+/// Starts actors of sources.
+#[derive(Clone)]
+pub(super) struct Starter {
+    /// The way to the store, past what is kept on disk.
+    pub(super) configs: Arc<dyn ConfigSink>,
+    /// The way to the store for what is kept elsewhere.
+    pub(super) direct: Arc<dyn ConfigSink>,
+    /// All actors.
+    pub(super) wards: Wards,
+    /// A source that gives no sign of life for this long is restarted.
+    pub(super) silence: Duration,
+}
+
+impl Starter {
+    /// Starts the actor of a source, on a thread of actix; `stop` ends it.
+    pub(super) fn begin(&self, source: Arc<dyn Source>, stop: CancellationToken) -> SourceHandle {
+        let board = Arc::new(SourceBoard::new(source.id()));
+        let port = SourcePort {
+            sink: if *source.id() == *registration::SOURCE { self.direct.clone() } else { self.configs.clone() },
+            board: board.clone(),
+            stop,
+            resync: Arc::default(),
+            confirm: Arc::default(),
+        };
+        let vitals = self.wards.admit(&format!("source {}", source.id()));
+        SourceHandle::new(board, SourceActor::start(source, port, vitals, self.silence))
+    }
+}
+
 /// The sources that were started.
 pub(super) struct Started {
     /// All of them, the mesh settings last.
     pub(super) handles: Vec<SourceHandle>,
-    /// The config sources among them.
-    pub(super) configs: Vec<SourceHandle>,
-    /// Those whose last good content is kept on disk.
+    /// The config sources among them whose last good content is kept on disk.
     pub(super) kept: Vec<SourceHandle>,
     /// Every config source has delivered.
     pub(super) synced: BoxFuture<'static, ()>,
@@ -172,25 +195,12 @@ pub(super) fn start(
     (mesh, settings): (MeshSettings, SourceSettings),
     cluster: Option<Arc<Cluster>>,
     sinks: &Sinks,
-    wards: &Wards,
+    starter: &Starter,
     shutdown: &Shutdown,
     readiness: &Readiness,
 ) -> Started {
-    let silence = settings.silence.max(settings.rescan * 3);
-    let begin = |source: Arc<dyn Source>| {
-        let board = Arc::new(SourceBoard::new(source.id()));
-        let port = SourcePort {
-            sink: if *source.id() == *registration::SOURCE { sinks.direct.clone() } else { sinks.configs.clone() },
-            board: board.clone(),
-            stop: shutdown.child(),
-            resync: Arc::default(),
-            confirm: Arc::default(),
-        };
-        let vitals = wards.admit(&format!("source {}", source.id()));
-        SourceHandle::new(board, SourceActor::start(source, port, vitals, silence))
-    };
+    let begin = |source| starter.begin(source, shutdown.child());
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
-    let configs = handles.clone();
     let kept = handles.iter().filter(|h| *h.id() != *registration::SOURCE).cloned().collect();
     let waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
     let sink = Arc::new(MeshInForce {
@@ -204,7 +214,7 @@ pub(super) fn start(
     } else if let Some(cluster) = cluster {
         handles.push(begin(Arc::new(KubeMesh::new(cluster, mesh, sink, &current))));
     }
-    Started { handles, configs, kept, synced: join_all(waits).map(drop).boxed() }
+    Started { handles, kept, synced: join_all(waits).map(drop).boxed() }
 }
 
 /// Waits until a source has delivered for the first time; the process is not ready before.
@@ -241,19 +251,19 @@ impl MeshSink for MeshInForce {
 /// Asks all sources to send everything again; known to the store before the sources are.
 #[derive(Default)]
 pub(super) struct ResyncAll {
-    sources: OnceLock<(Vec<SourceHandle>, Option<Arc<Keeper>>)>,
+    sources: OnceLock<(SourceList, Option<Arc<Keeper>>)>,
 }
 
 impl ResyncAll {
     /// Names the sources, and who stands in for them. A second call changes nothing.
-    pub(super) fn set(&self, sources: Vec<SourceHandle>, keeper: Option<Arc<Keeper>>) {
+    pub(super) fn set(&self, sources: SourceList, keeper: Option<Arc<Keeper>>) {
         let _ = self.sources.set((sources, keeper));
     }
 
     /// Asks.
     pub(super) fn ask(&self) {
         let Some((sources, keeper)) = self.sources.get() else { return };
-        sources.iter().for_each(SourceHandle::resync);
+        sources.all().iter().for_each(SourceHandle::resync);
         keeper.iter().for_each(Keeper::resync);
     }
 }

@@ -89,7 +89,10 @@ impl Wards {
     /// The queues of all actors, in the order in which they were admitted.
     #[must_use]
     pub fn reports(&self) -> Vec<QueueReport> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|q| q.report()).collect()
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that only this list holds is of an actor that is gone.
+        queues.retain(|queue| Arc::strong_count(queue) > 1);
+        queues.iter().map(|q| q.report()).collect()
     }
 }
 

@@ -1,12 +1,17 @@
 //! Where a Kubernetes cluster is, and how it is watched.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 /// How the API server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KubeAccess {
     /// From inside the cluster, with the service account of the pod.
-    InCluster,
+    InCluster {
+        /// Folder with the account's `token` and `ca.crt`.
+        account: PathBuf,
+    },
+    /// By the text of a kubeconfig from somewhere else than a file.
+    Text(KubeconfigText),
     /// By a kubeconfig.
     Kubeconfig {
         /// The file.
@@ -14,6 +19,16 @@ pub enum KubeAccess {
         /// The context; the file's current one when there is none.
         context: Option<String>,
     },
+}
+
+/// The text of a kubeconfig. It may hold credentials, so it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KubeconfigText(pub Arc<str>);
+
+impl fmt::Debug for KubeconfigText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KubeconfigText(..)")
+    }
 }
 
 /// A Kubernetes cluster as a source.

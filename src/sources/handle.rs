@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     SourceActor, SourceBoard, SourceId, SourceState,
-    actor::{ConfirmDeletion, Resync},
+    actor::{ConfirmDeletion, Restart, Resync},
 };
 use crate::runtime::Mailbox;
 
@@ -36,6 +36,11 @@ impl SourceHandle {
             self.mailbox.tell(ConfirmDeletion);
         }
         report.held_deletions
+    }
+
+    /// Ends its run and begins a new one, which keeps what the last one held.
+    pub fn restart(&self) {
+        self.mailbox.tell(Restart);
     }
 
     /// Asks it to send everything again. Requests merge in the source.

@@ -2,7 +2,7 @@
 //!
 //! `watch` follows one kind (list, watch, pace, verdicts on errors), `content` keeps what it told (pure), `feed` joins the
 //! two for a kind of objects, `source` hands over what changed. `crds` and `namespaces` are what all feeds of a cluster
-//! share; `mesh` reads the mesh settings of the cluster.
+//! share; `mesh` reads the mesh settings of the cluster, `remote` the Secrets that name other clusters.
 //!
 //! Invariants: content is swapped at the end of a list and never emptied by an outage, an expired version, a relist, a
 //! restart, a CRD that goes or a right that is taken away; one bad object is refused by name and its last good version
@@ -22,9 +22,11 @@ mod namespaces;
 mod objects;
 mod raw;
 mod read;
+mod remote;
 mod source;
 mod status;
 mod verdict;
+mod wanted;
 mod watch;
 mod write;
 
@@ -34,6 +36,8 @@ pub use groups::Group;
 pub use mesh::{KubeMesh, mesh_values, saved_mesh_values};
 pub use objects::Place;
 pub use raw::RawObject;
+pub use remote::{RemoteClusters, RemoteSecrets};
 pub use source::KubeSource;
 pub use status::{FeedReport, FeedState};
+pub use wanted::Wanted;
 pub use write::{KubeWriteError, KubeWriter, LeaseRecord};

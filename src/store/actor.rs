@@ -56,6 +56,16 @@ struct AskShadowed;
 #[rtype(result = "bool")]
 struct Seed(SourceId, Vec<Arc<Config>>);
 
+/// Adds a source.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct AddSource(SourceId);
+
+/// Forgets a source with everything that it holds.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct RemoveSource(SourceId);
+
 /// Asks what a source holds.
 #[derive(Message)]
 #[rtype(result = "Vec<Arc<Config>>")]
@@ -167,7 +177,9 @@ impl Actor for AggregateCacheActor {
 impl Supervised for AggregateCacheActor {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.vitals.restarting();
-        self.aggregate = Aggregate::recovering(&self.order, self.writer.clone(), &self.published.load());
+        let (late, waited): (Vec<_>, Vec<_>) = self.order.iter().cloned().partition(|s| self.aggregate.is_late(s));
+        self.aggregate = Aggregate::recovering(&waited, self.writer.clone(), &self.published.load());
+        late.into_iter().for_each(|source| self.aggregate.add_source(source));
     }
 }
 
@@ -241,6 +253,29 @@ impl Handler<Seed> for AggregateCacheActor {
     }
 }
 
+impl Handler<AddSource> for AggregateCacheActor {
+    type Result = ();
+
+    fn handle(&mut self, AddSource(source): AddSource, context: &mut Self::Context) {
+        if !self.order.contains(&source) {
+            self.order.push(source.clone());
+        }
+        let aggregate = &mut self.aggregate;
+        self.vitals.guard(context, || aggregate.add_source(source));
+    }
+}
+
+impl Handler<RemoveSource> for AggregateCacheActor {
+    type Result = AtomicResponse<Self, ()>;
+
+    fn handle(&mut self, RemoveSource(source): RemoveSource, context: &mut Self::Context) -> Self::Result {
+        self.order.retain(|known| *known != source);
+        let aggregate = &mut self.aggregate;
+        let events = self.vitals.guard(context, || aggregate.remove_source(&source)).unwrap_or_default();
+        AtomicResponse::new(Box::pin(self.tell(events)))
+    }
+}
+
 impl Handler<AskContent> for AggregateCacheActor {
     type Result = Vec<Arc<Config>>;
 
@@ -254,7 +289,7 @@ impl Handler<AskUndelivered> for AggregateCacheActor {
     type Result = MessageResult<AskUndelivered>;
 
     fn handle(&mut self, _: AskUndelivered, _: &mut Self::Context) -> Self::Result {
-        MessageResult(self.aggregate.missing().clone())
+        MessageResult(self.aggregate.undelivered())
     }
 }
 
@@ -262,6 +297,16 @@ impl StoreHandle {
     /// Puts old content of a source in force, unless the source has delivered. Whether it was taken.
     pub async fn seed(&self, source: SourceId, configs: Vec<Arc<Config>>) -> bool {
         self.mailbox.send(Seed(source, configs)).await.unwrap_or_default()
+    }
+
+    /// Adds a source with the lowest precedence; nothing waits for what it has to say.
+    pub async fn add_source(&self, source: SourceId) {
+        let _ = self.mailbox.send(AddSource(source)).await;
+    }
+
+    /// Forgets a source with everything that it holds.
+    pub async fn remove_source(&self, source: SourceId) {
+        let _ = self.mailbox.send(RemoveSource(source)).await;
     }
 
     /// What a source holds; `None` while the store cannot say.

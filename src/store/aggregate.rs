@@ -64,6 +64,8 @@ pub struct Aggregate {
     view: BTreeMap<StoreKey, Arc<Config>>,
     snapshot: ConfigSnapshot,
     missing: BTreeSet<SourceId>,
+    /// Sources that came later and have not delivered; nobody waits for them.
+    late: BTreeSet<SourceId>,
 }
 
 impl Aggregate {
@@ -80,6 +82,34 @@ impl Aggregate {
         let view = published.by_kind.values().flat_map(|l| l.iter()).map(|c| (StoreKey::of(c), c.clone())).collect();
         let missing = order.iter().filter(|id| Some(*id) != writer.as_ref()).cloned().collect();
         Self { view, snapshot: published.clone(), missing, ..Self::new(order, writer) }
+    }
+
+    /// Adds a source, with the lowest precedence. Nothing waits for what it has to say. One that is known stays as it is.
+    pub fn add_source(&mut self, id: SourceId) {
+        if !self.sources.iter().any(|(known, _)| *known == id) {
+            self.late.insert(id.clone());
+            self.sources.push((id, MemoryStore::default()));
+        }
+    }
+
+    /// Forgets a source with everything that it holds, and gives the effective changes, by key.
+    pub fn remove_source(&mut self, id: &SourceId) -> Vec<ConfigEvent> {
+        let events = self.apply(SourceBatch { source: id.clone(), change: Change::Full(Vec::new()) });
+        self.sources.retain(|(known, _)| known != id);
+        self.late.remove(id);
+        events
+    }
+
+    /// Whether a source came later and has not delivered.
+    #[must_use]
+    pub fn is_late(&self, id: &SourceId) -> bool {
+        self.late.contains(id)
+    }
+
+    /// Sources that have not delivered: those that are missing, and those that came later.
+    #[must_use]
+    pub fn undelivered(&self) -> BTreeSet<SourceId> {
+        self.missing.union(&self.late).cloned().collect()
     }
 
     /// Sources that have not sent everything again since the restart.
@@ -128,7 +158,7 @@ impl Aggregate {
     /// Takes old content of a source in, as if the source had sent it. `None`, and nothing changes, when the source has
     /// sent everything since the start, or is not known.
     pub fn seed(&mut self, source: SourceId, configs: Vec<Arc<Config>>) -> Option<Vec<ConfigEvent>> {
-        let late = self.missing.contains(&source);
+        let late = self.missing.contains(&source) || self.late.contains(&source);
         late.then(|| self.apply(SourceBatch { source, change: Change::Full(configs) }))
     }
 
@@ -164,6 +194,9 @@ impl Aggregate {
                     touched.insert(key);
                 }
             }
+        }
+        if full {
+            self.late.remove(&batch.source);
         }
         if !self.missing.is_empty() {
             if full {

@@ -68,6 +68,12 @@ impl Admin {
         self.api(object).patch_status(name, &parameters, &patch).await.unwrap();
     }
 
+    /// Lets etcd forget what happened until now.
+    pub async fn compact(&self) {
+        let request = http::Request::post("/testing/compact").body(Vec::new()).unwrap();
+        self.client.request_text(request).await.unwrap();
+    }
+
     /// The object as it is now.
     pub async fn get(&self, object: &Value) -> Value {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -106,7 +112,12 @@ pub fn crd(name: &str) -> Value {
 
 /// A server with namespaces and these CRDs, or `None` with the reason said.
 pub async fn server(names: &[&str]) -> Option<(Server, Admin)> {
-    let server = Server::start().await?;
+    server_with(&[], names).await
+}
+
+/// As [`server`], with more flags.
+pub async fn server_with(flags: &[&str], names: &[&str]) -> Option<(Server, Admin)> {
+    let server = Server::start(flags).await?;
     let admin = Admin::of(&server).await;
     for name in ["shop", "other", "istio-system"] {
         let labels = json!({"team": name});

@@ -73,6 +73,8 @@ struct State {
     history: Vec<(u64, String, &'static str, Value)>,
     faults: Vec<(When, Fault, usize)>,
     seen: Vec<Seen>,
+    /// The token that every request must bring.
+    token: Option<String>,
 }
 
 /// The server.
@@ -200,6 +202,12 @@ impl Fake {
         self.lock().faults.push((when, fault, times));
     }
 
+    /// From now on only requests with this token are answered; watches end.
+    pub fn demand(&self, token: &str) {
+        self.lock().token = Some(token.to_string());
+        self.connections.lock().unwrap().drain(1..).for_each(|task| task.abort());
+    }
+
     /// No more faults.
     pub fn heal(&self) {
         self.lock().faults.clear();
@@ -232,6 +240,10 @@ impl Fake {
         let fault = {
             let mut state = self.lock();
             state.seen.push(Seen { at: Instant::now(), verb, path: path.clone(), query: query.clone() });
+            let brought = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
+            if state.token.as_ref().is_some_and(|token| brought != format!("Bearer {token}")) {
+                return status(401, "Unauthorized");
+            }
             state.fault(&plural, watched, query.contains("continue="))
         };
         match fault {

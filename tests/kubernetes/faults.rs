@@ -40,6 +40,26 @@ async fn a_kubeconfig_may_come_late_and_name_another_server_after_a_refusal() {
 }
 
 #[tokio::test]
+async fn a_token_that_is_replaced_is_read_again_when_the_old_one_is_refused() {
+    let fake = Fake::start().await;
+    fake.put("ingresses", "shop", "a", json!({"spec": {}}));
+    let dir = tempfile::tempdir().unwrap();
+    let (path, token) = (kubeconfig(dir.path(), &fake.url), dir.path().join("token"));
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("user: {}", &format!("user: {{tokenFile: {}}}", token.display()))).unwrap();
+    fs::write(&token, "first").unwrap();
+    fake.demand("first");
+    let stage = Stage::with_kubeconfig(dir, &path, KINDS, |_| {});
+    stage.until_names(&["Ingress/shop/a"]).await;
+    fake.demand("second");
+    stage.until("a refusal", |s| s.feed("ingresses.networking.k8s.io").last_error.contains("401")).await;
+    fs::write(&token, "second").unwrap();
+    fake.put("ingresses", "shop", "b", json!({"spec": {}}));
+    stage.until_names(&["Ingress/shop/a", "Ingress/shop/b"]).await;
+    assert_eq!(stage.deleted(), 0);
+}
+
+#[tokio::test]
 async fn without_the_right_to_see_crds_each_kind_is_tried() {
     let fake = Fake::start().await;
     fake.put("sidecars", "shop", "a", json!({"spec": {"outboundTrafficPolicy": {"mode": "ALLOW_ANY"}}}));

@@ -12,6 +12,7 @@ mod lists;
 mod process;
 mod real;
 mod registration;
+mod remote;
 mod rights;
 mod server;
 mod stage;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub use crate::admin::{Admin, documents, everything};
 use crate::{
-    admin::{crd, server},
+    admin::{crd, server, server_with},
     server::Server,
     stage::Stage,
 };
@@ -116,6 +116,30 @@ async fn a_restart_of_the_server_with_changes_in_between_is_made_up_for() {
     stage.until("what happened meanwhile", |s| host(s).as_deref() == Some("new.example")).await;
     stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
     assert_eq!(stage.deleted(), 1);
+}
+
+#[tokio::test]
+async fn a_compaction_leads_to_a_list_and_loses_nothing() {
+    // Without its watch cache the server asks etcd, which has forgotten the version from which a quiet watch goes on.
+    let Some((server, admin)) = server_with(&["-watch-cache=false"], &[ENTRIES]).await else { return };
+    for i in 0..5 {
+        admin.apply_soon(&entry("shop", &format!("e{i}"), &format!("e{i}.example"))).await;
+    }
+    let stage = stage(&server, |s| s.watch_timeout = std::time::Duration::from_secs(1));
+    stage.until("all of them", |s| keys(s, "ServiceEntry").len() == 5).await;
+    let lists = stage.feed(ENTRIES).lists;
+    for i in 0..3 {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{i}"), "namespace": "other"}});
+        admin.apply(&map).await;
+    }
+    admin.compact().await;
+    stage.until("another list", |s| s.feed(ENTRIES).lists > lists).await;
+    assert_eq!((keys(&stage, "ServiceEntry").len(), stage.deleted()), (5, 0));
+    admin.delete(&entry("shop", "e0", "")).await;
+    admin.apply(&entry("shop", "e1", "new.example")).await;
+    let host = |s: &Stage| s.object("ServiceEntry/shop/e1").map(|c| c.service_entry().unwrap().hosts[0].clone());
+    stage.until("what happened since", |s| host(s).as_deref() == Some("new.example") && s.deleted() == 1).await;
+    stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
 }
 
 #[tokio::test]

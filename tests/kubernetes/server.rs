@@ -69,16 +69,16 @@ fn build() -> Result<PathBuf, String> {
 }
 
 impl Server {
-    /// Starts one; `None` when there is no program for it.
-    pub async fn start() -> Option<Self> {
+    /// Starts one with more flags; `None` when there is no program for it.
+    pub async fn start(flags: &[&str]) -> Option<Self> {
         let program = tokio::task::spawn_blocking(binary).await.unwrap()?;
-        Some(Self::run(program, tempfile::tempdir().unwrap(), "127.0.0.1:0").await)
+        Some(Self::run(program, tempfile::tempdir().unwrap(), "127.0.0.1:0", flags).await)
     }
 
-    async fn run(program: &Path, dir: TempDir, listen: &str) -> Self {
+    async fn run(program: &Path, dir: TempDir, listen: &str, flags: &[&str]) -> Self {
         let log = File::create(dir.path().join("stderr")).unwrap();
         let mut command = Command::new(program);
-        command.arg("-dir").arg(dir.path().join("data")).args(["-listen", listen, "-exit-with-stdin"]);
+        command.arg("-dir").arg(dir.path().join("data")).args(["-listen", listen, "-exit-with-stdin"]).args(flags);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
@@ -103,6 +103,6 @@ impl Server {
     /// Ends it and starts it again on the same data at this address.
     pub async fn restart(mut self, listen: &str) -> Self {
         self.kill().await;
-        Self::run(binary().unwrap(), self.dir, listen).await
+        Self::run(binary().unwrap(), self.dir, listen, &[]).await
     }
 }

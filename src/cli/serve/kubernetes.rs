@@ -16,6 +16,14 @@ pub struct KubeArgs {
     /// Context of the kubeconfig; its current one when this is not given.
     #[arg(long, env = "PILOTHOUSE_KUBE_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub kube_context: Option<String>,
+    /// Folder with the token and the CA of the service account, inside a cluster.
+    #[arg(
+        long,
+        env = "PILOTHOUSE_SERVICE_ACCOUNT_DIR",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount",
+        value_name = "DIR"
+    )]
+    pub service_account_dir: PathBuf,
     /// Read these namespaces only.
     #[arg(
         long,
@@ -62,10 +70,12 @@ impl KubeArgs {
     pub fn settings(&self, alone: bool, deletion_hold: Duration) -> Option<KubeSettings> {
         let access = match &self.kubeconfig {
             Some(path) => KubeAccess::Kubeconfig { path: path.clone(), context: self.kube_context.clone() },
-            None if alone && env::var_os("KUBERNETES_SERVICE_HOST").is_some() => KubeAccess::InCluster,
+            None if alone && env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+                KubeAccess::InCluster { account: self.service_account_dir.clone() }
+            }
             None => return None,
         };
-        let write_status = self.write_status.unwrap_or(access == KubeAccess::InCluster);
+        let write_status = self.write_status.unwrap_or(matches!(access, KubeAccess::InCluster { .. }));
         Some(KubeSettings {
             write_status,
             registry: self.registries.iter().any(|r| r == "Kubernetes"),

@@ -15,7 +15,10 @@ use super::{
     status::FeedBoard,
     watch::Target,
 };
-use crate::{model::Mesh, settings::KubeSettings};
+use crate::{
+    model::Mesh,
+    settings::{KubeAccess, KubeSettings},
+};
 
 /// One cluster.
 pub struct Cluster {
@@ -75,6 +78,11 @@ impl Cluster {
 
     pub(super) async fn client(&self) -> Result<Client, ConnectError> {
         self.connection.client().await
+    }
+
+    /// The cluster is reached in another way from now on. Its sources have to be restarted to go that way.
+    pub fn set_access(&self, access: KubeAccess) {
+        self.connection.set_access(access);
     }
 
     pub(super) fn forget_client(&self) {

@@ -2,19 +2,22 @@
 //! credentials that are wrong.
 
 use std::{
-    path::PathBuf,
+    env, fs,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use http::Uri;
 use kube::{
     Client, Config,
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use super::answers::{Answers, Observe};
-use crate::settings::{KubeAccess, KubeSettings};
+use crate::settings::{KubeAccess, KubeSettings, KubeconfigText};
 
 /// How long a connection may take to stand.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -28,7 +31,7 @@ pub struct ConnectError(String);
 
 /// Makes clients of one cluster.
 pub(super) struct Connection {
-    access: KubeAccess,
+    access: Mutex<KubeAccess>,
     observe: Observe,
     client: Mutex<Option<Client>>,
 }
@@ -40,7 +43,7 @@ impl Connection {
             limit: settings.list_timeout,
             watch_limit: settings.watch_timeout + WATCH_MARGIN,
         };
-        Self { access: settings.access.clone(), observe, client: Mutex::default() }
+        Self { access: Mutex::new(settings.access.clone()), observe, client: Mutex::default() }
     }
 
     /// What the server answered.
@@ -53,7 +56,8 @@ impl Connection {
         if let Some(client) = self.lock().clone() {
             return Ok(client);
         }
-        let mut config = config(&self.access).await?;
+        let access = self.access.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut config = config(&access).await?;
         // Retries inside the client would hide every failure, and its pauses; time limits of reads would end quiet watches.
         config.default_retry = false;
         config.read_timeout = None;
@@ -68,6 +72,12 @@ impl Connection {
         *self.lock() = None;
     }
 
+    /// The cluster is reached in another way from now on; watches that run go on until they end.
+    pub(super) fn set_access(&self, access: KubeAccess) {
+        *self.access.lock().unwrap_or_else(PoisonError::into_inner) = access;
+        self.forget();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Client>> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,9 +85,17 @@ impl Connection {
 
 async fn config(access: &KubeAccess) -> Result<Config, ConnectError> {
     match access {
-        KubeAccess::InCluster => {
-            let config = Config::incluster().map_err(|e| ConnectError(format!("in-cluster configuration: {e}")))?;
-            Ok(config)
+        KubeAccess::InCluster { account } => {
+            let account = account.clone();
+            let read = tokio::task::spawn_blocking(move || in_cluster(&account)).await;
+            read.unwrap_or_else(|e| Err(e.to_string()))
+                .map_err(|e| ConnectError(format!("in-cluster configuration: {e}")))
+        }
+        KubeAccess::Text(KubeconfigText(text)) => {
+            // What a parser says may quote a credential.
+            let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| ConnectError("not a kubeconfig".to_string()))?;
+            let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+            config.map_err(|e| ConnectError(format!("kubeconfig: {e}")))
         }
         KubeAccess::Kubeconfig { path, context } => {
             let wrong = |e: &dyn std::fmt::Display| ConnectError(format!("kubeconfig {}: {e}", path.display()));
@@ -88,4 +106,23 @@ async fn config(access: &KubeAccess) -> Result<Config, ConnectError> {
             Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))
         }
     }
+}
+
+/// What Kubernetes gives to a pod: the server in two environment variables, and a folder with the token and the CA of a
+/// service account. The library reads both files again while the client lives, for they are replaced before they expire.
+fn in_cluster(account: &Path) -> Result<Config, String> {
+    let variable = |name: &str| env::var(name).map_err(|_| format!("{name} is not set"));
+    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let url: Uri = format!("https://{host}:{port}").parse().map_err(|e| format!("https://{host}:{port}: {e}"))?;
+    let (token, ca) = (account.join("token"), account.join("ca.crt"));
+    let at = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    fs::metadata(&token).map_err(|e| at(&token, &e))?;
+    let certificates = CertificateDer::pem_file_iter(&ca).map_err(|e| at(&ca, &e))?;
+    let certificates: Result<Vec<Vec<u8>>, _> = certificates.map(|c| c.map(|c| c.to_vec())).collect();
+    let mut config = Config::new(url);
+    config.root_cert = Some(certificates.map_err(|e| at(&ca, &e))?);
+    config.root_cert_file = Some(ca);
+    config.auth_info.token_file = Some(token.display().to_string());
+    Ok(config)
 }

@@ -184,7 +184,7 @@ impl Follower for CrdFollower {
     type Item = Option<Kind>;
 
     fn target(&mut self) -> BoxFuture<'_, Target> {
-        async { Target { resource: Self::resource(), namespace: None, fields: None } }.boxed()
+        async { Target { resource: Self::resource(), namespace: None, fields: None, labels: None } }.boxed()
     }
 
     fn is_expected(&self) -> bool {

@@ -104,7 +104,7 @@ impl Follower for KindFollower {
             let resource = resource(self.kind, &version);
             self.reader.api_version.clone_from(&resource.api_version);
             let fields = field_selector(self.kind).map(str::to_string);
-            Target { resource, namespace: self.namespace.clone(), fields }
+            Target { resource, namespace: self.namespace.clone(), fields, labels: None }
         }
         .boxed()
     }

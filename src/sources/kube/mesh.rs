@@ -183,6 +183,7 @@ impl Follower for MeshFollower {
                 resource: resource(Kind::ConfigMap, "v1"),
                 namespace: Some(self.cluster.settings().namespace.clone()),
                 fields: Some(format!("metadata.name={}", name(&self.cluster))),
+                labels: None,
             }
         }
         .boxed()

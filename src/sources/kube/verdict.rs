@@ -20,9 +20,16 @@ pub(super) enum Verdict {
     Absent(String),
 }
 
+/// How the TLS library begins to say that it does not believe a server.
+const BAD_CERTIFICATE: &str = "invalid peer certificate";
+
 /// Judges an error.
 pub(super) fn judge(error: &watcher::Error) -> Verdict {
     let text = describe(error);
+    if text.contains(BAD_CERTIFICATE) {
+        // The server has another certificate authority: the one that we trust may be out of date.
+        return Verdict::Unauthorized(text);
+    }
     match error {
         watcher::Error::InitialListFailed(e) => match code(e) {
             Some(401) => Verdict::Unauthorized(text),

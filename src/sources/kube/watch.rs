@@ -34,6 +34,7 @@ pub(super) struct Target {
     pub(super) resource: ApiResource,
     pub(super) namespace: Option<String>,
     pub(super) fields: Option<String>,
+    pub(super) labels: Option<String>,
 }
 
 /// Something that happened to an object.
@@ -164,6 +165,7 @@ impl<'a> Watch<'a> {
         let mut config = watcher::Config::default().page_size(PAGE);
         config.timeout = Some(u32::try_from(self.cluster.settings().watch_timeout.as_secs()).unwrap_or(290).max(1));
         config.field_selector.clone_from(&self.target.fields);
+        config.label_selector.clone_from(&self.target.labels);
         let mut stream = watcher(api, config).boxed();
         let mut list: Option<Vec<F::Item>> = Some(Vec::new());
         loop {

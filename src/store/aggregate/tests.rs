@@ -47,6 +47,25 @@ fn the_first_source_wins_and_the_other_is_reported() {
 }
 
 #[test]
+fn a_source_may_come_later_and_go_with_what_it_holds() {
+    let mut aggregate = Aggregate::new(&order(), None);
+    aggregate.apply(full("first", vec![entry("first", "a", 1)]));
+    assert!(aggregate.apply(full("third", vec![entry("third", "b", 1)])).is_empty(), "nobody knows it");
+    aggregate.add_source("third".into());
+    assert_eq!(aggregate.undelivered(), BTreeSet::from(["third".into()]));
+    assert!(aggregate.seed("third".into(), vec![entry("third", "b", 1)]).is_some());
+    assert!(aggregate.seed("third".into(), Vec::new()).is_none(), "it has delivered");
+    aggregate.apply(full("third", vec![entry("third", "a", 3), entry("third", "b", 3)]));
+    aggregate.add_source("third".into());
+    let names = |a: &Aggregate| content(a).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(&aggregate), ["ServiceEntry/shop/a@first", "ServiceEntry/shop/b@third"]);
+    let gone = aggregate.remove_source(&"third".into());
+    assert_eq!((gone.len(), gone[0].kind), (1, EventKind::Delete));
+    assert_eq!(names(&aggregate), ["ServiceEntry/shop/a@first"]);
+    assert!(aggregate.undelivered().is_empty());
+}
+
+#[test]
 fn equal_content_makes_no_event_and_keeps_the_list() {
     let mut aggregate = Aggregate::new(&order(), None);
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -32,7 +32,7 @@ pub struct Keeper {
     delivery: Notify,
     /// Old content that is in force because its source has not delivered.
     old: Mutex<BTreeMap<SourceId, Arc<Saved>>>,
-    boards: OnceLock<Vec<Arc<SourceBoard>>>,
+    boards: Mutex<Vec<Arc<SourceBoard>>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -52,17 +52,23 @@ impl Keeper {
             wake: Notify::new(),
             delivery: Notify::new(),
             old: Mutex::default(),
-            boards: OnceLock::new(),
+            boards: Mutex::default(),
         })
     }
 
-    /// Names the boards of the sources. A second call changes nothing.
+    /// Names boards of sources, beside those that it knows.
     pub fn watch(&self, boards: Vec<Arc<SourceBoard>>) {
-        let _ = self.boards.set(boards);
+        locked(&self.boards).extend(boards);
     }
 
-    fn boards(&self) -> &[Arc<SourceBoard>] {
-        self.boards.get().map_or(&[], Vec::as_slice)
+    /// Forgets a source that is gone for good.
+    pub fn forget(&self, source: &SourceId) {
+        locked(&self.boards).retain(|board| board.read().source != *source);
+        locked(&self.old).remove(source);
+    }
+
+    fn boards(&self) -> Vec<Arc<SourceBoard>> {
+        locked(&self.boards).clone()
     }
 
     /// The sink for sources.
@@ -105,8 +111,10 @@ impl Keeper {
         }
     }
 
-    /// Waits until every source has delivered, for `grace` at most, and puts the old content of the others in force.
+    /// Waits until every source that it knows now has delivered, for `grace` at most, and puts the old content of the others
+    /// in force.
     pub async fn stand_in(self: Arc<Self>, grace: Duration) {
+        let boards = self.boards();
         let all = async {
             loop {
                 let mut delivery = std::pin::pin!(self.delivery.notified());
@@ -120,12 +128,21 @@ impl Keeper {
         if timeout(grace, all).await.is_ok() {
             return;
         }
-        let undelivered = self.store.undelivered().await;
-        for board in self.boards() {
-            let report = board.read();
-            if !undelivered.contains(&report.source) {
-                continue;
-            }
+        for board in boards {
+            self.stand_in_for(&board).await;
+        }
+    }
+
+    /// Gives a source that came later `grace` to deliver, and then puts its old content in force.
+    pub async fn stand_in_later(self: Arc<Self>, board: Arc<SourceBoard>, grace: Duration) {
+        if timeout(grace, board.until(|r| r.state != SourceState::Starting)).await.is_err() {
+            self.stand_in_for(&board).await;
+        }
+    }
+
+    async fn stand_in_for(&self, board: &SourceBoard) {
+        let report = board.read();
+        if self.store.undelivered().await.contains(&report.source) {
             let (folder, name) = (self.folder.clone(), report.source.clone());
             match tokio::task::spawn_blocking(move || folder.load(&name)).await {
                 Ok(Ok(Some(saved))) => self.put_in_force(board, Arc::new(saved)).await,

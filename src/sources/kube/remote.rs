@@ -1,0 +1,190 @@
+//! Remote clusters that Secrets of the main cluster name (Istio's secret controller): label `istio/multiCluster=true`, in
+//! the control plane's namespace, a kubeconfig under the id of each cluster.
+//!
+//! This source delivers no objects: it says which clusters are to be followed, and whoever takes that follows them.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::Secret;
+
+use super::{
+    Cluster, FeedReport, FeedState, RawObject,
+    groups::resource,
+    status::FeedBoard,
+    wanted::{Named, Wanted, wanted},
+    watch::{End, Follower, Target, Told, drive},
+};
+use crate::{
+    model::Kind,
+    sources::{Source, SourceId, SourcePort, SourceState},
+};
+
+/// The label of the Secrets.
+const LABEL: &str = "istio/multiCluster=true";
+/// How often the source shows that it lives.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// Takes which remote clusters are to be followed.
+pub trait RemoteClusters: Send + Sync + 'static {
+    /// Hands all of them over. The reply comes when they are followed, and have delivered or taken too long about it.
+    fn follow(&self, wanted: Wanted) -> BoxFuture<'static, ()>;
+}
+
+/// The Secrets with remote clusters as a source.
+pub struct RemoteSecrets {
+    cluster: Arc<Cluster>,
+    taken: Arc<[String]>,
+    sink: Arc<dyn RemoteClusters>,
+}
+
+impl RemoteSecrets {
+    /// The source; `taken` are ids of clusters that are followed for another reason.
+    #[must_use]
+    pub fn new(cluster: Arc<Cluster>, taken: Vec<String>, sink: Arc<dyn RemoteClusters>) -> Self {
+        Self { cluster, taken: taken.into(), sink }
+    }
+}
+
+impl Source for RemoteSecrets {
+    fn id(&self) -> SourceId {
+        format!("kube:{}/remote-clusters", self.cluster.id()).into()
+    }
+
+    fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
+        let cluster = self.cluster.clone();
+        let mut follower = SecretFollower {
+            taken: self.taken.clone(),
+            sink: self.sink.clone(),
+            secrets: BTreeMap::new(),
+            board: FeedBoard::new("secrets".to_string()),
+            source: self.id(),
+            port: port.clone(),
+            cluster: cluster.clone(),
+        };
+        async move {
+            let beat = async {
+                loop {
+                    tokio::time::sleep(BEAT).await;
+                    port.board.beat();
+                }
+            };
+            tokio::select! {
+                () = port.stop.cancelled() => {}
+                () = drive(&cluster, &mut follower) => {}
+                () = beat => {}
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+struct SecretFollower {
+    cluster: Arc<Cluster>,
+    taken: Arc<[String]>,
+    sink: Arc<dyn RemoteClusters>,
+    secrets: BTreeMap<String, Named>,
+    board: FeedBoard,
+    source: SourceId,
+    port: SourcePort,
+}
+
+/// A Secret by name, as far as it can be read.
+type Item = (String, Named);
+
+impl SecretFollower {
+    /// Hands over what the Secrets say now.
+    async fn hand_over(&self) {
+        let (wanted, refused) =
+            wanted(&self.secrets, self.cluster.id(), &self.taken, (&self.source, &self.cluster.settings().namespace));
+        let clusters = wanted.len();
+        let before = self.port.board.read().findings.refused;
+        for refusal in refused.iter().filter(|r| !before.contains(r)) {
+            tracing::warn!(source = &*self.source, "{refusal}");
+        }
+        // Beats go on meanwhile.
+        self.sink.follow(wanted).await;
+        self.port.board.write(|r| {
+            (r.state, r.objects) = (SourceState::Synced, clusters);
+            r.findings.refused = refused;
+            r.last_error.clear();
+        });
+    }
+}
+
+impl Follower for SecretFollower {
+    type Object = RawObject;
+    type Item = Item;
+
+    fn target(&mut self) -> BoxFuture<'_, Target> {
+        async {
+            Target {
+                resource: resource(Kind::Secret, "v1"),
+                namespace: Some(self.cluster.settings().namespace.clone()),
+                fields: None,
+                labels: Some(LABEL.to_string()),
+            }
+        }
+        .boxed()
+    }
+
+    fn is_expected(&self) -> bool {
+        true
+    }
+
+    fn shifted(&mut self) -> BoxFuture<'_, ()> {
+        std::future::pending().boxed()
+    }
+
+    fn read(&mut self, object: RawObject, _: bool) -> Item {
+        let secret: Secret = serde_json::from_str(object.text()).unwrap_or_default();
+        let created = secret.metadata.creation_timestamp.map(|t| t.0.to_string()).unwrap_or_default();
+        let text = |bytes: k8s_openapi::ByteString| String::from_utf8(bytes.0).ok().map(Into::into);
+        let clusters = secret.data.unwrap_or_default().into_iter().map(|(id, bytes)| (id, text(bytes))).collect();
+        (object.name().to_string(), Named { created, clusters })
+    }
+
+    fn listed(&mut self, list: Vec<Item>) -> BoxFuture<'_, Result<(), End>> {
+        async move {
+            self.secrets = list.into_iter().collect();
+            self.hand_over().await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn told(&mut self, changes: Vec<Told<Item>>) -> BoxFuture<'_, Result<(), End>> {
+        async move {
+            for change in changes {
+                match change {
+                    Told::Put((name, named)) => drop(self.secrets.insert(name, named)),
+                    Told::Gone((name, _)) => drop(self.secrets.remove(&name)),
+                }
+            }
+            self.hand_over().await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport)) {
+        let state = self.board.write(change);
+        let feed = self.board.read();
+        self.port.board.write(|r| {
+            match state {
+                // Whoever may not see Secrets has no remote clusters by them.
+                FeedState::Forbidden if r.state == SourceState::Starting => r.state = SourceState::Synced,
+                FeedState::Retrying | FeedState::Forbidden | FeedState::Absent if r.state != SourceState::Starting => {
+                    r.state = SourceState::Stale;
+                }
+                _ => {}
+            }
+            r.last_error.clone_from(&feed.last_error);
+            if feed.last_error.is_empty() && r.state == SourceState::Stale {
+                r.state = SourceState::Synced;
+            }
+            r.feeds = vec![feed];
+        });
+    }
+}

@@ -1,0 +1,138 @@
+//! Which remote clusters a set of Secrets names. Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::config::Kubeconfig;
+
+use crate::{
+    settings::KubeconfigText,
+    sources::{Refused, SourceId},
+};
+
+/// What a Secret says.
+#[derive(Clone)]
+pub(super) struct Named {
+    /// When it was created, as text that sorts by time.
+    pub(super) created: String,
+    /// Kubeconfigs by cluster id; `None` for what is no text.
+    pub(super) clusters: BTreeMap<String, Option<Arc<str>>>,
+}
+
+/// Remote clusters by id. `None`: it is named, with a kubeconfig that is no good; what is followed of it is still good.
+pub type Wanted = BTreeMap<String, Option<KubeconfigText>>;
+
+/// Which clusters are to be followed, and what of the Secrets is not taken. A cluster that several Secrets name is the
+/// oldest one's. `main` and `taken` are ids that no Secret may name.
+pub(super) fn wanted(
+    secrets: &BTreeMap<String, Named>,
+    main: &str,
+    taken: &[String],
+    (source, namespace): (&SourceId, &str),
+) -> (Wanted, Vec<Refused>) {
+    let mut by_age: Vec<(&String, &Named)> = secrets.iter().collect();
+    by_age.sort_by(|a, b| (&a.1.created, a.0).cmp(&(&b.1.created, b.0)));
+    let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
+    let (mut wanted, mut refused) = (Wanted::new(), Vec::new());
+    for (secret, named) in by_age {
+        for (id, text) in &named.clusters {
+            let mut refuse = |reason: String| {
+                refused.push(Refused {
+                    file: source.to_string(),
+                    line: 0,
+                    column: 0,
+                    kind: "Secret".to_string(),
+                    namespace: namespace.to_string(),
+                    name: secret.clone(),
+                    reason: format!("cluster {id}: {reason}"),
+                });
+            };
+            if id == main {
+                refuse("this is the main cluster's id".to_string());
+            } else if taken.contains(id) {
+                refuse("it is named on the command line".to_string());
+            } else if let Some(owner) = owners.get(id.as_str()) {
+                refuse(format!("Secret {owner} names it already"));
+            } else {
+                owners.insert(id, secret);
+                let checked = text.as_ref().ok_or_else(|| "not a text".to_string()).and_then(|t| check(t).map(|()| t));
+                let text = checked.map(|t| KubeconfigText(t.clone())).map_err(&mut refuse).ok();
+                wanted.insert(id.clone(), text);
+            }
+        }
+    }
+    (wanted, refused)
+}
+
+/// A kubeconfig of somebody else may neither run programs nor read files of this machine (Istio's `sanitizeKubeConfig`).
+/// Parsers quote what they stumble over, which may be a credential: reasons are our own.
+fn check(text: &str) -> Result<(), String> {
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "not a kubeconfig".to_string())?;
+    let current = kubeconfig.current_context.as_deref().unwrap_or_default();
+    let context = kubeconfig.contexts.iter().find(|c| c.name == current).and_then(|c| c.context.as_ref());
+    let context = context.ok_or("it has no current context")?;
+    let server = kubeconfig.clusters.iter().find(|c| c.name == context.cluster);
+    if server.and_then(|c| c.cluster.as_ref()).is_none_or(|c| c.server.is_none()) {
+        return Err("its current context leads to no server".to_string());
+    }
+    for user in kubeconfig.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()) {
+        let not_allowed = [
+            ("exec", user.exec.is_some()),
+            ("auth-provider", user.auth_provider.is_some()),
+            ("client-key", user.client_key.is_some()),
+            ("client-certificate", user.client_certificate.is_some()),
+            ("tokenFile", user.token_file.is_some()),
+        ];
+        if let Some((field, _)) = not_allowed.into_iter().find(|(_, is_there)| *is_there) {
+            return Err(format!("{field} is not allowed"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(user: &str) -> Option<Arc<str>> {
+        let text = format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: s, user: u}}}}]\n\
+             clusters: [{{name: s, cluster: {{server: 'https://x'}}}}]\nusers: [{{name: u, user: {user}}}]\n"
+        );
+        Some(text.into())
+    }
+
+    fn secret(created: &str, clusters: &[(&str, Option<Arc<str>>)]) -> Named {
+        let clusters = clusters.iter().map(|(id, text)| ((*id).to_string(), text.clone())).collect();
+        Named { created: created.to_string(), clusters }
+    }
+
+    #[test]
+    fn the_oldest_secret_names_a_cluster_and_what_is_bad_stops_nothing_else() {
+        let good = || kubeconfig("{token: hunter2}");
+        let secrets = BTreeMap::from([
+            ("b".to_string(), secret("2024", &[("west", good()), ("main", good()), ("flagged", good())])),
+            ("a".to_string(), secret("2025", &[("west", kubeconfig("{token: other}")), ("east", good())])),
+            ("c".to_string(), secret("2026", &[("odd", Some("hunter2: [".into())), ("binary", None)])),
+            ("d".to_string(), secret("2026", &[("exec", kubeconfig("{exec: {command: rm}}"))])),
+            ("e".to_string(), secret("2026", &[("file", kubeconfig("{tokenFile: /etc/passwd}"))])),
+        ]);
+        let (wanted, refused) = wanted(&secrets, "main", &["flagged".to_string()], (&"test".into(), "istio-system"));
+        let followed: Vec<&str> = wanted.iter().filter(|(_, k)| k.is_some()).map(|(id, _)| id.as_str()).collect();
+        assert_eq!(followed, ["east", "west"]);
+        assert_eq!(wanted["west"], good().map(KubeconfigText), "the older Secret's");
+        let reasons: Vec<String> = refused.iter().map(|r| format!("{} {}", r.name, r.reason)).collect();
+        assert_eq!(
+            reasons,
+            [
+                "b cluster flagged: it is named on the command line",
+                "b cluster main: this is the main cluster's id",
+                "a cluster west: Secret b names it already",
+                "c cluster binary: not a text",
+                "c cluster odd: not a kubeconfig",
+                "d cluster exec: exec is not allowed",
+                "e cluster file: tokenFile is not allowed",
+            ]
+        );
+        assert!(!format!("{wanted:?}").contains("hunter2"));
+    }
+}
