@@ -84,10 +84,10 @@ impl Connection {
         locked(&self.view).clone()
     }
 
+    /// Gives it another view, from this publication on. Its stream learns that by `moved`.
     pub(super) fn move_to(&self, view: Arc<View>, version: u64) {
         self.moved_at.fetch_max(version, Ordering::AcqRel);
         *locked(&self.view) = view;
-        self.moved.notify_one();
     }
 
     pub(super) fn update_status(&self, kind: ResourceType, change: impl FnOnce(&mut TypeStatus)) {

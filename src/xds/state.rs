@@ -148,10 +148,12 @@ impl XdsState {
         inner.history.push(record.clone());
         self.soil(before.as_deref(), &published, request);
         let generator = &*inner.builder.generator;
-        if before.is_none_or(|b| request.forced || generator.moves_nodes(&b.context, &published.context, request)) {
-            self.move_connections(&published);
-        }
+        let moves =
+            before.is_none_or(|b| request.forced || generator.moves_nodes(&b.context, &published.context, request));
+        let moved = if moves { self.move_connections(&published) } else { Vec::new() };
         inner.swept.store(version, Ordering::Release);
+        // Not before the line above: what a client is sent from its new view has to count as of this publication.
+        moved.iter().for_each(|connection| connection.moved.notify_one());
         let (mut views, mut connections) = (0, 0);
         for view in self.live_views() {
             if view.served.iter().any(|kind| view.dirty(kind) == version) {
@@ -184,19 +186,23 @@ impl XdsState {
         }
     }
 
-    /// Gives connections the view that their node has in this context.
-    fn move_connections(&self, published: &Published) {
-        let connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
-        for connection in connections {
+    /// Gives connections the view that their node has in this context. Returns those that got another one and do not know
+    /// it yet.
+    fn move_connections(&self, published: &Published) -> Vec<Arc<Connection>> {
+        let mut connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
+        connections.retain(|connection| {
             let audience = self.inner.builder.generator.audience(
                 &published.context,
                 &connection.node,
                 connection.identity.as_ref(),
             );
-            if audience_key(&audience) != connection.view_key() {
+            let other = audience_key(&audience) != connection.view_key();
+            if other {
                 connection.move_to(self.view(audience), published.version);
             }
-        }
+            other
+        });
+        connections
     }
 
     fn live_views(&self) -> Vec<Arc<View>> {
@@ -262,10 +268,12 @@ impl XdsState {
         });
         self.inner.connections.insert(number, connection.clone());
         // A publication between the two lines above would have missed the connection.
-        if let Some(now) = self.current().filter(|now| now.version != published.version)
+        if self.current().is_some_and(|now| now.version != published.version)
             && let Some(view) = self.view_of(&connection.node, connection.identity.as_ref())
         {
-            connection.move_to(view, now.version);
+            // It holds nothing yet that could be of the former view.
+            connection.move_to(view, 0);
+            connection.moved.notify_one();
         }
         metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
         self.observe(ClientEvent::Connected(connection.clone()));

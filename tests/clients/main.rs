@@ -9,6 +9,7 @@
 mod admin;
 mod changes;
 mod config;
+mod envoy;
 mod gateway;
 mod grpc;
 mod http;

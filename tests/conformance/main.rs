@@ -15,13 +15,25 @@ mod calls;
 mod data;
 mod differences;
 mod environment;
+#[path = "../clients/envoy.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod envoy;
 mod gateway_api;
-mod gateway_api_upstream;
 mod generate;
+#[path = "../clients/http.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod http;
 mod ingress;
 mod normal;
+#[path = "../clients/process.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod process;
 mod ratchet;
 mod routes;
+#[path = "../clients/tools.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod tools;
+mod upstream;
 mod validation;
 mod xds;
 
@@ -81,5 +93,10 @@ fn gateway_api_is_translated_as_istio_does() {
 
 #[test]
 fn gateway_apis_own_tests_find_the_statuses_that_they_ask_for() {
-    run("gateway-api-upstream", gateway_api_upstream::cases, gateway_api_upstream::check);
+    run("gateway-api-upstream", upstream::cases, upstream::check);
+}
+
+#[test]
+fn gateway_apis_own_tests_get_the_answers_that_they_ask_for() {
+    upstream::run();
 }

@@ -1,6 +1,4 @@
-//! Family `gateway-api-upstream`: Gateway API's own tests, as far as they ask for statuses. Their requests need a data plane
-//! and are not sent here; what changes at run time in them (bumped generations) is not played. A test without any demand on
-//! a status counts as not yet.
+//! The demands of a test on statuses. A test without any counts as not yet.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,33 +9,30 @@ use pilothouse::{
 };
 use serde_json::{Value, json};
 
+use super::{cluster, cluster::Plan, list, text};
 use crate::{
-    data::{self, Case, Verdict},
+    data::{Case, Verdict},
     environment,
 };
 
-/// One file of demands is one case.
-pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for folder in data::folders("gateway-api-upstream") {
-        for entry in std::fs::read_dir(folder.join("expected")).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-            cases.push(Case { id: format!("gateway-api-upstream/{name}"), folder: folder.clone(), proxy: name });
-        }
-    }
-    cases.sort_by(|a, b| a.id.cmp(&b.id));
-    cases
-}
-
 /// Every demand on a status holds.
 pub fn check(case: &Case) -> Verdict {
-    let file = case.folder.join("expected").join(format!("{}.yaml", case.proxy));
-    let test = data::yaml(&file).into_iter().next().unwrap();
-    let seen = Seen(Translation::build(inputs(case, &test)));
+    let test = super::test(case);
+    let mut manifests = super::manifests_of(case, &test);
+    let translate = |documents: Vec<Value>| {
+        let inputs = inputs_of(cluster::complete(documents, &mut Plan::on_paper()), "");
+        let generations = inputs.configs.by_kind.values().flat_map(|list| list.iter());
+        let generations = generations.map(|config| (config.key(), config.meta.generation)).collect();
+        Seen { statuses: Translation::build(inputs).statuses, generations }
+    };
+    let mut seen = None;
     let (mut asked, mut wrong) = (0, Vec::new());
     for demand in list(&test["checks"]) {
-        if let Some(complaint) = seen.check(demand) {
+        if manifests.before(demand) || seen.is_none() {
+            seen = Some(translate(manifests.documents()));
+        }
+        let Some(seen) = &seen else { continue };
+        if let Some(complaint) = seen.complaint(demand) {
             asked += 1;
             wrong.extend(complaint.map(|why| format!("{} ({}): {why}", text(&demand["check"]), text(&demand["case"]))));
         }
@@ -45,21 +40,38 @@ pub fn check(case: &Case) -> Verdict {
     if asked == 0 { Verdict::NotYet("asks for traffic only".into()) } else { Verdict::of(wrong) }
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
+/// What became of the objects of a test.
+pub struct Seen {
+    statuses: BTreeMap<ConfigKey, Value>,
+    generations: BTreeMap<ConfigKey, i64>,
 }
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// What a demand names, and the condition that it wants there.
-struct Seen(Translation);
 
 /// `None`: nothing is wrong.
-type Complaint = Option<String>;
+pub type Complaint = Option<String>;
 
 impl Seen {
+    /// What stands in objects as an API server gives them.
+    pub fn of_objects(objects: &[Value]) -> Self {
+        let mut seen = Self { statuses: BTreeMap::new(), generations: BTreeMap::new() };
+        for object in objects {
+            let Some(kind) = Kind::parse(text(&object["apiVersion"]), text(&object["kind"])) else { continue };
+            let key = key_of(kind, &object["metadata"]);
+            seen.generations.insert(key.clone(), object["metadata"]["generation"].as_i64().unwrap_or_default());
+            seen.statuses.insert(key, object["status"].clone());
+        }
+        seen
+    }
+
+    /// The status of an object; `Null` without one.
+    pub fn status_of(&self, key: &ConfigKey) -> &Value {
+        self.statuses.get(key).unwrap_or(&Value::Null)
+    }
+
+    /// What is wrong, for a demand on a status.
+    pub fn complaint(&self, demand: &Value) -> Option<Complaint> {
+        self.check(demand).or_else(|| self.is_latest(demand))
+    }
+
     /// `None` when the demand is not one on a status.
     fn check(&self, demand: &Value) -> Option<Complaint> {
         let name = text(&demand["check"]);
@@ -96,6 +108,10 @@ impl Seen {
         Some(match name {
             "gatewayMustHaveCondition" => missing(&gateway("gwNN")["conditions"], condition("expectedCondition")),
             "gatewayStatusMustHaveListeners" => listeners(gateway("gwNN"), &demand["listeners"]),
+            "waitForGatewayAddress" => {
+                let status = gateway("gwRef");
+                list(&status["addresses"]).next().is_none().then(|| format!("no address: {status}"))
+            }
             "gatewayMustHaveZeroRoutes" => {
                 let status = gateway("gwName");
                 let routes = list(&status["listeners"]).any(|l| l["attachedRoutes"] != 0);
@@ -120,15 +136,32 @@ impl Seen {
     }
 
     fn status(&self, kind: Kind, named: &Value) -> &Value {
-        let key = ConfigKey { kind, namespace: text(&named["namespace"]).into(), name: text(&named["name"]).into() };
-        self.0.statuses.get(&key).unwrap_or(&Value::Null)
+        self.status_of(&key_of(kind, named))
+    }
+
+    /// What was observed is of the object's last generation. `None` when that is not what is asked.
+    fn is_latest(&self, demand: &Value) -> Option<Complaint> {
+        let (kind, key) = match text(&demand["check"]) {
+            "gatewayMustHaveLatestConditions" => (Kind::KubernetesGateway, "gwNN"),
+            "gatewayClassMustHaveLatestConditions" => (Kind::GatewayClass, "gwcNN"),
+            "httpRouteMustHaveLatestConditions" => (Kind::HTTPRoute, "rNN"),
+            _ => return None,
+        };
+        let status = self.status(kind, &demand[key]);
+        let generation = self.generations.get(&key_of(kind, &demand[key])).copied().unwrap_or_default();
+        let owners = [status].into_iter().chain(list(&status["parents"])).chain(list(&status["listeners"]));
+        let mut conditions = owners.flat_map(|o| list(&o["conditions"])).peekable();
+        if generation == 0 || conditions.peek().is_none() {
+            return Some(Some(format!("nothing was observed: {status}")));
+        }
+        let old = conditions.find(|c| c["observedGeneration"].as_i64() != Some(generation));
+        Some(old.map(|c| format!("not of generation {generation}: {c}")))
     }
 
     fn routes_accepted(&self, demand: &Value) -> Complaint {
-        let (gateway, set) =
-            (self.status(Kind::KubernetesGateway, &demand["gw"]), self.status(Kind::ListenerSet, &demand["gw"]));
-        let of_set = gateway.is_null();
-        let gateway = if of_set { set } else { gateway };
+        let of_set = demand["resource"]["groupkind"]["kind"] == "ListenerSet";
+        let owner = if of_set { &demand["resource"] } else { &demand["gw"] };
+        let gateway = self.status(if of_set { Kind::ListenerSet } else { Kind::KubernetesGateway }, owner);
         let good = [json!({"type": "Accepted", "status": "True"}), json!({"type": "Programmed", "status": "True"})];
         if let Some(why) = missing(&gateway["conditions"], &good) {
             return Some(why);
@@ -138,7 +171,7 @@ impl Seen {
         }
         let kind = text(&demand["routeType"]).trim_end_matches("Route").to_string();
         list(&demand["routeNNs"]).find_map(|named| {
-            let one = json!({"gwNN": demand["gw"], "routeNN": named});
+            let one = json!({"gwNN": owner, "routeNN": named});
             self.route_has(&kind, &one, &good[..1])
         })
     }
@@ -164,12 +197,21 @@ impl Seen {
         let held = |wanted: &&&Value| {
             let conditions: Vec<Value> = list(&wanted["conditions"]).cloned().collect();
             list(&status["parents"]).any(|p| {
-                let same = |key: &str| p["parentRef"][key].is_null() || p["parentRef"][key] == wanted["parentRef"][key];
-                same("name") && same("sectionName") && same("port") && missing(&p["conditions"], &conditions).is_none()
+                let (is, wanted_ref) = (&p["parentRef"], &wanted["parentRef"]);
+                let same = |key: &str| is[key].is_null() || wanted_ref[key].is_null() || is[key] == wanted_ref[key];
+                same("name")
+                    && same("namespace")
+                    && same("sectionName")
+                    && same("port")
+                    && missing(&p["conditions"], &conditions).is_none()
             })
         };
         wanted.iter().find(|w| !held(w)).map(|w| format!("wanted {w}: {status}"))
     }
+}
+
+fn key_of(kind: Kind, named: &Value) -> ConfigKey {
+    ConfigKey { kind, namespace: text(&named["namespace"]).into(), name: text(&named["name"]).into() }
 }
 
 fn route(kind: &str) -> Option<Kind> {
@@ -226,92 +268,11 @@ fn listener_conditions(status: &Value, demand: &Value) -> Complaint {
     found.find_map(|l| missing(&l["conditions"], &conditions))
 }
 
-/// Base and test manifests, with what a cluster adds: certificates that the suite makes, and a Service with a pod for every
-/// Gateway, as Istio deploys it.
-fn inputs(case: &Case, test: &Value) -> PushInputs {
-    let mut documents = manifests(&case.folder.join("base/manifests.yaml"));
-    for file in list(&test["manifests"]) {
-        documents.extend(manifests(&case.folder.join(text(file))));
-    }
-    documents.extend(credentials());
-    let deployed: Vec<Value> = documents.iter().flat_map(|d| deployed(d, &documents)).collect();
-    documents.extend(deployed);
-    let (configs, _) = environment::configs(&documents, "", "default", false);
+/// What these objects of a cluster are translated from.
+pub fn inputs_of(documents: Vec<Value>, cluster: &str) -> PushInputs {
+    let (configs, _) = environment::configs(&documents, cluster, "default", false);
     let (mesh, features) = (Arc::new(Mesh::default()), Arc::new(Features::default()));
     let configs = ConfigSnapshot::of(configs);
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
     PushInputs { mesh, features, configs, registry }
-}
-
-fn manifests(path: &std::path::Path) -> Vec<Value> {
-    data::yaml(path).into_iter().map(with_class).collect()
-}
-
-/// Manifests leave the name of the class open.
-fn with_class(value: Value) -> Value {
-    match value {
-        Value::String(text) => text.replace("{GATEWAY_CLASS_NAME}", "istio").into(),
-        Value::Array(list) => list.into_iter().map(with_class).collect(),
-        Value::Object(map) => map.into_iter().map(|(k, v)| (k, with_class(v))).collect(),
-        other => other,
-    }
-}
-
-/// The Service and the endpoint of a Gateway.
-fn deployed(document: &Value, all: &[Value]) -> Vec<Value> {
-    if document["kind"] != "Gateway" {
-        return Vec::new();
-    }
-    let (name, namespace) = (text(&document["metadata"]["name"]), text(&document["metadata"]["namespace"]));
-    let attached = all.iter().filter(|d| d["kind"] == "ListenerSet" && d["spec"]["parentRef"]["name"] == name);
-    let listeners = std::iter::once(document).chain(attached).flat_map(|d| list(&d["spec"]["listeners"]));
-    let mut ports: BTreeMap<u64, ()> = BTreeMap::new();
-    for listener in listeners {
-        let default = if listener["protocol"] == "HTTPS" { 443 } else { 80 };
-        ports.insert(listener["port"].as_u64().unwrap_or(default), ());
-    }
-    let service = format!("{name}-istio");
-    let port = |number: &u64| json!({"name": format!("p-{number}"), "port": number, "protocol": "TCP"});
-    let ports: Vec<Value> = ports.keys().map(port).collect();
-    let meta = json!({"name": service, "namespace": namespace, "labels": {
-        "kubernetes.io/service-name": service, "gateway.istio.io/managed": "istio.io-gateway-controller"}});
-    vec![
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": meta,
-            "spec": {"type": "LoadBalancer", "clusterIP": "10.9.9.9", "clusterIPs": ["10.9.9.9"], "ports": ports,
-                "selector": {"gateway.networking.k8s.io/gateway-name": name}},
-            "status": {"loadBalancer": {"ingress": [{"ip": "172.18.0.5"}]}}}),
-        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta,
-            "addressType": "IPv4", "ports": ports,
-            "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": true}}]}),
-    ]
-}
-
-/// Certificates that the suite makes before its tests.
-fn credentials() -> Vec<Value> {
-    let made = rcgen::generate_simple_self_signed(vec!["*.example.com".to_string()]).unwrap();
-    let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    let infra = "gateway-conformance-infra";
-    let pairs = [
-        ("gateway-conformance-web-backend", "certificate"),
-        (infra, "tls-validity-checks-certificate"),
-        (infra, "tls-passthrough-checks-certificate"),
-        (infra, "tls-terminate-checks-certificate"),
-        (infra, "tls-checks-client-certificate"),
-        ("gateway-conformance-app-backend", "tls-passthrough-checks-certificate"),
-    ];
-    let roots = [
-        (infra, "tls-checks-ca-certificate"),
-        (infra, "mismatch-ca-certificate"),
-        (infra, "tls-validity-checks-ca-certificate"),
-        (infra, "tls-validity-checks-per-port-ca-certificate"),
-    ];
-    let secret = |(namespace, name): (&str, &str)| {
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace},
-            "type": "kubernetes.io/tls", "stringData": {"tls.crt": certificate, "tls.key": key}})
-    };
-    let map = |(namespace, name): (&str, &str)| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
-            "data": {"ca.crt": certificate}})
-    };
-    pairs.into_iter().map(secret).chain(roots.into_iter().map(map)).collect()
 }

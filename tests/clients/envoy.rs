@@ -1,0 +1,70 @@
+//! Real Envoys, each a process of its own.
+
+use std::{
+    fs,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use serde_json::Value;
+
+use crate::{
+    http,
+    process::{Process, free_port, scratch, wait_for},
+    tools::TOOLS,
+};
+
+/// A real Envoy that gets its config from a control plane.
+pub struct Envoy {
+    pub process: Process,
+    admin_port: u16,
+}
+
+static BASE_ID: AtomicU32 = AtomicU32::new(0);
+
+impl Envoy {
+    /// Starts Envoy as this node, with the control plane on this port of this machine, and waits until it is live.
+    pub fn connect(grpc_port: u16, node: &str, metadata: &Value, delta: bool) -> Self {
+        let folder = scratch();
+        fs::write(folder.join("metadata.json"), metadata.to_string()).unwrap();
+        let mut bootstrap = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        bootstrap.args(["bootstrap", "envoy", "--node", node, "--metadata"]).arg(folder.join("metadata.json"));
+        bootstrap.arg("--xds-address").arg(format!("127.0.0.1:{grpc_port}"));
+        if delta {
+            bootstrap.arg("--delta");
+        }
+        let output = bootstrap.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut config: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let admin_port = free_port();
+        config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
+        fs::write(folder.join("envoy.json"), config.to_string()).unwrap();
+        let mut command = Command::new(&TOOLS.envoy);
+        let base = std::process::id() % 30_000 * 64 + BASE_ID.fetch_add(1, Ordering::Relaxed);
+        command.arg("-c").arg(folder.join("envoy.json")).args(["--concurrency", "1", "--base-id", &base.to_string()]);
+        command.args(["--log-level", "warning", "--drain-time-s", "1", "--drain-strategy", "immediate"]);
+        let envoy = Self { process: Process::start("envoy", &mut command), admin_port };
+        wait_for("Envoy is live", || {
+            http::get(admin_port, "localhost", "/ready", &[]).ok().filter(|a| a.body.trim() == "LIVE")
+        });
+        envoy
+    }
+
+    /// One statistic; 0 when Envoy does not know it.
+    pub fn stat(&self, name: &str) -> u64 {
+        let answer = http::get(self.admin_port, "localhost", &format!("/stats?filter=^{name}$"), &[]).unwrap();
+        answer.body.trim().rsplit_once(": ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0)
+    }
+
+    /// Everything that Envoy refused so far, with its reasons. Empty is what every test wants.
+    pub fn rejected(&self) -> String {
+        let stats = http::get(self.admin_port, "localhost", "/stats?filter=update_rejected", &[]).unwrap().body;
+        let counted: Vec<&str> = stats.lines().filter(|l| !l.ends_with(": 0")).collect();
+        if counted.is_empty() { String::new() } else { format!("{counted:?}\n{}", self.process.tail()) }
+    }
+
+    /// Fails the test if Envoy refused anything.
+    pub fn assert_no_nacks(&self) {
+        assert_eq!(self.rejected(), "", "Envoy refused config");
+    }
+}
