@@ -99,7 +99,11 @@ impl Stage {
             let connections = self.app.state.connections();
             let rows = connections.iter().map(|c| format!("{} holds {} and watches {:?}", c.id, c.level(), watched(c)));
             let version = self.app.state.current().map(|p| p.version);
-            format!("{proxies} proxies hold {version:?}, swept {}: {:#?}", self.app.state.swept(), rows.collect::<Vec<_>>())
+            format!(
+                "{proxies} proxies hold {version:?}, swept {}: {:#?}",
+                self.app.state.swept(),
+                rows.collect::<Vec<_>>()
+            )
         };
         let held = || {
             let version = self.app.state.current().map_or(u64::MAX, |p| p.version);
