@@ -8,6 +8,7 @@
 #[allow(dead_code, reason = "the tests of the sources use more of it")]
 mod admin;
 mod changes;
+mod clusters;
 mod config;
 mod envoy;
 mod gateway;
