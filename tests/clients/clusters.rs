@@ -33,7 +33,8 @@ fn until_served_by(plane: &ControlPlane, clusters: &[&str]) {
         let page = plane.debug("/debug/endpointShardz");
         let shards = page[HOST]["shop"]["Shards"].as_object().cloned().unwrap_or_default();
         let filled = |(_, list): &(&String, &Value)| list.as_array().is_some_and(|l| !l.is_empty());
-        let found: Vec<&str> = shards.iter().filter(filled).filter_map(|(k, _)| k.strip_prefix("Kubernetes/")).collect();
+        let found: Vec<&str> =
+            shards.iter().filter(filled).filter_map(|(k, _)| k.strip_prefix("Kubernetes/")).collect();
         if found == clusters { Ok(()) } else { Err(page.to_string()) }
     });
 }
