@@ -43,6 +43,11 @@ impl Reader {
             return Item { key, hash, verdict: Verdict::Same };
         }
         let verdict = match catch(|| self.decode(object)) {
+            Ok(Ok(Verdict::Taken { config, warnings })) => {
+                // The texts of the object in force, so that they are held once.
+                let key = (config.meta.namespace.clone(), config.meta.name.clone());
+                return Item { key, hash, verdict: Verdict::Taken { config, warnings } };
+            }
             Ok(Ok(verdict)) => verdict,
             Ok(Err(reason)) => self.refuse(&key, reason),
             Err(_) => self.refuse(&key, "reading it failed inside pilothouse; please report this object".to_string()),
