@@ -147,7 +147,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     };
     let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
     let started = sources::start(named, (mesh, sources), cluster, &sinks, &starter, &shutdown, &readiness);
-    let (writing, candidate) = status::stand(writes_to.as_ref(), &me, &shutdown).unzip();
+    let (writing, candidate) =
+        status::stand(writes_to.as_ref(), &me, (&store, &xds_server, inputs.features.enable_status), &shutdown).unzip();
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
         registration::keep(entries, entries_folder, &shutdown),

@@ -6,19 +6,28 @@ use std::{
     sync::Arc,
 };
 
+use futures::future::OptionFuture;
 use tokio::task::JoinHandle;
 
 use crate::{
+    handlers::XdsUpdater,
+    model::{PushRequest, Reason},
     runtime::Shutdown,
     sources::kube::{Cluster, KubeWriter},
-    status::{ClusterLease, ClusterStatuses, Leadership, Timing, Writing, campaign},
+    status::{
+        ClusterLease, ClusterReports, ClusterStatuses, Leadership, ReportBoard, Timing, Writing, campaign, exchange,
+    },
+    store::StoreHandle,
+    xds::XdsServerHandle,
 };
 
-/// Stands for the lease of the cluster, where statuses are to be written. The task ends after `shutdown` has begun, when
+/// Stands for the lease of the cluster, where statuses are to be written, and exchanges reports with the other processes if
+/// distribution `counts`. The task ends after `shutdown` has begun, when
 /// the lease is given back.
 pub(super) fn stand(
     cluster: Option<&Arc<Cluster>>,
     me: &str,
+    (store, xds, counts): (&StoreHandle, &XdsServerHandle, bool),
     shutdown: &Shutdown,
 ) -> Option<(Writing, JoinHandle<()>)> {
     let cluster = cluster.filter(|c| c.settings().write_status)?;
@@ -31,8 +40,24 @@ pub(super) fn stand(
     let writer = KubeWriter::new(cluster.clone());
     let leadership = Leadership::default();
     let lease = Arc::new(ClusterLease { writer: writer.clone(), name });
-    let candidate = tokio::spawn(campaign(lease, me.to_string(), timing, leadership.clone(), shutdown.child()));
-    Some((Writing { sink: Arc::new(ClusterStatuses(writer)), leadership }, candidate))
+    let standing = campaign(lease, me.to_string(), timing, leadership.clone(), shutdown.child());
+    let board = counts.then(ReportBoard::default);
+    let reporting = board.clone().map(|board| {
+        let reports = ClusterReports { writer: writer.clone(), revision: settings.revision.clone() };
+        exchange(Arc::new(reports), me.to_string(), leadership.clone(), board, shutdown.child())
+    });
+    let candidate = tokio::spawn(async move {
+        tokio::join!(standing, OptionFuture::from(reporting));
+    });
+    let (store, xds) = (store.clone(), xds.clone());
+    let writing = Writing {
+        sink: Arc::new(ClusterStatuses(writer)),
+        leadership,
+        board,
+        snapshots: Arc::new(move || store.snapshot()),
+        publish: Arc::new(move || xds.config_update(PushRequest::quiet(Reason::Config))),
+    };
+    Some((writing, candidate))
 }
 
 /// The name of this process: the pod, or the host, and something that no other process of it has.

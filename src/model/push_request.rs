@@ -107,6 +107,12 @@ impl PushRequest {
         Self { forced: true, keys: BTreeSet::new(), reasons: BTreeMap::from([(reason, 1)]), start: Instant::now() }
     }
 
+    /// A request for a new context that nobody is to be told of: objects may have changed in what proxies do not read.
+    #[must_use]
+    pub fn quiet(reason: Reason) -> Self {
+        Self { forced: false, ..Self::everything(reason) }
+    }
+
     /// Adds another request to this one: the earlier start, the union of the keys, the sum of the reasons.
     pub fn merge(&mut self, other: Self) {
         self.forced |= other.forced;

@@ -23,6 +23,7 @@ mod objects;
 mod raw;
 mod read;
 mod remote;
+mod reports;
 mod source;
 mod status;
 mod verdict;

@@ -9,18 +9,23 @@ use actix::{Actor, AsyncContext, Context, Handler, Message, Supervised, Supervis
 use serde_json::{Value, json};
 
 use super::{
-    Leadership, Levels, Reporter,
+    Leadership, Levels, Report, ReportBoard, Reporter,
     plan::{Job, Outcome},
     ports::StatusSink,
+    term::Term,
     write::carry_out,
 };
 use crate::{
+    model::ConfigSnapshot,
     runtime::{Mailbox, Vitals, Wards},
     xds::XdsState,
 };
 
 /// How often it looks. Acknowledgements are not told one by one: a look reads what each connection says of itself.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// In how many looks this process reports to the one that writes.
+const REPORT_EVERY: u64 = 4;
 
 /// Writes of one batch: one batch at a time and four looks a second bound what the API server gets from us.
 const BATCH: usize = 50;
@@ -31,6 +36,12 @@ pub struct Writing {
     pub sink: Arc<dyn StatusSink>,
     /// Whether this process may write.
     pub leadership: Leadership,
+    /// Where reports of other processes are; without one only our own proxies are counted.
+    pub board: Option<ReportBoard>,
+    /// The effective objects as the store has them.
+    pub snapshots: Arc<dyn Fn() -> Arc<ConfigSnapshot> + Send + Sync>,
+    /// Asks for a publication of what is in force now, although proxies need none.
+    pub publish: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// What became of a batch.
@@ -53,9 +64,10 @@ pub struct StatusReporterActor {
     xds: XdsState,
     core: Reporter,
     writing: Option<Writing>,
-    /// The term in which this process last wrote.
-    term: Option<u64>,
+    /// The term in which this process writes.
+    term: Option<Term>,
     under_way: bool,
+    looks: u64,
     vitals: Vitals,
 }
 
@@ -77,6 +89,7 @@ impl StatusReporterActor {
             writing,
             term: None,
             under_way: false,
+            looks: 0,
             vitals,
         });
         StatusHandle { mailbox: Mailbox::new(address, queue) }
@@ -86,18 +99,28 @@ impl StatusReporterActor {
         if self.vitals.is_down() {
             return;
         }
-        let term = self.writing.as_ref().and_then(|w| w.leadership.term());
-        let begins = term.is_some() && term != self.term;
-        let limit = if term.is_some() && !self.under_way { BATCH } else { 0 };
-        let (core, xds) = (&mut self.core, &self.xds);
+        self.looks += 1;
+        let report = self.looks.is_multiple_of(REPORT_EVERY);
+        let (core, xds, writing, term) = (&mut self.core, &self.xds, &self.writing, &mut self.term);
+        let free = !self.under_way;
         let jobs = self.vitals.guard(context, || {
-            look(core, xds);
+            let Some(writing) = writing else {
+                look(core, xds, &[]);
+                return Vec::new();
+            };
+            let begins = follow_term(term, &writing.leadership);
+            let peers = peers_of(writing, term.as_ref());
+            look(core, xds, peers.as_deref().unwrap_or_default());
             if begins {
                 core.begin_term();
             }
-            if limit > 0 { core.due(Instant::now(), limit) } else { Vec::new() }
+            if let Some(board) = writing.board.as_ref().filter(|_| report || begins) {
+                let (mine, counts) = core.report(xds.connections().iter().filter(|c| c.is_proxy()).count());
+                board.tell(mine, counts);
+            }
+            let may = peers.is_some() && term.as_mut().is_some_and(|t| has_caught_up(t, xds, writing));
+            if may && free { core.due(Instant::now(), BATCH) } else { Vec::new() }
         });
-        self.term = term;
         self.write(jobs.unwrap_or_default(), context);
     }
 
@@ -110,11 +133,35 @@ impl StatusReporterActor {
     }
 }
 
+/// Follows who leads. Whether a term of this process begins.
+fn follow_term(term: &mut Option<Term>, leadership: &Leadership) -> bool {
+    let now = leadership.term();
+    let begins = now.is_some_and(|now| term.as_ref().is_none_or(|term| term.number != now));
+    if begins || now.is_none() {
+        *term = now.map(|number| Term::new(number, Instant::now()));
+    }
+    begins
+}
+
+/// What others report to the one that writes; `None` while it has not read that in its term.
+fn peers_of(writing: &Writing, term: Option<&Term>) -> Option<Arc<[Report]>> {
+    match &writing.board {
+        Some(board) => board.peers(term?.number),
+        None => Some(Arc::new([])),
+    }
+}
+
+fn has_caught_up(term: &mut Term, xds: &XdsState, writing: &Writing) -> bool {
+    let Some(published) = xds.current() else { return false };
+    let in_force = (published.version, &published.context.inputs.configs);
+    term.may_write(Instant::now(), in_force, || (writing.snapshots)(), || (writing.publish)())
+}
+
 /// Looks at the publication in force, once its effects on every proxy are known.
-fn look(core: &mut Reporter, xds: &XdsState) -> bool {
+fn look(core: &mut Reporter, xds: &XdsState, peers: &[Report]) -> bool {
     let Some(published) = xds.current().filter(|p| p.version <= xds.swept()) else { return false };
     let levels = || Levels::of(xds.connections().iter().filter(|c| c.is_proxy()).map(|c| c.level()));
-    core.look(published.version, &published.context, levels)
+    core.look(published.version, &published.context, levels, peers)
 }
 
 impl Actor for StatusReporterActor {
@@ -165,8 +212,9 @@ impl Handler<AskStatuses> for StatusReporterActor {
 
     fn handle(&mut self, _: AskStatuses, context: &mut Self::Context) -> Self::Result {
         let (core, xds) = (&mut self.core, &self.xds);
+        let peers = self.writing.as_ref().and_then(|w| peers_of(w, self.term.as_ref()));
         let rows = self.vitals.guard(context, || {
-            look(core, xds);
+            look(core, xds, peers.as_deref().unwrap_or_default());
             core.rows()
         });
         rows.unwrap_or_default()

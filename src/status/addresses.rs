@@ -60,18 +60,19 @@ impl Claims {
                 }
                 continue;
             }
-            let handed_out = before.get(&key);
-            let mut hosts = Hosts::new();
-            for host in kept_hosts(entry) {
-                let remembered = || handed_out.and_then(|h| h.iter().find(|(n, _)| **n == *host)).map(|(_, i)| i);
-                let ips = held.get(host).or_else(remembered).cloned().unwrap_or_default();
-                let free = !ips.is_empty() && ips.iter().all(|ip| !used.contains(ip));
-                let ips = if free { ips } else { Vec::new() };
-                used.extend(&ips);
-                hosts.push((host.into(), ips));
-            }
+            let claim = |host: &str| claimed(held.get(host), &mut used);
+            let ips: Vec<Vec<IpAddr>> = kept_hosts(entry).into_iter().map(claim).collect();
             if ours(config) {
-                wanting.push((key, hosts));
+                let hosts = kept_hosts(entry).into_iter().map(Into::into);
+                wanting.push((key, hosts.zip(ips).collect::<Hosts>()));
+            }
+        }
+        // What only we remember gives way to what stands in a status: another process may have written that.
+        for (key, hosts) in &mut wanting {
+            let handed_out = before.get(key);
+            for (host, ips) in hosts.iter_mut().filter(|(_, ips)| ips.is_empty()) {
+                let remembered = handed_out.and_then(|h| h.iter().find(|(n, _)| n == host)).map(|(_, ips)| ips);
+                *ips = claimed(remembered, &mut used);
             }
         }
         for (key, mut hosts) in wanting {
@@ -97,6 +98,14 @@ impl Claims {
         used.extend(&ips);
         ips
     }
+}
+
+/// These addresses, now in use, if they are free.
+fn claimed(ips: Option<&Vec<IpAddr>>, used: &mut BTreeSet<IpAddr>) -> Vec<IpAddr> {
+    let free = ips.filter(|ips| !ips.is_empty() && ips.iter().all(|ip| !used.contains(ip)));
+    let ips = free.cloned().unwrap_or_default();
+    used.extend(&ips);
+    ips
 }
 
 /// Hosts that get an address, each once.

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     election::Record,
+    exchange::{Posted, ReportStore},
     ports::{Fresh, LeaseStore, StatusSink, WriteError},
 };
 use crate::{
@@ -23,6 +24,14 @@ pub struct ClusterLease {
     pub writer: KubeWriter,
     /// Name of the lease.
     pub name: String,
+}
+
+/// Reports, each in a Lease of its process: nobody watches these.
+pub struct ClusterReports {
+    /// The cluster.
+    pub writer: KubeWriter,
+    /// Reports of other revisions are others'.
+    pub revision: String,
 }
 
 impl From<KubeWriteError> for WriteError {
@@ -53,6 +62,28 @@ impl StatusSink for ClusterStatuses {
     fn fetch(&self, config: &Config) -> BoxFuture<'static, Result<Fresh, WriteError>> {
         let (writer, config) = (self.0.clone(), config.clone());
         async move { Ok(fresh(writer.fetch(&config).await?)) }.boxed()
+    }
+}
+
+impl ReportStore for ClusterReports {
+    fn put(&self, name: &str, text: &str) -> BoxFuture<'static, Result<(), WriteError>> {
+        let (writer, revision) = (self.writer.clone(), self.revision.clone());
+        let (name, text) = (name.to_string(), text.to_string());
+        async move { Ok(writer.put_report(&name, &revision, text).await?) }.boxed()
+    }
+
+    fn all(&self) -> BoxFuture<'static, Result<Vec<Posted>, WriteError>> {
+        let (writer, revision) = (self.writer.clone(), self.revision.clone());
+        async move {
+            let all = writer.reports(&revision).await?;
+            Ok(all.into_iter().map(|(name, text, version)| Posted { name, text, version }).collect())
+        }
+        .boxed()
+    }
+
+    fn take_away(&self, name: &str) -> BoxFuture<'static, Result<(), WriteError>> {
+        let (writer, name) = (self.writer.clone(), name.to_string());
+        async move { Ok(writer.drop_report(&name).await?) }.boxed()
     }
 }
 

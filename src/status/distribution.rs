@@ -3,7 +3,8 @@
 //! An object is in progress from the publication that first holds its generation until every proxy that is connected has
 //! acknowledged that publication, or was not concerned by it. From then on it is settled: a proxy that connects later gets
 //! the object in its first configuration, so the answer does not change until the generation does. Without generations
-//! (files have none) other content counts as another generation.
+//! (files have none) other content counts as another generation. Where several processes serve the proxies, who writes adds
+//! up what all of them report; an object is settled when it has reached everybody everywhere.
 //!
 //! Unlike Istio's, the count is of proxies, not of pairs of proxy and resource type.
 
@@ -14,6 +15,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+use super::report::Report;
 use crate::model::{Config, ConfigKey, ConfigSnapshot, Kind, kind::KindClass};
 
 /// Type of the condition that says how far an object has come.
@@ -29,6 +31,12 @@ pub struct Reach {
 }
 
 impl Reach {
+    /// Of two groups of proxies together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { acked: self.acked + other.acked, total: self.total + other.total }
+    }
+
     /// Nobody lacks it.
     #[must_use]
     pub const fn is_complete(self) -> bool {
@@ -78,6 +86,11 @@ struct Progress {
     stamp: u64,
     /// The publication that it came with.
     version: u64,
+    /// Where the cluster's history had it; 0 when that is not known.
+    order: u64,
+    /// Of this process's proxies.
+    local: Reach,
+    /// Of everybody's.
     reach: Reach,
     /// It was complete once.
     settled: bool,
@@ -96,6 +109,27 @@ pub struct Distribution {
     objects: BTreeMap<ConfigKey, Progress>,
     lists: BTreeMap<Kind, Arc<Vec<Arc<Config>>>>,
     in_progress: BTreeSet<ConfigKey>,
+    /// How far the history of each kind is known.
+    seen: BTreeMap<Kind, u64>,
+}
+
+/// Position in the history of a cluster. Resource versions of one kind are numbers that grow.
+fn order_of(config: &Config) -> u64 {
+    config.meta.resource_version.parse().unwrap_or_default()
+}
+
+/// Whether the object itself says that its generation has reached everybody.
+#[must_use]
+pub fn is_reconciled(config: &Config) -> bool {
+    let conditions = config.status["conditions"].as_array().into_iter().flatten();
+    let generation = config.meta.generation;
+    conditions.into_iter().any(|c| is_settled(c) && c["observedGeneration"] == generation) && generation > 0
+}
+
+/// Whether a condition is ours and says that everybody has the object. Nothing turns that, for this generation.
+#[must_use]
+pub fn is_settled(condition: &Value) -> bool {
+    condition["type"] == CONDITION && condition["status"] == "True"
 }
 
 /// Whether the distribution of a kind is followed (Istio: kinds of `*.istio.io` that proxies are told of).
@@ -131,6 +165,8 @@ impl Distribution {
         let mut changed = false;
         let followed = list.iter().filter(|c| is_followed(c));
         let mut present = BTreeSet::new();
+        let seen = list.iter().map(|c| order_of(c)).max().unwrap_or_default();
+        self.seen.entry(kind).and_modify(|before| *before = seen.max(*before)).or_insert(seen);
         for config in followed {
             let key = config.key();
             if !self.objects.get(&key).is_some_and(|p| p.is_of(config)) {
@@ -138,6 +174,8 @@ impl Distribution {
                     generation: config.meta.generation,
                     stamp: config.stamp,
                     version,
+                    order: order_of(config),
+                    local: Reach::default(),
                     reach: Reach::default(),
                     settled: false,
                 };
@@ -159,19 +197,40 @@ impl Distribution {
         !self.in_progress.is_empty()
     }
 
-    /// Counts again what is in progress. Gives whether any count is another one.
-    pub fn advance(&mut self, levels: &Levels) -> bool {
+    /// Counts again what is in progress, with what other processes report. Gives whether any count is another one.
+    pub fn advance(&mut self, levels: &Levels, peers: &[Report]) -> bool {
         let mut changed = false;
         let objects = &mut self.objects;
         self.in_progress.retain(|key| {
             let Some(progress) = objects.get_mut(key) else { return false };
-            let reach = levels.reach(progress.version);
+            progress.local = levels.reach(progress.version);
+            let others = peers.iter().map(|peer| peer.reach(key, progress.generation, progress.order));
+            let reach = others.fold(progress.local, Reach::plus);
             changed |= reach != progress.reach || reach.is_complete();
             progress.reach = reach;
             progress.settled = reach.is_complete();
             !progress.settled
         });
         changed
+    }
+
+    /// Looks again at what did not come to be written as settled: this process begins to write, and counts others' too.
+    pub fn reopen(&mut self) {
+        for config in self.lists.values().flat_map(|list| list.iter()).filter(|c| is_followed(c) && !is_reconciled(c)) {
+            let key = config.key();
+            if let Some(progress) = self.objects.get_mut(&key) {
+                progress.settled = false;
+                self.in_progress.insert(key);
+            }
+        }
+    }
+
+    /// What this process has to say to the one that writes: `proxies` are connected to it.
+    #[must_use]
+    pub fn report(&self, proxies: usize) -> Report {
+        let open = self.in_progress.iter().filter_map(|key| Some((key, self.objects.get(key)?)));
+        let behind = open.filter(|(_, p)| !p.local.is_complete());
+        Report::new(proxies, &self.seen, behind.map(|(key, p)| (key, p.generation, p.local)))
     }
 
     /// The condition of every object that was counted.
@@ -206,15 +265,15 @@ mod tests {
     fn an_object_is_reconciled_when_every_proxy_holds_it_and_stays_so() {
         let mut distribution = Distribution::default();
         distribution.publish(3, &ConfigSnapshot::of([rule("a", 1, "h")]));
-        distribution.advance(&Levels::of([2, 3]));
+        distribution.advance(&Levels::of([2, 3]), &[]);
         assert_eq!(messages(&distribution), ["a \"False\" \"1/2 proxies up to date.\""]);
-        distribution.advance(&Levels::of([u64::MAX, 3]));
+        distribution.advance(&Levels::of([u64::MAX, 3]), &[]);
         assert_eq!(messages(&distribution), ["a \"True\" \"2/2 proxies up to date.\""]);
         assert!(!distribution.is_in_progress());
-        assert!(!distribution.advance(&Levels::of([0, 0, 0])), "a proxy that comes later changes nothing");
+        assert!(!distribution.advance(&Levels::of([0, 0, 0]), &[]), "a proxy that comes later changes nothing");
         assert!(!distribution.publish(4, &ConfigSnapshot::of([rule("a", 1, "labels only")])));
         assert!(distribution.publish(5, &ConfigSnapshot::of([rule("a", 2, "h")])));
-        distribution.advance(&Levels::of([4, 5]));
+        distribution.advance(&Levels::of([4, 5]), &[]);
         assert_eq!(messages(&distribution), ["a \"False\" \"1/2 proxies up to date.\""]);
     }
 
@@ -222,7 +281,7 @@ mod tests {
     fn without_generations_other_content_counts_and_what_is_gone_is_forgotten() {
         let mut distribution = Distribution::default();
         distribution.publish(1, &ConfigSnapshot::of([rule("a", 0, "h"), rule("b", 0, "h")]));
-        distribution.advance(&Levels::default());
+        distribution.advance(&Levels::default(), &[]);
         assert_eq!(messages(&distribution).len(), 2);
         assert!(distribution.publish(2, &ConfigSnapshot::of([rule("a", 0, "other")])));
         assert!(distribution.is_in_progress());
@@ -249,14 +308,14 @@ mod tests {
                         distribution.publish(version, &ConfigSnapshot::of(all));
                     }
                     1 => levels[which] = version,
-                    _ => drop(distribution.advance(&Levels::of(levels))),
+                    _ => drop(distribution.advance(&Levels::of(levels), &[])),
                 }
                 let settled = distribution.objects.iter().filter(|(_, p)| p.settled);
                 for (key, _) in settled {
                     prop_assert!(levels.iter().all(|l| *l >= versions[&*key.name]), "{key}");
                 }
             }
-            distribution.advance(&Levels::of([u64::MAX; 4]));
+            distribution.advance(&Levels::of([u64::MAX; 4]), &[]);
             prop_assert!(!distribution.is_in_progress());
             prop_assert_eq!(distribution.conditions().count(), generations.len());
         }

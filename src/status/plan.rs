@@ -13,7 +13,10 @@ use std::{
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::merge::{is_written, merged};
+use super::{
+    distribution::is_settled,
+    merge::{is_written, merged},
+};
 use crate::model::{Config, ConfigKey, kind::KindClass};
 
 /// Shortest time between two writes of one object.
@@ -37,7 +40,7 @@ impl Job {
     /// What is to be written over this status; `None` when the object has it already.
     #[must_use]
     pub fn body(&self, existing: &Value, now: &str) -> Option<Value> {
-        let body = merged(&self.desired, existing, now);
+        let body = merged(&lasting(&self.desired, existing), existing, now);
         (!is_written(&body, existing, is_whole(&self.config))).then_some(body)
     }
 }
@@ -190,6 +193,22 @@ impl Plan {
     }
 }
 
+/// What we say, but for conditions that are settled: that a generation has reached everybody is true for good, and the
+/// count of then stays.
+fn lasting(desired: &Value, existing: &Value) -> Value {
+    let mut desired = desired.clone();
+    let known = existing["conditions"].as_array().into_iter().flatten().filter(|c| is_settled(c));
+    for settled in known {
+        let ours = desired.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
+        let same = |c: &&mut Value| {
+            let generation = &c["observedGeneration"];
+            c["type"] == settled["type"] && !generation.is_null() && *generation == settled["observedGeneration"]
+        };
+        ours.filter(same).for_each(|condition| condition.clone_from(settled));
+    }
+    desired
+}
+
 /// Whether all of the status is ours, or only the fields that we name.
 fn is_whole(config: &Config) -> bool {
     config.kind().class() != KindClass::Istio
@@ -289,6 +308,22 @@ mod tests {
             world.pass(1);
         }
         assert!(world.writes > 10 && world.writes < 30, "{}", world.writes);
+    }
+
+    #[test]
+    fn what_has_reached_everybody_stays_so_for_its_generation() {
+        let condition = |status: &str, message: &str, generation: i64| {
+            json!({"conditions": [{"type": "Reconciled", "status": status, "message": message,
+                "observedGeneration": generation, "lastTransitionTime": "t"}]})
+        };
+        let stored = condition("True", "2/2 proxies up to date.", 3);
+        for (status, message) in [("True", "0/0 proxies up to date."), ("False", "1/2 proxies up to date.")] {
+            let desired = condition(status, message, 3);
+            assert_eq!(lasting(&desired, &stored), stored);
+            let next = condition(status, message, 4);
+            assert_eq!(lasting(&next, &stored), next);
+            assert_eq!(lasting(&desired, &condition("False", "x", 3)), desired);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::{
     desired,
     distribution::{Distribution, Levels},
     plan::{Job, Outcome, Plan},
+    report::Report,
 };
 use crate::{
     model::{Config, ConfigKey, Kind, kind::KindClass},
@@ -28,9 +29,16 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Looks at the publication in force, of this number. `levels` is asked while something has not reached all proxies.
+    /// Looks at the publication in force, of this number. `levels` is asked while something has not reached all proxies;
+    /// `peers` are what other processes report of theirs.
     /// Gives whether any status may be another one.
-    pub fn look(&mut self, version: u64, context: &Arc<PushContext>, levels: impl FnOnce() -> Levels) -> bool {
+    pub fn look(
+        &mut self,
+        version: u64,
+        context: &Arc<PushContext>,
+        levels: impl FnOnce() -> Levels,
+        peers: &[Report],
+    ) -> bool {
         let moved = !self.context.as_ref().is_some_and(|c| Arc::ptr_eq(c, context));
         let mut changed = false;
         if moved {
@@ -40,7 +48,7 @@ impl Reporter {
             self.context = Some(context.clone());
         }
         if self.distribution.is_in_progress() {
-            changed |= self.distribution.advance(&levels());
+            changed |= self.distribution.advance(&levels(), peers);
         }
         self.moved |= changed;
         changed
@@ -67,6 +75,13 @@ impl Reporter {
     /// Everything is to be compared with what the cluster holds again: this process begins to lead.
     pub fn begin_term(&mut self) {
         self.plan.forget();
+        self.distribution.reopen();
+    }
+
+    /// What this process reports of the proxies that are connected to it, and whether it counts.
+    #[must_use]
+    pub fn report(&self, proxies: usize) -> (Report, bool) {
+        (self.distribution.report(proxies), self.distribution.is_in_progress())
     }
 
     /// The next statuses to write, at most so many; nothing while nothing has moved and nothing waits.

@@ -48,6 +48,8 @@ async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> Outco
         held = match sink.fetch(&job.config).await {
             // What we say is about a spec that is not in force any more; the watch brings the new one.
             Ok(fresh) if fresh.generation != meta.generation => return Outcome::Superseded,
+            // Who wrote before us gave addresses that we did not know of: what we say may be in their way.
+            Ok(fresh) if fresh.status["addresses"] != held.status["addresses"] => return Outcome::Superseded,
             Ok(fresh) => fresh,
             Err(WriteError::Gone) => return Outcome::Superseded,
             Err(error) => return Outcome::Failed(error.to_string()),

@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod admin;
+mod counts;
 mod fake;
 mod faults;
+mod leaders;
 mod lists;
 mod process;
 mod real;

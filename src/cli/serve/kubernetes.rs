@@ -4,7 +4,10 @@ use std::{env, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use crate::settings::{KubeAccess, KubeSettings};
+use crate::{
+    proto::go_duration,
+    settings::{KubeAccess, KubeSettings, LeaseSettings},
+};
 
 /// Which cluster is read, and how.
 #[derive(Debug, Clone, Default, Args)]
@@ -48,6 +51,9 @@ pub struct KubeArgs {
     /// kubeconfig false.
     #[arg(long, env = "PILOTHOUSE_WRITE_STATUS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub write_status: Option<bool>,
+    /// How long the right to write statuses lasts when its holder does not renew it; another process writes after that.
+    #[arg(long, env = "PILOTHOUSE_LEASE_DURATION", default_value = "30s", value_parser = lease, value_name = "DURATION")]
+    pub lease_duration: Option<LeaseSettings>,
     /// Service registries: without `Kubernetes`, only config is read from the cluster.
     #[arg(
         long,
@@ -57,6 +63,13 @@ pub struct KubeArgs {
         value_delimiter = ','
     )]
     pub registries: Vec<String>,
+}
+
+/// The lease of this duration, renewed and watched as Istio does it: half of it, and a quarter.
+fn lease(text: &str) -> Result<LeaseSettings, String> {
+    let duration = go_duration(text).filter(|d| d.as_secs() > 0 && d.subsec_nanos() == 0);
+    let duration = duration.ok_or_else(|| format!("{text:?} is not a duration of whole seconds such as 30s"))?;
+    Ok(LeaseSettings { duration, renew: duration / 2, look: duration / 4 })
 }
 
 /// A default that Istio's manifests set by an environment variable of another name.
@@ -78,6 +91,7 @@ impl KubeArgs {
         let write_status = self.write_status.unwrap_or(matches!(access, KubeAccess::InCluster { .. }));
         Some(KubeSettings {
             write_status,
+            lease: self.lease_duration.unwrap_or_default(),
             registry: self.registries.iter().any(|r| r == "Kubernetes"),
             watch_namespaces: self.watch_namespace.iter().filter(|n| !n.is_empty()).cloned().collect(),
             revision: self.revision.clone(),

@@ -65,9 +65,10 @@ pub fn registration_rights() -> Vec<Right> {
     rights
 }
 
-/// Every right on the lease that says who writes, in the control plane's namespace.
+/// Every right on the lease that says who writes, and on those that hold the processes' reports, in the control plane's
+/// namespace.
 #[must_use]
 pub fn lease_rights() -> Vec<Right> {
     let right = |verb| Right { group: "coordination.k8s.io".to_string(), resource: "leases".to_string(), verb };
-    ["create", "get", "update"].map(right).to_vec()
+    ["create", "delete", "get", "list", "update"].map(right).to_vec()
 }

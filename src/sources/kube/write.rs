@@ -18,7 +18,7 @@ use crate::model::Config;
 
 /// The name under which we own the fields that we write.
 pub const MANAGER: &str = "pilothouse";
-/// How long a write may take: shorter than what is left of a lease whose holder has stopped renewing it.
+/// How long a write may take at most.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a write, or the read before it, failed.
@@ -113,6 +113,12 @@ impl KubeWriter {
         self.patient(write).await.map(drop)
     }
 
+    /// Shorter than what is left of a lease whose holder has stopped renewing it.
+    fn patience(&self) -> Duration {
+        let lease = self.cluster.settings().lease;
+        PATIENCE.min(lease.duration.saturating_sub(lease.renew) * 2 / 3)
+    }
+
     async fn api(&self, config: &Config) -> Result<Api<RawObject>, KubeWriteError> {
         let client = self.client().await?;
         let version = config.meta.api_version.rsplit('/').next().unwrap_or_default();
@@ -127,7 +133,7 @@ impl KubeWriter {
         self.cluster.client().await.map_err(|e| KubeWriteError::Other(e.to_string()))
     }
 
-    async fn leases(&self) -> Result<Api<Lease>, KubeWriteError> {
+    pub(super) async fn leases(&self) -> Result<Api<Lease>, KubeWriteError> {
         let client = self.client().await?;
         Ok(Api::namespaced(client, &self.cluster.settings().namespace))
     }
@@ -136,7 +142,8 @@ impl KubeWriter {
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, KubeWriteError> {
-        match tokio::time::timeout(PATIENCE, request).await {
+        let patience = self.patience();
+        match tokio::time::timeout(patience, request).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Error::Api(status))) if status.code == 409 => Err(KubeWriteError::Conflict),
             Ok(Err(Error::Api(status))) if status.code == 404 => Err(KubeWriteError::Gone),
@@ -146,7 +153,7 @@ impl KubeWriter {
                 }
                 Err(KubeWriteError::Other(of_error(&error)))
             }
-            Err(_) => Err(KubeWriteError::Other(format!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(KubeWriteError::Other(format!("no answer within {} ms", patience.as_millis()))),
         }
     }
 }

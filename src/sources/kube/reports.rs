@@ -1,0 +1,101 @@
+//! Reports between processes, each in an annotation of a Lease of its own: leases are small, nobody watches them, and their
+//! holder is told by name.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::api::{DeleteParams, ListParams, PostParams};
+
+use super::{KubeWriteError, KubeWriter, write::MANAGER};
+
+const ANNOTATION: &str = "pilothouse.io/distribution-report";
+const LABEL: &str = "pilothouse.io/report-of-revision";
+/// How long a report is good for, as others may read it.
+const SECONDS: i32 = 60;
+
+/// Name of the lease that holds the report of a process.
+fn lease_name(process: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
+    let end: String = process.chars().map(plain).collect();
+    let start = end.len().saturating_sub(200);
+    format!("pilothouse-report-{}", end.get(start..).unwrap_or_default().trim_matches(['-', '.']))
+}
+
+fn label(revision: &str) -> String {
+    if revision.is_empty() { "default".to_string() } else { revision.to_string() }
+}
+
+impl KubeWriter {
+    /// Puts the report of a process of this revision.
+    ///
+    /// # Errors
+    /// [`KubeWriteError`].
+    pub async fn put_report(&self, process: &str, revision: &str, text: String) -> Result<(), KubeWriteError> {
+        let (api, name) = (self.leases().await?, lease_name(process));
+        let metadata = ObjectMeta {
+            name: Some(name.clone()),
+            annotations: Some(BTreeMap::from([(ANNOTATION.to_string(), text)])),
+            labels: Some(BTreeMap::from([(LABEL.to_string(), label(revision))])),
+            ..ObjectMeta::default()
+        };
+        let spec = LeaseSpec {
+            holder_identity: Some(process.to_string()),
+            lease_duration_seconds: Some(SECONDS),
+            renew_time: Some(MicroTime(Timestamp::now())),
+            ..LeaseSpec::default()
+        };
+        let mut lease = Lease { metadata, spec: Some(spec) };
+        let params = PostParams { field_manager: Some(MANAGER.to_string()), ..PostParams::default() };
+        let write = async move {
+            let held = api.get_opt(&name).await?;
+            lease.metadata.resource_version = held.and_then(|l| l.metadata.resource_version);
+            match lease.metadata.resource_version {
+                Some(_) => api.replace(&name, &params, &lease).await,
+                None => api.create(&params, &lease).await,
+            }
+        };
+        self.patient(write).await.map(drop)
+    }
+
+    /// The reports of all processes of this revision: process, text, and what changes with every write.
+    ///
+    /// # Errors
+    /// [`KubeWriteError`].
+    pub async fn reports(&self, revision: &str) -> Result<Vec<(String, String, String)>, KubeWriteError> {
+        let api = self.leases().await?;
+        let params = ListParams::default().labels(&format!("{LABEL}={}", label(revision)));
+        let list = self.patient(async move { api.list(&params).await }).await?;
+        let row = |lease: Lease| {
+            let text = lease.metadata.annotations?.remove(ANNOTATION)?;
+            Some((lease.spec?.holder_identity?, text, lease.metadata.resource_version.unwrap_or_default()))
+        };
+        Ok(list.items.into_iter().filter_map(row).collect())
+    }
+
+    /// Takes the report of a process away.
+    ///
+    /// # Errors
+    /// [`KubeWriteError`].
+    pub async fn drop_report(&self, process: &str) -> Result<(), KubeWriteError> {
+        let (api, name) = (self.leases().await?, lease_name(process));
+        match self.patient(async move { api.delete(&name, &DeleteParams::default()).await }).await {
+            Ok(_) | Err(KubeWriteError::Gone) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_leases_are_names() {
+        assert_eq!(lease_name("Pod-7_00ff"), "pilothouse-report-pod-7-00ff");
+        assert!(lease_name(&"x".repeat(900)).len() < 253);
+    }
+}

@@ -1,0 +1,80 @@
+//! What one process says to the one that writes: how many proxies it serves, how far it knows the history of each kind, and
+//! which objects have not reached all of its proxies.
+//!
+//! An object that is not among these has reached all of them, if the process knows the history up to it; else none of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::distribution::Reach;
+use crate::model::{ConfigKey, Kind};
+
+/// Objects that a report names; what is beyond counts as not reached.
+const MOST: usize = 500;
+
+/// The report of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Report {
+    /// Proxies that are connected to it.
+    pub proxies: usize,
+    /// How far it knows the history of each kind.
+    seen: BTreeMap<String, u64>,
+    /// Generation of each object that has not reached all of them, and how many it has.
+    behind: BTreeMap<String, (i64, usize)>,
+    /// Not all of these are named.
+    cut: bool,
+}
+
+impl Report {
+    /// A report. `behind` are the objects that have not reached all proxies.
+    pub fn new<'a>(
+        proxies: usize,
+        seen: &BTreeMap<Kind, u64>,
+        behind: impl Iterator<Item = (&'a ConfigKey, i64, Reach)>,
+    ) -> Self {
+        let mut behind = behind.map(|(key, generation, reach)| (key.to_string(), (generation, reach.acked)));
+        let named: BTreeMap<_, _> = behind.by_ref().take(MOST).collect();
+        let seen = seen.iter().map(|(kind, order)| (kind.to_string(), *order)).collect();
+        Self { proxies, seen, behind: named, cut: behind.next().is_some() }
+    }
+
+    /// How far an object of this generation, which stands at `order` in the history of its kind, has come there.
+    #[must_use]
+    pub fn reach(&self, key: &ConfigKey, generation: i64, order: u64) -> Reach {
+        let total = self.proxies;
+        let acked = match self.behind.get(&key.to_string()) {
+            Some((named, acked)) if *named == generation => (*acked).min(total),
+            Some(_) => 0,
+            None => {
+                let known = self.seen.get(key.kind.as_str()).copied().unwrap_or_default();
+                if known >= order && !self.cut { total } else { 0 }
+            }
+        };
+        Reach { acked, total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ConfigKey {
+        ConfigKey { kind: Kind::DestinationRule, namespace: "shop".into(), name: name.into() }
+    }
+
+    #[test]
+    fn what_is_not_named_has_come_as_far_as_the_history_is_known() {
+        let (a, seen) = (key("a"), BTreeMap::from([(Kind::DestinationRule, 100)]));
+        let report = Report::new(5, &seen, [(&a, 2, Reach { acked: 3, total: 5 })].into_iter());
+        let report: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        let acked = |name: &str, generation, order| report.reach(&key(name), generation, order).acked;
+        assert_eq!((acked("a", 2, 90), acked("a", 3, 101), acked("b", 1, 100), acked("b", 1, 101)), (3, 0, 5, 0));
+        let keys: Vec<ConfigKey> = (0..=MOST).map(|n| key(&n.to_string())).collect();
+        let many = Report::new(5, &seen, keys.iter().map(|k| (k, 1, Reach::default())));
+        assert_eq!((many.behind.len(), many.reach(&a, 1, 1).acked), (MOST, 0), "nobody knows");
+        let nobody: Report = serde_json::from_str("{}").unwrap();
+        assert!(nobody.reach(&a, 1, 1).is_complete(), "a process without proxies lacks nothing");
+    }
+}
