@@ -212,7 +212,8 @@ mod tests {
         assert_eq!((conditions[0]["type"].clone(), entry["status"]["x"].clone()), (json!("Reconciled"), json!(1)));
         assert_eq!((&conditions[1]["status"], &conditions[1]["message"]), (&json!("False"), &json!("no")));
         assert_eq!(settle(&says(true, "", 10), &mut stored, "a"), 1);
-        assert_eq!(settle(&says(true, "", 11), &mut stored, "b"), 0, "only who has it speaks for it");
+        let of_before = Claim { connected_at: at(0), ..says(true, "", 11) };
+        assert_eq!(settle(&of_before, &mut stored, "b"), 0, "only who has it speaks for it");
     }
 
     proptest! {
