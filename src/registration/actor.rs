@@ -170,6 +170,9 @@ impl RegistrationActor {
     fn work(&self, key: EntryKey, task: Task) -> BoxFuture<'static, Result<Outcome, Failure>> {
         let rules = self.rules.clone();
         match task {
+            Task::Settle { guest, .. } if guest.group.is_empty() && self.is_elsewhere(&key) => {
+                async { Err(Failure::Ignored) }.boxed()
+            }
             Task::Settle { guest, claim, .. } => {
                 let group = self.group(&key, &guest.group);
                 let store = self.store(&key, group.as_deref());
@@ -189,6 +192,15 @@ impl RegistrationActor {
                 .boxed()
             }
         }
+    }
+
+    /// Whether an entry is in force that nobody can write: one of a file, or of another control plane.
+    fn is_elsewhere(&self, key: &EntryKey) -> bool {
+        let Some(snapshot) = (self.setup.snapshots)() else { return false };
+        let mut entries = snapshot.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
+        let found = entries.find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name);
+        let in_cluster = |source: &str| source.starts_with("kube:") && self.setup.cluster.is_some();
+        found.is_some_and(|c| !in_cluster(&c.origin.source) && *c.origin.source != *SOURCE)
     }
 
     fn is_orphaned_in_memory(&self, key: &EntryKey) -> bool {

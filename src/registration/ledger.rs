@@ -2,7 +2,7 @@
 //! time for all. Pure.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -15,7 +15,7 @@ use super::{
     entry::{CONNECTED_AT, CONTROLLER},
     plan::{Claim, Said},
 };
-use crate::model::{ConfigSnapshot, Identity, Kind, Node};
+use crate::model::{Config, ConfigSnapshot, Identity, Kind, Node};
 
 /// Tasks that run at the same time.
 const TOGETHER: usize = 16;
@@ -164,10 +164,10 @@ impl Ledger {
         me: &str,
         grace: Duration,
         now: Timestamp,
-        orphaned: impl Fn(&crate::model::Config) -> bool,
+        orphaned: impl Fn(&Config) -> bool,
     ) {
-        let mut missing: BTreeMap<EntryKey, ()> =
-            self.lanes.iter().filter(|(_, l)| !l.live.is_empty()).map(|(k, _)| (k.clone(), ())).collect();
+        let mut missing: BTreeSet<EntryKey> =
+            self.lanes.iter().filter(|(_, l)| !l.live.is_empty()).map(|(k, _)| k.clone()).collect();
         for config in configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster()) {
             let key = EntryKey { namespace: config.meta.namespace.clone(), name: config.meta.name.clone() };
             missing.remove(&key);
@@ -189,7 +189,7 @@ impl Ledger {
                 (lane.clean_at, lane.dirty) = (Some(now), false);
             }
         }
-        for key in missing.into_keys() {
+        for key in missing {
             if let Some(lane) = self.lanes.get_mut(&key) {
                 lane.dirty = true;
             }

@@ -64,23 +64,26 @@ pub async fn settle(
         if claim.gone_at.is_none() {
             admit(guest, stored.as_ref(), rules)?;
         }
-        let written = match (next(claim, stored.as_ref(), &rules.me), &stored) {
+        let (written, what) = match (next(claim, stored.as_ref(), &rules.me), &stored) {
             (Step::Leave, None) if !claim.auto && claim.gone_at.is_none() => {
                 return Err(Failure::Refused(Refusal::Missing(format!("there is no WorkloadEntry {key}"))));
             }
             (Step::Done, _) => return Ok(true),
             (Step::Leave, _) => return Ok(false),
-            (Step::Create, _) => store.create(new_entry(guest, claim, group, rules)?).await,
+            (Step::Create, _) => (store.create(new_entry(guest, claim, group, rules)?).await, "success"),
             (Step::Annotate(annotations), Some(stored)) => {
-                count(if claim.gone_at.is_some() { "unregister" } else { "updates" });
-                store.annotate(stored, annotations).await
+                let what = if claim.gone_at.is_some() { "unregister" } else { "updates" };
+                (store.annotate(stored, annotations).await, what)
             }
             (Step::SetStatus(_), _) if !rules.health => return Ok(true),
-            (Step::SetStatus(status), Some(stored)) => store.set_status(stored, status).await,
+            (Step::SetStatus(status), Some(stored)) => (store.set_status(stored, status).await, "health"),
             (Step::Annotate(_) | Step::SetStatus(_), None) => return Ok(false),
         };
         stored = match written {
-            Ok(written) => Some(written),
+            Ok(written) => {
+                count(what);
+                Some(written)
+            }
             Err(EntryError::Conflict | EntryError::Gone) => store.get(key).await?,
             Err(error) => return Err(error.into()),
         };
@@ -115,7 +118,6 @@ fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules
     }
     let checked = !annotation(&entry, HEALTH_CHECKS).is_empty();
     tracing::info!(entry = %guest.key, checked, "registering a WorkloadEntry");
-    count("success");
     Ok(entry)
 }
 

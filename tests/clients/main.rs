@@ -17,6 +17,7 @@ mod http;
 mod mesh;
 mod outages;
 mod process;
+mod registration;
 mod samples;
 #[path = "../kubernetes/server.rs"]
 mod server;

@@ -52,7 +52,7 @@ async fn mesh_settings_are_reloaded_and_bad_ones_are_not_taken() {
     fs::write(&mesh, "rootNamespace: two\n").unwrap();
     until(&running, |c| c.mesh().config.root_namespace == "two").await;
     fs::write(&mesh, "rootNamespace: [\n").unwrap();
-    let board = &running.sources[1].board;
+    let board = &running.sources.last().unwrap().board;
     tokio::time::timeout(DEADLINE, board.until(|r| r.last_error.contains("mesh.yaml:1"))).await.unwrap();
     assert_eq!(running.inputs.mesh().config.root_namespace, "two");
     end(running).await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{Config, Origin, decode};
+use crate::model::{Origin, decode};
 
 const GRACE: Duration = Duration::from_secs(10);
 
