@@ -28,7 +28,7 @@ use super::sources::Starter;
 use crate::{
     model::Mesh,
     runtime::{Readiness, Shutdown},
-    settings::{KubeAccess, KubeSettings, RemoteCluster},
+    settings::{KubeAccess, KubeSettings, KubeconfigText, RemoteCluster},
     sources::{
         SourceHandle, SourceId, SourceList, SourceState,
         kube::{Cluster, Group, KubeSource, RemoteClusters, RemoteSecrets, Wanted},
@@ -79,7 +79,8 @@ impl Remotes {
             waits.push(remote.delivered());
         }
         if let Some(main) = main.filter(|m| m.settings().registry) {
-            let taken = flagged.iter().map(|r| r.name.clone()).collect();
+            let taken: Vec<String> = flagged.iter().map(|r| r.name.clone()).collect();
+            waits.extend(self.remember(&main, &taken).await);
             let registry = self.list.find(&KubeSource::name(&main, Group::Registry));
             let secrets = RemoteSecrets::new(main, taken, Arc::new(OfSecrets(self.clone())));
             let handle = self.starter.begin(Arc::new(secrets), self.shutdown.child());
@@ -92,6 +93,29 @@ impl Remotes {
             drop(guard);
         }
         .boxed()
+    }
+
+    /// Clusters that Secrets named in the last life of the process: what was saved of them holds until the Secrets say again
+    /// how they are reached, or that they are gone.
+    async fn remember(&self, main: &Cluster, taken: &[String]) -> Vec<BoxFuture<'static, ()>> {
+        let Some((keeper, _)) = &self.keeper else { return Vec::new() };
+        let suffix = format!("/{}", Group::RemoteRegistry.as_str());
+        let mut waits = Vec::new();
+        for source in keeper.saved_sources() {
+            let id = source.strip_prefix("kube:").and_then(|rest| rest.strip_suffix(&suffix));
+            let Some(id) = id.filter(|id| **id != **main.id() && !taken.iter().any(|t| t == id)) else { continue };
+            let remote = self.add(id, KubeAccess::Text(KubeconfigText("".into()))).await;
+            let (gone, delivered) = (remote.stop.clone(), remote.delivered());
+            self.of_secrets.lock().await.insert(id.to_string(), remote);
+            let wait = async move {
+                tokio::select! {
+                    () = gone.cancelled() => {}
+                    () = delivered => {}
+                }
+            };
+            waits.push(wait.boxed());
+        }
+        waits
     }
 
     /// Follows a cluster. Its sources are started, and have delivered nothing yet.
@@ -124,10 +148,10 @@ impl Remotes {
         let sources: Vec<SourceId> = remote.handles.iter().map(SourceHandle::id).collect();
         self.list.remove(&sources);
         for source in sources {
+            self.store.remove_source(source.clone()).await;
             if let Some((keeper, _)) = &self.keeper {
                 keeper.forget(&source);
             }
-            self.store.remove_source(source).await;
         }
         tracing::info!(cluster = id, "remote cluster gone");
     }

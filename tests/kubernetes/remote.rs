@@ -7,7 +7,8 @@ use pilothouse::{
     app::{self, Running},
     runtime::Shutdown,
     settings::{
-        AdminSettings, KubeAccess, ListenAddress, RemoteCluster, RuntimeSettings, Settings, SourceSettings, XdsSettings,
+        AdminSettings, KubeAccess, ListenAddress, RemoteCluster, RuntimeSettings, Settings, SourceSettings,
+        StateSettings, XdsSettings,
     },
     sources::{SourceReport, SourceState},
 };
@@ -41,12 +42,15 @@ fn endpoint(fake: &Fake, address: &str) {
     });
 }
 
-async fn start(main: &Path, west: &Path) -> Running {
+async fn start(main: &Path, west: Option<&Path>, state: Option<&Path>) -> Running {
     let access = KubeAccess::Kubeconfig { path: main.to_path_buf(), context: None };
+    let west = west.map(|path| RemoteCluster { name: "west".to_string(), path: path.to_path_buf() });
+    let second = std::time::Duration::from_secs(1);
     let settings = Settings {
+        state: StateSettings { folder: state.map(Path::to_path_buf), grace: second, ..StateSettings::default() },
         sources: SourceSettings {
             kubernetes: Some(quick(access)),
-            remote_clusters: vec![RemoteCluster { name: "west".to_string(), path: west.to_path_buf() }],
+            remote_clusters: west.into_iter().collect(),
             deletion_hold: std::time::Duration::ZERO,
             ..SourceSettings::default()
         },
@@ -117,7 +121,8 @@ fn text(fake: &Fake) -> String {
 async fn clusters_come_change_and_go_with_their_secrets_and_a_bad_one_stops_no_other() {
     let (main, west, east) = (cluster("10.1.0.1").await, cluster("10.2.0.1").await, cluster("10.3.0.1").await);
     let dirs = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let running = start(&kubeconfig(dirs.0.path(), &main.url), &kubeconfig(dirs.1.path(), &west.url)).await;
+    let (of_main, of_west) = (kubeconfig(dirs.0.path(), &main.url), kubeconfig(dirs.1.path(), &west.url));
+    let running = start(&of_main, Some(&of_west), None).await;
     until_endpoints(&running, &[("Kubernetes", "10.1.0.1"), ("west", "10.2.0.1")]).await;
 
     name(&main, "one", &[("east", &text(&east))]);
@@ -153,6 +158,44 @@ async fn clusters_come_change_and_go_with_their_secrets_and_a_bad_one_stops_no_o
     main.delete("secrets", "istio-system/one");
     until_endpoints(&running, &[three[0], three[2]]).await;
     until(&running, "no source", |r| report(r, "kube:east/registry").is_none()).await;
+    end(running).await;
+}
+
+#[actix::test]
+async fn a_start_without_any_cluster_remembers_those_that_secrets_named() {
+    let (main, east) = (cluster("10.1.0.1").await, cluster("10.3.0.1").await);
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let of_main = kubeconfig(dir.path(), &main.url);
+    name(&main, "one", &[("east", &text(&east))]);
+    let both = [("Kubernetes", "10.1.0.1"), ("east", "10.3.0.1")];
+    let first = start(&of_main, None, Some(state.path())).await;
+    until_endpoints(&first, &both).await;
+    end(first).await;
+
+    main.stop();
+    east.stop();
+    let alone = start(&of_main, None, Some(state.path())).await;
+    until(&alone, "readiness", |r| r.readiness.is_ready()).await;
+    until_endpoints(&alone, &both).await;
+    let old = |r: &Running| report(r, "kube:east/registry").is_some_and(|r| r.saved_at.is_some());
+    until(&alone, "old content", old).await;
+
+    main.resume().await;
+    east.resume().await;
+    endpoint(&east, "10.3.0.2");
+    until_endpoints(&alone, &[both[0], ("east", "10.3.0.2")]).await;
+    main.delete("secrets", "istio-system/one");
+    until_endpoints(&alone, &both[..1]).await;
+    end(alone).await;
+
+    main.stop();
+    let without = start(&of_main, None, Some(state.path())).await;
+    until(&without, "readiness", |r| r.readiness.is_ready()).await;
+    assert!(report(&without, "kube:east/registry").is_none(), "what was removed stays removed");
+    end(without).await;
+}
+
+async fn end(running: Running) {
     running.shutdown.begin();
     tokio::time::timeout(DEADLINE, running.wait()).await.unwrap().unwrap();
 }

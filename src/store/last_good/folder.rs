@@ -10,8 +10,11 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::format::{FormatError, Saved, decode, encode};
+use super::format::{FormatError, Saved, decode, encode, source_of};
 use crate::model::Config;
+
+/// What the names of the files end with.
+const EXTENSION: &str = "last-good";
 
 /// Why a file is neither written nor read.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +78,7 @@ impl Folder {
         const READABLE: usize = 80;
         let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
         let readable: String = source.chars().take(READABLE).map(plain).collect();
-        self.root.join(format!("{readable}-{:016x}.last-good", xxh3_64(source.as_bytes())))
+        self.root.join(format!("{readable}-{:016x}.{EXTENSION}", xxh3_64(source.as_bytes())))
     }
 
     /// Writes the content of a source: whole and lasting, or not at all.
@@ -127,6 +130,31 @@ impl Folder {
         Ok(Some(saved))
     }
 
+    /// Sources of which there is a file, whatever it is worth.
+    #[must_use]
+    pub fn sources(&self) -> Vec<String> {
+        const HEAD: u64 = 4096;
+        let head = |path: PathBuf| -> Option<Vec<u8>> {
+            let mut bytes = Vec::new();
+            File::open(path).ok()?.take(HEAD).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        };
+        let files = fs::read_dir(&self.root).into_iter().flatten().flatten().map(|entry| entry.path());
+        let files = files.filter(|path| path.extension().is_some_and(|e| e == EXTENSION));
+        let mut sources: Vec<String> = files.filter_map(|path| source_of(&head(path)?)).collect();
+        sources.sort();
+        sources
+    }
+
+    /// Removes the file of a source, if there is one.
+    pub fn remove(&self, source: &str) {
+        if let Err(error) = fs::remove_file(self.path(source))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(source, %error, "the last good content of a source that is gone stays");
+        }
+    }
+
     fn read(&self, path: &Path) -> Result<Vec<u8>, FolderError> {
         let failed = |error| FolderError::Io { path: path.to_path_buf(), error };
         let file = File::open(path).map_err(failed)?;
@@ -164,8 +192,11 @@ mod tests {
         assert_eq!(folder.load("s:1").unwrap().unwrap().configs, entry("b.example"));
         assert_eq!(folder.load("s/1").unwrap().unwrap().configs, []);
         assert_eq!(fs::read_dir(dir.path().join("state")).unwrap().count(), 2, "nothing is left beside");
+        assert_eq!(folder.sources(), ["s/1", "s:1"]);
         fs::copy(folder.path("s:1"), folder.path("s/1")).unwrap();
         assert!(matches!(folder.load("s/1"), Err(FolderError::OtherSource { .. })));
+        folder.remove("s:1");
+        assert_eq!(folder.load("s:1").unwrap(), None);
     }
 
     #[test]

@@ -138,6 +138,14 @@ pub fn decode(file: &[u8]) -> Result<Saved, FormatError> {
     Ok(Saved { source: header.source, saved_at: header.saved_at, configs })
 }
 
+/// Whose content a file holds, from its beginning; nothing of the rest is looked at.
+#[must_use]
+pub fn source_of(head: &[u8]) -> Option<String> {
+    let (_, rest) = line(head.strip_prefix(MAGIC.as_bytes())?)?;
+    let (header, _) = line(rest)?;
+    Some(serde_json::from_slice::<Header>(header).ok()?.source)
+}
+
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|b| *b == b'\n')?;
     Some((bytes.get(..end)?, bytes.get(end + 1..)?))

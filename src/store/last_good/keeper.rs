@@ -65,6 +65,15 @@ impl Keeper {
     pub fn forget(&self, source: &SourceId) {
         locked(&self.boards).retain(|board| board.read().source != *source);
         locked(&self.old).remove(source);
+        locked(&self.changed).remove(source);
+        let (folder, source) = (self.folder.clone(), source.clone());
+        self.runtime.spawn_blocking(move || folder.remove(&source));
+    }
+
+    /// Sources of which something was saved.
+    #[must_use]
+    pub fn saved_sources(&self) -> Vec<String> {
+        self.folder.sources()
     }
 
     fn boards(&self) -> Vec<Arc<SourceBoard>> {
