@@ -25,6 +25,8 @@ enum Step {
     Serve,
     Hear,
     Read,
+    /// The stream breaks and the client comes back; in delta it says what it holds.
+    Reconnect,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -33,6 +35,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => Just(Step::Serve),
         8 => Just(Step::Hear),
         8 => Just(Step::Read),
+        1 => Just(Step::Reconnect),
     ];
     prop::collection::vec(step, 0..60)
 }
@@ -55,6 +58,8 @@ struct World {
     /// Clusters that the client holds, and whether it was told their endpoints since it has them.
     held: BTreeMap<String, bool>,
     routes: BTreeSet<String>,
+    /// Versions of what it holds, by type and name (delta).
+    versions: BTreeMap<(usize, String), String>,
 }
 
 impl World {
@@ -72,6 +77,7 @@ impl World {
             nonces: BTreeMap::new(),
             held: BTreeMap::new(),
             routes: BTreeSet::new(),
+            versions: BTreeMap::new(),
         };
         world.ask(Cluster, &[], &[]);
         world.settle();
@@ -130,7 +136,8 @@ impl World {
                 DiscoveryRequest { resource_names, response_nonce: nonce, ..Default::default() }.encode_to_vec()
             }
             Protocol::Delta => DeltaDiscoveryRequest {
-                response_nonce: if add.is_empty() && remove.is_empty() { nonce } else { String::new() },
+                response_nonce: if add.is_empty() && remove.is_empty() { nonce.clone() } else { String::new() },
+                initial_resource_versions: if nonce.is_empty() { self.claims(kind) } else { BTreeMap::new() },
                 resource_names_subscribe: add.to_vec(),
                 resource_names_unsubscribe: remove.to_vec(),
                 ..Default::default()
@@ -138,6 +145,30 @@ impl World {
             .encode_to_vec(),
         };
         self.to_server.push_back((kind, message));
+    }
+
+    fn claims(&self, kind: ResourceType) -> BTreeMap<String, String> {
+        let of_kind = self.versions.iter().filter(|((k, _), _)| *k == kind.index());
+        of_kind.map(|((_, name), version)| (name.clone(), version.clone())).collect()
+    }
+
+    /// A client of state of the world cannot say what it holds: what is gone is gone with the first answer.
+    fn reconnect(&mut self) {
+        if self.protocol == Protocol::Sotw {
+            return;
+        }
+        self.session = Session::new(self.protocol, 2);
+        self.to_server.clear();
+        self.to_client.clear();
+        self.nonces.clear();
+        self.ask(Cluster, &[], &[]);
+        self.ask(Endpoint, &self.held.keys().cloned().collect::<Vec<_>>(), &[]);
+        self.ask(Route, &["r".to_string()], &[]);
+        // They come in one flight: no change falls between them.
+        for _ in 0..3 {
+            self.hear();
+            self.serve();
+        }
     }
 
     fn read(&mut self) {
@@ -150,6 +181,9 @@ impl World {
             }
             Protocol::Delta => {
                 let response = DeltaDiscoveryResponse::decode(&*message).unwrap();
+                let versions = response.resources.iter().map(|r| ((kind.index(), r.name.clone()), r.version.clone()));
+                self.versions.extend(versions);
+                response.removed_resources.iter().for_each(|n| drop(self.versions.remove(&(kind.index(), n.clone()))));
                 let got = response.resources.into_iter().map(|r| r.resource.unwrap().value).collect();
                 (response.nonce, got, response.removed_resources)
             }
@@ -165,6 +199,7 @@ impl World {
                 let added: Vec<String> = names.into_iter().filter(|n| !self.held.contains_key(n)).collect();
                 self.held.extend(added.iter().map(|n| (n.clone(), false)));
                 gone.retain(|n| self.held.remove(n).is_some());
+                gone.iter().for_each(|n| drop(self.versions.remove(&(Endpoint.index(), n.clone()))));
                 if !added.is_empty() || !gone.is_empty() {
                     self.ask(Endpoint, &added, &gone);
                 }
@@ -202,6 +237,7 @@ impl World {
             Step::Serve => self.serve(),
             Step::Hear => self.hear(),
             Step::Read => self.read(),
+            Step::Reconnect => self.reconnect(),
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Session {
     keeping: TypeSet,
     /// The clusters among these.
     leaving: Arc<NameSet>,
+    /// Clusters that are gone and that the client kept from an earlier stream.
+    lost: Arc<NameSet>,
     /// Responses since the client last held routes and clusters that belong together.
     waited: u8,
 }
@@ -83,6 +85,7 @@ impl Session {
             arriving: false,
             keeping: TypeSet::EMPTY,
             leaving: NameSet::empty(),
+            lost: NameSet::empty(),
             waited: 0,
         }
     }
@@ -114,9 +117,7 @@ impl Session {
         }
         // A client whose request for endpoints crossed a response repeats it with its next acknowledgement.
         self.arriving &= self.waits(ResourceType::Cluster) || self.waits(ResourceType::Endpoint);
-        if !self.arriving && self.keeping.is_empty() && !self.routes_move() {
-            self.waited = 0;
-        }
+        self.release();
         if received == Received::Started || self.subscription(kind).is_some_and(Subscription::has_requests) {
             self.pending.insert(kind);
         }
@@ -176,7 +177,8 @@ impl Session {
             let asked = subscription.has_requests();
             let held = match kind {
                 ResourceType::Cluster => self.keeps(kind) && routes_move && !asked,
-                ResourceType::Endpoint => (newer_clusters || self.keeps(kind) && routes_move) && !asked,
+                ResourceType::Endpoint if newer_clusters => !asked || subscription.is_claimed(),
+                ResourceType::Endpoint => self.keeps(kind) && routes_move && !asked,
                 ResourceType::Listener | ResourceType::Route => newer_clusters || newer_endpoints || self.arriving,
                 _ => false,
             };
@@ -192,13 +194,19 @@ impl Session {
     /// What a type is sent so that the client comes to hold `target`, or for now something between that and what it holds
     /// ([`Session::lacks`]).
     pub fn offer(&mut self, kind: ResourceType, target: &Arc<Snapshot>, updates: &Updates) -> Option<Response> {
+        let response = self.respond(kind, target, updates);
+        self.release();
+        response
+    }
+
+    fn respond(&mut self, kind: ResourceType, target: &Arc<Snapshot>, updates: &Updates) -> Option<Response> {
         let kept = self.keep(kind, target, updates);
         let target = kept.as_ref().unwrap_or(target);
         if kept.is_none() {
             self.pending.remove(kind);
         }
         self.waited = self.waited.saturating_add(1);
-        let in_use = self.subscription(kind).is_some_and(|s| s.acked().is_some());
+        let in_use = self.subscription(kind).is_some_and(Subscription::is_in_use);
         let next = self.counter + 1;
         let salt = self.salt;
         let subscription = self.types.get_mut(kind)?.as_mut()?;
@@ -222,6 +230,7 @@ impl Session {
             return None;
         }
         self.keeping.remove(kind);
+        self.spare(kind, target);
         let unsettled = self.waited < PATIENCE && self.routes_move();
         let held = unsettled.then(|| self.subscription(kind)?.acked().cloned()).flatten();
         if kind == ResourceType::Cluster {
@@ -236,6 +245,35 @@ impl Session {
         let kept = updates.keeping(&held, target, &self.leaving)?;
         self.keeping.insert(kind);
         Some(kept)
+    }
+
+    /// A client that comes back with clusters that are gone may have routes to them, which it has not asked for yet.
+    fn spare(&mut self, kind: ResourceType, target: &Snapshot) {
+        let Some(subscription) = self.types.get_mut(kind).and_then(Option::as_mut) else { return };
+        if kind == ResourceType::Cluster {
+            let lost = subscription.lost(target);
+            if !lost.is_empty() {
+                // Its acknowledgement comes after the requests for listeners and routes that it comes back with.
+                subscription.owe();
+                self.lost = lost;
+            }
+        }
+        subscription.spare(self.lost.clone());
+    }
+
+    /// Lets go of what waited for the client to hold routes and clusters that belong together.
+    fn release(&mut self) {
+        let settled = !self.waits(ResourceType::Cluster) && !self.arriving && !self.routes_move();
+        if settled && self.keeping.is_empty() {
+            self.waited = 0;
+        }
+        if (settled || self.waited >= PATIENCE) && !self.lost.is_empty() {
+            let lost = std::mem::replace(&mut self.lost, NameSet::empty());
+            if let Some(clusters) = self.types.get_mut(ResourceType::Cluster).and_then(Option::as_mut) {
+                clusters.again(lost);
+                self.pending.insert(ResourceType::Cluster);
+            }
+        }
     }
 
     /// A cluster that was sent waits for endpoints, changed or not, before Envoy uses it.

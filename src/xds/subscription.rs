@@ -59,6 +59,8 @@ pub struct Subscription {
     /// Names to be sent although they may not have changed.
     again: Vec<Arc<NameSet>>,
     everything_again: bool,
+    /// Names that a client which claims to hold them is told nothing of for now.
+    spared: Arc<NameSet>,
     /// A response is owed even if there is nothing in it.
     owed: bool,
     nonce: String,
@@ -86,6 +88,7 @@ impl Subscription {
             rejected: BTreeMap::new(),
             again: Vec::new(),
             everything_again: false,
+            spared: NameSet::empty(),
             owed: false,
             nonce: String::new(),
             outstanding: None,
@@ -117,6 +120,37 @@ impl Subscription {
             Base::Snapshot(snapshot) => Some(snapshot),
             _ => None,
         }
+    }
+
+    /// Names that the client says it kept from an earlier stream and that are not in `target`.
+    #[must_use]
+    pub fn lost(&self, target: &Snapshot) -> Arc<NameSet> {
+        match &self.base {
+            Base::Claimed(claimed) => NameSet::of(difference_to_claims(claimed, target).gone),
+            _ => NameSet::empty(),
+        }
+    }
+
+    /// Whether the client holds something, be it from an earlier stream.
+    #[must_use]
+    pub const fn is_in_use(&self) -> bool {
+        !matches!(self.base, Base::Nothing)
+    }
+
+    /// Whether all that is known of what the client holds is what it says.
+    #[must_use]
+    pub const fn is_claimed(&self) -> bool {
+        matches!(self.base, Base::Claimed(_))
+    }
+
+    /// Leaves the client with what it says it kept of these names, for now.
+    pub fn spare(&mut self, names: Arc<NameSet>) {
+        self.spared = names;
+    }
+
+    /// Answers even if there is nothing to say.
+    pub const fn owe(&mut self) {
+        self.owed = true;
     }
 
     /// What the client was sent last on this stream.
@@ -365,7 +399,12 @@ impl Subscription {
     fn own_difference(&self, target: &Arc<Snapshot>) -> Difference {
         let mut difference = match &self.base {
             Base::Nothing => Difference::between(None, target),
-            Base::Claimed(claimed) => difference_to_claims(claimed, target),
+            Base::Claimed(claimed) => {
+                let mut difference = difference_to_claims(claimed, target);
+                difference.changed.retain(|r| !self.spared.contains(r.name()));
+                difference.gone.retain(|name| !self.spared.contains(name));
+                difference
+            }
             Base::Snapshot(base) => Difference::between(Some(base), target),
         };
         if !self.rejected.is_empty() {

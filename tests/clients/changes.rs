@@ -24,15 +24,8 @@ fn one_of_two(port: u16, round: usize, echo: &Echo) -> String {
     service(&host, 80, "HTTP", &[(echo.port, "v1", "")]) + &gateway(port) + &object("VirtualService", "web", &route)
 }
 
-fn services_take_turns(delta: bool) {
-    const ROUNDS: usize = 12;
-    let port = free_port();
-    let echoes: Vec<Echo> = (0..=ROUNDS).map(|round| Echo::start(&format!("v{round}"))).collect();
-    let plane = ControlPlane::start(&[("shop.yaml", one_of_two(port, 0, &echoes[0]))]);
-    let envoy = Envoy::start(&plane, NODE, &json!({"LABELS": {"app": "edge"}}), delta);
-    let name = || get(port, "web.example", "/", &[]).ok().map(|a| a.seen("name"));
-    wait_for("the gateway answers", || name().filter(|n| n == "v0"));
-
+/// What requests saw that ran beside `changes`: everything that is not a 200.
+fn failures_beside(port: u16, changes: impl FnOnce()) -> Vec<String> {
     let (stop, failed) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -45,15 +38,47 @@ fn services_take_turns(delta: bool) {
                 }
             });
         }
-        for (round, echo) in echoes.iter().enumerate().skip(1) {
-            plane.write("shop.yaml", &one_of_two(port, round, echo));
-            wait_for("the next service has taken over", || name().filter(|n| *n == echo.name));
-        }
+        changes();
         stop.store(true, Ordering::SeqCst);
     });
-    let failed = failed.into_inner().unwrap();
+    failed.into_inner().unwrap()
+}
+
+/// A gateway in front of the first service.
+struct Edge {
+    port: u16,
+    plane: ControlPlane,
+    envoy: Envoy,
+}
+
+impl Edge {
+    fn start(first: &Echo, delta: bool) -> Self {
+        let port = free_port();
+        let plane = ControlPlane::start(&[("shop.yaml", one_of_two(port, 0, first))]);
+        let envoy = Envoy::start(&plane, NODE, &json!({"LABELS": {"app": "edge"}}), delta);
+        let edge = Self { port, plane, envoy };
+        edge.until(first);
+        edge
+    }
+
+    fn until(&self, echo: &Echo) {
+        wait_for("the service answers", || {
+            get(self.port, "web.example", "/", &[]).ok().filter(|a| a.seen("name") == echo.name)
+        });
+    }
+}
+
+fn services_take_turns(delta: bool) {
+    let echoes: Vec<Echo> = (0..=12).map(|round| Echo::start(&format!("v{round}"))).collect();
+    let edge = Edge::start(&echoes[0], delta);
+    let failed = failures_beside(edge.port, || {
+        for (round, echo) in echoes.iter().enumerate().skip(1) {
+            edge.plane.write("shop.yaml", &one_of_two(edge.port, round, echo));
+            edge.until(echo);
+        }
+    });
     assert!(failed.is_empty(), "{} requests failed: {:?}", failed.len(), failed.first());
-    envoy.assert_no_nacks();
+    edge.envoy.assert_no_nacks();
 }
 
 #[test]
@@ -64,4 +89,21 @@ fn services_take_turns_in_state_of_the_world() {
 #[test]
 fn services_take_turns_in_delta() {
     services_take_turns(true);
+}
+
+#[test]
+fn a_change_that_comes_while_the_control_plane_is_down_costs_no_request() {
+    let echoes: Vec<Echo> = (0..=6).map(|round| Echo::start(&format!("v{round}"))).collect();
+    let mut edge = Edge::start(&echoes[0], true);
+    let port = edge.port;
+    let failed = failures_beside(port, || {
+        for (round, echo) in echoes.iter().enumerate().skip(1) {
+            edge.plane.process.kill();
+            edge.plane.write("shop.yaml", &one_of_two(port, round, echo));
+            edge.plane.crash_and_restart();
+            edge.until(echo);
+        }
+    });
+    assert!(failed.is_empty(), "{} requests failed: {:?}", failed.len(), failed.first());
+    edge.envoy.assert_no_nacks();
 }
