@@ -45,8 +45,10 @@ fn a_machine_is_called_while_its_envoy_is_connected() {
     let machine = Envoy::start(&plane, MACHINE, &metadata, true);
     wait_for("the machine answers", || status().filter(|s| *s == 200));
     wait_for("its entry is on disk", || {
-        let files = fs::read_dir(&state).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap_or_default());
-        files.map(|f| String::from_utf8_lossy(&f).into_owned()).find(|text| text.contains("vms-127.0.0.1"))
+        let files = fs::read_dir(&state).unwrap().map(|file| file.unwrap().path());
+        // What is still being written has another ending.
+        let mut kept = files.filter(|path| path.extension().is_some_and(|e| e == "last-good"));
+        kept.find(|path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).contains("vms-127.0.0.1"))
     });
 
     plane.crash_and_restart();
