@@ -122,11 +122,12 @@ impl Subscription {
         }
     }
 
-    /// Names that the client says it kept from an earlier stream and that are not in `target`.
+    /// Names that the client says it kept from an earlier stream and that are not in `target`. One that asks by name is to be
+    /// answered by name: nothing counts as lost for it.
     #[must_use]
     pub fn lost(&self, target: &Snapshot) -> Arc<NameSet> {
         match &self.base {
-            Base::Claimed(claimed) => NameSet::of(difference_to_claims(claimed, target).gone),
+            Base::Claimed(claimed) if self.scope.wildcard => NameSet::of(difference_to_claims(claimed, target).gone),
             _ => NameSet::empty(),
         }
     }

@@ -3,12 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod abuse;
 mod delta;
 mod faults;
 mod races;
 mod services;
 mod sotw;
+mod views;
 
 use std::collections::BTreeMap;
 

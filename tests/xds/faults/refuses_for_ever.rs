@@ -1,0 +1,21 @@
+//! A client that refuses whatever it is sent.
+
+use pilothouse::{testing::AdsClient, xds::ResourceType::Cluster};
+
+use super::answer;
+use crate::{content, server, set, sotw_content};
+
+#[tokio::test]
+async fn who_refuses_for_ever_is_answered_once_for_each_change() {
+    let server = server(Cluster, &["a"]).await;
+    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
+    let mut stream = client.sotw(None).await.expect("a stream");
+    stream.subscribe(Cluster, &[], "").await.expect("an open stream");
+    for version in 1..50 {
+        let response = stream.next().await.expect("a response");
+        assert_eq!(sotw_content(&response), content(&["a"], &version.to_string()));
+        stream.refuse(&response, &[]).await.expect("an open stream");
+        set(&server, Cluster, &["a"], &(version + 1).to_string());
+    }
+    assert_eq!(answer(&server, "10.0.0.9").await, content(&["a"], "50"));
+}
