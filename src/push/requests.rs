@@ -143,7 +143,9 @@ impl Change<'_> {
             }
             Kind::VirtualService => {
                 let routes = in_either(&|scope| self.has_route(scope, key));
-                ROUTES.when(routes) | IMPORTED.when(routes && self.imports_changed())
+                let imports = routes && self.imports_changed();
+                let listeners = routes && (imports || self.stream_routes_changed());
+                Types::RDS.when(routes) | Types::LDS.when(listeners) | IMPORTED.when(imports)
             }
             Kind::DestinationRule => {
                 SERVICE.when(in_either(&|scope| scope.has_destination_rule(&key.namespace, &key.name)))
@@ -211,6 +213,17 @@ impl Change<'_> {
 
     fn is_own_or_root(&self, key: &PushKey) -> bool {
         key.namespace == self.view.namespace || *key.namespace == *self.context.mesh().config.root_namespace
+    }
+
+    /// VirtualServices with TCP or TLS routes differ. Those with HTTP routes alone are in no listener of a sidecar; what other
+    /// clients get instead of listeners may hold them.
+    fn stream_routes_changed(&self) -> bool {
+        fn stamps(scope: &SidecarScope) -> impl Iterator<Item = u64> {
+            let all = scope.egress.iter().flat_map(|listener| &listener.virtual_services);
+            let streams = all.filter(|c| c.virtual_service().is_some_and(|v| !v.tls.is_empty() || !v.tcp.is_empty()));
+            streams.map(|config| config.stamp)
+        }
+        !self.view.metadata.generator.is_empty() || !stamps(&self.now).eq(stamps(&self.before))
     }
 
     /// The scopes hold other services.

@@ -67,8 +67,8 @@ fn recorded_rules() {
     assert_eq!(of(Kind::ServiceEntry, "bank", "till.com"), [none, service, none]);
     assert_eq!(of(Kind::DestinationRule, "shop", "cart"), [service, none, service]);
     assert_eq!(of(Kind::DestinationRule, "shop", "nobody"), [none, none, service]);
-    assert_eq!(of(Kind::VirtualService, "shop", "cart"), [ROUTES, none, ROUTES]);
-    assert_eq!(of(Kind::VirtualService, "shop", "d"), [ROUTES, none, ROUTES]);
+    assert_eq!(of(Kind::VirtualService, "shop", "cart"), [Types::RDS, none, ROUTES]);
+    assert_eq!(of(Kind::VirtualService, "shop", "d"), [Types::RDS, none, ROUTES]);
     assert_eq!(of(Kind::VirtualService, "shop", "edge"), [none, none, ROUTES]);
     assert_eq!(of(Kind::Sidecar, "bank", "own"), [none, ROUTES | Types::CDS, none]);
     assert_eq!(of(Kind::Gateway, "istio-system", "g")[..2], [none, none]);
@@ -91,6 +91,23 @@ fn a_route_that_imports_a_service_changes_clusters_too() {
     assert_eq!(types, ROUTES | Types::CDS | Types::EDS);
     let gone = affects(&request, &before, Some(&after), &view(&before, "sidecar", "bank"));
     assert_eq!(gone, ROUTES | Types::CDS | Types::EDS);
+}
+
+#[test]
+fn only_tcp_and_tls_routes_are_in_listeners_of_sidecars() {
+    let with = |kind: &str, host: &str| {
+        let route = json!({"hosts": ["cart.com"], kind: [{"route": [{"destination": {"host": host}}]}]});
+        context(vec![config("VirtualService", "shop", "moved", route)])
+    };
+    let request = key(PushKind::Config(Kind::VirtualService), "shop", "moved");
+    let affected = |before: &PushContext, after: &PushContext| {
+        affects(&request, after, Some(before), &view(after, "sidecar", "shop"))
+    };
+    let (http, tcp) = (with("http", "cart.com"), with("tcp", "cart.com"));
+    assert_eq!(affected(&http, &with("http", "headless.com")), Types::RDS);
+    assert_eq!(affected(&tcp, &with("tcp", "headless.com")), ROUTES);
+    assert_eq!(affected(&http, &tcp), ROUTES);
+    assert_eq!(affected(&tcp, &http), ROUTES);
 }
 
 #[test]
