@@ -236,8 +236,9 @@ impl Update {
         })
     }
 
+    /// Bytes of the encoded response, whether it is encoded yet or not; the names that are gone do not count.
     fn weight(&self) -> usize {
-        self.body.get().map_or(0, Bytes::len)
+        self.difference.changed.iter().map(|r| r.wire_len()).sum()
     }
 }
 
@@ -253,11 +254,12 @@ pub struct Updates {
 struct Memo {
     known: HashMap<UpdateKey, Weak<Update>>,
     kept: HashMap<(u64, u64, u128), Weak<Snapshot>>,
-    recent: VecDeque<Arc<Update>>,
+    /// With their weights, which are sums over all their resources.
+    recent: VecDeque<(Arc<Update>, usize)>,
 }
 
 /// Encoded bytes that are kept although nobody sends them at the moment.
-const RECENT_BYTES: usize = 4 << 20;
+const RECENT_BYTES: usize = 8 << 20;
 const RECENT_COUNT: usize = 32;
 
 impl Updates {
@@ -325,10 +327,10 @@ impl Memo {
             self.known.retain(|_, u| u.strong_count() > 0);
         }
         self.known.insert(key, Arc::downgrade(&update));
-        self.recent.push_back(update.clone());
-        let mut bytes: usize = self.recent.iter().map(|u| u.weight()).sum();
-        while self.recent.len() > 1 && (self.recent.len() > RECENT_COUNT || bytes > RECENT_BYTES) {
-            bytes -= self.recent.pop_front().map_or(0, |u| u.weight());
+        self.recent.push_back((update.clone(), update.weight()));
+        let mut bytes: usize = self.recent.iter().map(|(_, weight)| weight).sum();
+        while self.recent.len() > RECENT_COUNT || bytes > RECENT_BYTES {
+            bytes -= self.recent.pop_front().map_or(0, |(_, weight)| weight);
         }
         update
     }
