@@ -128,11 +128,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut includes = vec![own.clone(), qualified];
     includes.extend(PROTO_FOLDERS.iter().map(|f| envoy.join(f)));
 
-    let mut roots: Vec<String> = ENVOY_ROOTS.iter().map(|r| (*r).to_string()).collect();
-    protos_below(&own, &own, &mut roots)?;
+    let mut own_roots = Vec::new();
+    protos_below(&own, &own, &mut own_roots)?;
+    let roots: Vec<String> = ENVOY_ROOTS.iter().map(|r| (*r).to_string()).chain(own_roots.iter().cloned()).collect();
 
     let set = compile(&roots, &includes)?;
     fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
+    fs::write(out.join("own_descriptors.bin"), with_imports(&set, own_roots).encode_to_vec())?;
     prost_build::Config::new()
         .btree_map(["."])
         .bytes(["."])
@@ -172,6 +174,17 @@ fn compile(roots: &[String], includes: &[PathBuf]) -> Result<FileDescriptorSet, 
         f.source_code_info = None;
     }
     Ok(FileDescriptorSet { file })
+}
+
+/// These files of a set and all that they import. Files stand behind their imports.
+fn with_imports(set: &FileDescriptorSet, names: Vec<String>) -> FileDescriptorSet {
+    let mut wanted: HashSet<String> = names.into_iter().collect();
+    for f in set.file.iter().rev() {
+        if wanted.contains(f.name()) {
+            wanted.extend(f.dependency.iter().cloned());
+        }
+    }
+    FileDescriptorSet { file: set.file.iter().filter(|f| wanted.contains(f.name())).cloned().collect() }
 }
 
 /// The folder that cargo unpacked `envoy-types` into.

@@ -6,8 +6,8 @@
 mod json;
 
 pub use json::{
-    DESCRIPTORS, ProtoError, dynamic_from_json, from_json, go_duration, json_to_struct, json_to_value, pool,
-    struct_to_json, to_json, value_to_json,
+    DESCRIPTORS, ProtoError, descriptor, dynamic_from_json, from_json, go_duration, json_to_struct, json_to_value,
+    pool, struct_to_json, to_json, value_to_json,
 };
 
 #[allow(

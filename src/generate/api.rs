@@ -10,6 +10,7 @@ use crate::{
     model::{
         Config, ConfigSnapshot, Kind, Meta, Origin, Registry, Resolution, Service, Spec, Visibility,
         mcp::{is_carried, to_resource},
+        packed::Packed,
     },
     proto::{istio::mcp::v1alpha1 as mcp, networking},
     push::{ProxyView, PushContext},
@@ -116,7 +117,7 @@ fn synthetic(context: &PushContext, view: &ProxyView, service: &Service) -> Conf
         creation: service.creation_time,
         ..Meta::default()
     };
-    let spec = Spec::ServiceEntry(Box::new(entry));
+    let spec = Spec::ServiceEntry(Packed::of(&entry));
     Config { meta, spec, status: serde_json::Value::Null, origin: Origin::default(), stamp: service.stamp }
 }
 

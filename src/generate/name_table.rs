@@ -166,7 +166,7 @@ mod tests {
 
     fn table(services: Vec<Arc<Service>>, pods: Vec<Endpoint>) -> BTreeMap<String, NameInfo> {
         let shard = ShardKey { provider: Registry::Kubernetes, cluster: "".into() };
-        let set = EndpointSet::of(BTreeMap::from([(shard, pods.into_iter().map(Arc::new).collect())]));
+        let set = EndpointSet::of(vec![(shard, pods.into_iter().map(Arc::new).collect())]);
         let mut endpoints = EndpointIndex::default();
         endpoints.by_service.insert(("db.shop.svc.cluster.local".into(), "shop".into()), Arc::new(set));
         let registry = RegistrySnapshot {

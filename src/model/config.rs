@@ -7,7 +7,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery, networking::v1 as k8s_networking};
 use serde_json::Value;
 
-use super::{Kind, Labels};
+use super::{Kind, Labels, packed::Packed};
 use crate::proto::{istio, networking};
 
 /// Seconds since the epoch; 0 when the object does not say.
@@ -83,12 +83,12 @@ macro_rules! specs {
         /// The content of an object, by kind.
         #[derive(Debug, Clone, PartialEq)]
         #[allow(missing_docs, reason = "each variant is the spec (Istio) or the whole object (Kubernetes) of that kind")]
-        pub enum Spec { $($variant(Box<$type>)),+, Raw(Kind, Box<Value>) }
+        pub enum Spec { $($variant(Arc<$type>)),+, ServiceEntry(Packed<networking::ServiceEntry>), Raw(Kind, Box<Value>) }
 
         impl Spec {
             /// The kind of this content.
             #[must_use]
-            pub const fn kind(&self) -> Kind { match self { $(Self::$variant(_) => Kind::$variant),+, Self::Raw(kind, _) => *kind } }
+            pub const fn kind(&self) -> Kind { match self { $(Self::$variant(_) => Kind::$variant),+, Self::ServiceEntry(_) => Kind::ServiceEntry, Self::Raw(kind, _) => *kind } }
         }
 
         impl Config {
@@ -109,7 +109,6 @@ specs! {
     PeerAuthentication(istio::security::v1beta1::PeerAuthentication), peer_authentication;
     ProxyConfig(istio::networking::v1beta1::ProxyConfig), proxy_config;
     RequestAuthentication(istio::security::v1beta1::RequestAuthentication), request_authentication;
-    ServiceEntry(networking::ServiceEntry), service_entry;
     Sidecar(networking::Sidecar), sidecar;
     Telemetry(istio::telemetry::v1alpha1::Telemetry), telemetry;
     TrafficExtension(istio::extensions::v1alpha1::TrafficExtension), traffic_extension;
@@ -149,6 +148,15 @@ impl Config {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.spec.kind()
+    }
+
+    /// The content, decoded, if this is a ServiceEntry.
+    #[must_use]
+    pub fn service_entry(&self) -> Option<networking::ServiceEntry> {
+        match &self.spec {
+            Spec::ServiceEntry(packed) => Some(packed.read()),
+            _ => None,
+        }
     }
 
     /// The identity.

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     hash::Hasher,
     io::{self, Write},
+    sync::Arc,
 };
 
 use prost::{Message, Name};
@@ -15,8 +16,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Config, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass};
-use crate::proto::{dynamic_from_json, from_json, pool};
+use super::{Config, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass, packed::Packed};
+use crate::proto::{descriptor, dynamic_from_json, from_json};
 
 /// Why a document is not an object that we take.
 #[derive(Debug, thiserror::Error)]
@@ -141,20 +142,23 @@ fn spec(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<Spec
         // Protobuf cannot tell an empty map from none; Istio's validation can.
         return Err(DecodeError::Invalid("spec.portLevelMtls: it must have a port, or be left out".to_string()));
     }
+    if kind == Kind::ServiceEntry {
+        return istio(document, warnings).map(|s| Spec::ServiceEntry(Packed::of(&s)));
+    }
     macro_rules! istio {
         ($variant:ident) => {
-            istio(document, warnings).map(|s| Spec::$variant(Box::new(s)))
+            istio(document, warnings).map(|s| Spec::$variant(exact(&s)))
         };
     }
     macro_rules! kubernetes {
         ($variant:ident) => {
-            kubernetes(document, warnings).map(|s| Spec::$variant(Box::new(s)))
+            kubernetes(document, warnings).map(|s| Spec::$variant(Arc::new(s)))
         };
     }
     by_kind!(kind,
         istio: istio [
             AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig,
-            RequestAuthentication, ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin,
+            RequestAuthentication, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin,
             WorkloadEntry, WorkloadGroup
         ],
         kubernetes: kubernetes [
@@ -170,6 +174,11 @@ fn spec(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<Spec
     )
 }
 
+/// A clone has no room to spare, as what a decoder lets grow has: a list of one would keep room for four for ever.
+fn exact<M: Clone>(message: &M) -> Arc<M> {
+    Arc::new(message.clone())
+}
+
 fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<String>) -> Result<M, DecodeError> {
     let empty = Value::Object(serde_json::Map::new());
     let spec = document.get("spec").filter(|s| !s.is_null()).unwrap_or(&empty);
@@ -183,7 +192,7 @@ fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<Strin
     }
     let message = from_json(spec, false).map_err(|e| DecodeError::Invalid(format!("spec: {e}")))?;
     let mut unknown = Unknown::default();
-    if let Some(descriptor) = pool().get_message_by_name(&M::full_name()) {
+    if let Some(descriptor) = descriptor(&M::full_name()) {
         unknown.look(spec, &descriptor, "spec");
     }
     if let Some(name) = unknown.names.first() {
@@ -299,7 +308,7 @@ pub fn spec_descriptor(kind: Kind) -> Option<MessageDescriptor> {
         Kind::ClusterRbacConfig => "RbacConfig",
         kind => kind.as_str(),
     };
-    pool().get_message_by_name(&format!("{package}.{message}"))
+    descriptor(&format!("{package}.{message}"))
 }
 
 #[cfg(test)]

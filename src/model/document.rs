@@ -56,7 +56,7 @@ fn content(spec: &Spec) -> Result<(&'static str, Value), ProtoError> {
         Spec::PeerAuthentication(s) => ("spec", to_json(&**s)?),
         Spec::ProxyConfig(s) => ("spec", to_json(&**s)?),
         Spec::RequestAuthentication(s) => ("spec", to_json(&**s)?),
-        Spec::ServiceEntry(s) => ("spec", to_json(&**s)?),
+        Spec::ServiceEntry(s) => ("spec", to_json(&s.read())?),
         Spec::Sidecar(s) => ("spec", to_json(&**s)?),
         Spec::Telemetry(s) => ("spec", to_json(&**s)?),
         Spec::TrafficExtension(s) => ("spec", to_json(&**s)?),

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Hostname, Labels};
+use super::{Hostname, LabelSet};
 
 /// Where an endpoint is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize)]
@@ -81,7 +81,7 @@ pub struct Endpoint {
     /// Number of the service port, where the name alone is not enough (ServiceEntry); else 0.
     pub legacy_cluster_port_key: u32,
     /// Workload labels.
-    pub labels: Arc<Labels>,
+    pub labels: Arc<LabelSet>,
     /// SPIFFE URI; empty when unknown.
     pub service_account: Arc<str>,
     /// Network; empty is the default one.
@@ -122,8 +122,8 @@ pub struct ShardKey {
 /// The endpoints of one service, by shard.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EndpointSet {
-    /// Endpoints by who reported them.
-    pub shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,
+    /// Endpoints by who reported them, in order. Nearly always it is one.
+    pub shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>,
     /// Service accounts over all shards; kept when the last endpoint goes.
     pub service_accounts: BTreeSet<Arc<str>>,
     /// Hash of the content: equal stamps mean equal sets.
@@ -133,18 +133,15 @@ pub struct EndpointSet {
 impl EndpointSet {
     /// The set of these shards, with the service accounts of their endpoints.
     #[must_use]
-    pub fn of(shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>) -> Self {
-        let accounts = shards.values().flat_map(|s| s.iter()).map(|e| e.service_account.clone());
+    pub fn of(shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>) -> Self {
+        let accounts = shards.iter().flat_map(|(_, s)| s.iter()).map(|e| e.service_account.clone());
         let service_accounts = accounts.filter(|a| !a.is_empty()).collect();
         Self::with_accounts(shards, service_accounts)
     }
 
     /// The set of these shards with service accounts that outlive their endpoints.
     #[must_use]
-    pub fn with_accounts(
-        shards: BTreeMap<ShardKey, Arc<[Arc<Endpoint>]>>,
-        service_accounts: BTreeSet<Arc<str>>,
-    ) -> Self {
+    pub fn with_accounts(shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>, service_accounts: BTreeSet<Arc<str>>) -> Self {
         let mut set = Self { shards, service_accounts, stamp: 0 };
         let mut hasher = xxhash_rust::xxh3::Xxh3::new();
         set.shards.hash(&mut hasher);
@@ -153,9 +150,25 @@ impl EndpointSet {
         set
     }
 
+    /// The shards with one of them replaced, or taken out; and what it was.
+    #[must_use]
+    pub fn shards_with(
+        &self,
+        key: &ShardKey,
+        endpoints: Option<Arc<[Arc<Endpoint>]>>,
+    ) -> (Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>, Option<Arc<[Arc<Endpoint>]>>) {
+        let mut shards = Vec::with_capacity(self.shards.len() + 1);
+        shards.extend(self.shards.iter().filter(|(k, _)| k != key).cloned());
+        if let Some(endpoints) = endpoints {
+            shards.insert(shards.partition_point(|(k, _)| k < key), (key.clone(), endpoints));
+        }
+        shards.shrink_to_fit();
+        (shards, self.shards.iter().find(|(k, _)| k == key).map(|(_, endpoints)| endpoints.clone()))
+    }
+
     /// All endpoints, shard by shard in key order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
-        self.shards.values().flat_map(|s| s.iter())
+        self.shards.iter().flat_map(|(_, s)| s.iter())
     }
 }
 

@@ -4,7 +4,10 @@
 //! `namespace/name`, and a body. The body of an Istio kind is its spec; of a Gateway API kind a `Struct` of its spec (as in
 //! Istio); of a Kubernetes kind, which Istio does not carry, a `Struct` of the whole object. Secrets are never carried.
 
-use std::hash::{Hash, Hasher};
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 use prost::{Message, Name};
 use serde_json::{Map, Value, json};
@@ -15,6 +18,7 @@ use super::{
     decode::{self, from_value},
     document,
     kind::KindClass,
+    packed::Packed,
 };
 use crate::proto::{ProtoError, istio::mcp::v1alpha1 as mcp, json_to_struct, struct_to_json, to_any, wkt};
 
@@ -136,6 +140,7 @@ macro_rules! istio_kinds {
     ($($kind:ident),+) => {
         fn body(config: &Config) -> Result<wkt::Any, ProtoError> {
             match &config.spec {
+                Spec::ServiceEntry(spec) => Ok(to_any(&spec.read())),
                 $(Spec::$kind(spec) => Ok(to_any(&**spec)),)+
                 _ => json_body(config),
             }
@@ -149,7 +154,10 @@ macro_rules! istio_kinds {
             origin: &Origin,
         ) -> Result<(Spec, Value), McpError> {
             match kind {
-                $(Kind::$kind => message(kind, body).map(|m| (Spec::$kind(Box::new(m)), Value::Null)),)+
+                Kind::ServiceEntry => {
+                    message(kind, body).map(|m| (Spec::ServiceEntry(Packed::of(&m)), Value::Null))
+                }
+                $(Kind::$kind => message(kind, body).map(|m| (Spec::$kind(Arc::new(m)), Value::Null)),)+
                 _ => json_content(kind, api_version, metadata, body, origin),
             }
         }
@@ -164,7 +172,6 @@ istio_kinds!(
     PeerAuthentication,
     ProxyConfig,
     RequestAuthentication,
-    ServiceEntry,
     Sidecar,
     Telemetry,
     TrafficExtension,

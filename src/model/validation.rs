@@ -80,7 +80,7 @@ pub fn validate(config: &Config) -> Validation {
             c.field("concurrency", range::natural(spec.concurrency.unwrap_or(0)));
         }
         Spec::RequestAuthentication(spec) => request_authentication::validate(c, spec),
-        Spec::ServiceEntry(spec) => service_entry::validate(c, config, spec),
+        Spec::ServiceEntry(spec) => service_entry::validate(c, config, &spec.read()),
         Spec::Sidecar(spec) => sidecar::validate(c, config, spec),
         Spec::Telemetry(spec) => telemetry::validate(c, spec),
         Spec::TrafficExtension(spec) => extension::traffic_extension(c, spec),

@@ -30,6 +30,19 @@ static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
 });
 
+/// Istio's messages and what they import, apart: to read in all of Envoy's takes longer than to read a thousand objects, and
+/// what reads objects needs none of them.
+static ISTIO_POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    let bytes: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/own_descriptors.bin"));
+    DescriptorPool::decode(bytes).unwrap_or_else(|_| DescriptorPool::new())
+});
+
+/// The descriptor of a message by its full name.
+pub fn descriptor(name: &str) -> Option<MessageDescriptor> {
+    let pool = if name.starts_with("istio.") { &ISTIO_POOL } else { &POOL };
+    pool.get_message_by_name(name)
+}
+
 /// All messages that this build knows, Envoy's and Istio's.
 pub fn pool() -> &'static DescriptorPool {
     &POOL
@@ -41,7 +54,7 @@ pub fn pool() -> &'static DescriptorPool {
 /// [`ProtoError::Json`] with the place and the reason when a value does not fit.
 pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Result<M, ProtoError> {
     let name = M::full_name();
-    let descriptor = pool().get_message_by_name(&name).ok_or(ProtoError::UnknownMessage(name))?;
+    let descriptor = descriptor(&name).ok_or(ProtoError::UnknownMessage(name))?;
     let message = dynamic_from_json(descriptor, value, strict)?;
     Ok(M::decode(message.encode_to_vec().as_slice())?)
 }
@@ -143,7 +156,7 @@ pub fn go_duration(text: &str) -> Option<Duration> {
 /// [`ProtoError`] when an `Any` inside is of a type that this build does not know.
 pub fn to_json<M: Message + Name>(message: &M) -> Result<Value, ProtoError> {
     let name = M::full_name();
-    let descriptor = pool().get_message_by_name(&name).ok_or(ProtoError::UnknownMessage(name))?;
+    let descriptor = descriptor(&name).ok_or(ProtoError::UnknownMessage(name))?;
     let dynamic = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice())?;
     Ok(dynamic.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }

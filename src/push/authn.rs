@@ -12,7 +12,7 @@ use std::{
 
 use super::context::PushInputs;
 use crate::{
-    model::{Config, Kind, Labels, labels},
+    model::{Config, Kind, LabelLookup, Labels, labels},
     proto::istio::security::v1beta1::{
         PeerAuthentication,
         peer_authentication::{MutualTls, mutual_tls::Mode},
@@ -90,7 +90,7 @@ impl AuthnPolicies {
 
     /// What counts for a workload: mesh < namespace < workload < port.
     #[must_use]
-    pub fn policy(&self, namespace: &str, labels: &Labels) -> PeerPolicy {
+    pub fn policy(&self, namespace: &str, labels: &impl LabelLookup) -> PeerPolicy {
         let inherited = self.namespace_mode(namespace);
         let of_workload = self.workloads.get(namespace).into_iter().flatten().filter_map(|c| c.peer_authentication());
         let selects = |policy: &&PeerAuthentication| selector(policy).is_some_and(|s| labels::matches(s, labels));
@@ -104,7 +104,7 @@ impl AuthnPolicies {
 
     /// The mode for a workload's port (`None`: the workload's own mode), mesh < namespace < workload < port.
     #[must_use]
-    pub fn mode(&self, namespace: &str, labels: &Labels, port: Option<u32>) -> MtlsMode {
+    pub fn mode(&self, namespace: &str, labels: &impl LabelLookup, port: Option<u32>) -> MtlsMode {
         let policy = self.policy(namespace, labels);
         port.map_or(policy.mode, |port| policy.for_port(port))
     }

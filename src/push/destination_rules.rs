@@ -25,7 +25,7 @@ pub use policy::{merge_subset_policy, port_level_policy, subset};
 #[derive(Debug, Clone, PartialEq)]
 pub struct MergedDestinationRule {
     /// The merged rule, host resolved.
-    pub rule: networking::DestinationRule,
+    pub rule: Arc<networking::DestinationRule>,
     /// Namespace of the rule.
     pub namespace: Arc<str>,
     /// Name of the first rule (metadata `istio.config`).

@@ -144,7 +144,7 @@ impl WorkloadDirectory for Workloads {
         Some(Workload {
             name: endpoint.workload_name.clone(),
             namespace: endpoint.namespace.clone(),
-            labels: endpoint.labels.as_ref().clone(),
+            labels: endpoint.labels.to_labels(),
             locality: endpoint.locality.clone(),
             service_account: account(&endpoint.service_account),
         })

@@ -43,7 +43,8 @@ struct Entry {
 /// The endpoints of one host of one namespace over all ServiceEntries.
 #[derive(Debug, Default)]
 pub struct Merged {
-    owners: BTreeSet<Arc<str>>,
+    /// Names of the ServiceEntries that have the host, in order.
+    owners: Vec<Arc<str>>,
     /// It was computed before.
     known: bool,
     /// The endpoints, each with the service that it is of.
@@ -87,10 +88,10 @@ impl External {
         let old = std::mem::replace(&mut entry.config, config.clone());
         let space = self.namespaces.entry(namespace.clone()).or_default();
         if let Some(selector) = old.as_deref().and_then(selector_of) {
-            space.selectors.remove(selector, name);
+            space.selectors.remove(&selector, name);
         }
         if let Some(selector) = config.as_deref().and_then(selector_of) {
-            space.selectors.insert(selector, name.clone());
+            space.selectors.insert(&selector, name.clone());
         }
         self.dirty.insert(key);
     }
@@ -148,11 +149,11 @@ impl External {
             for host in old.iter().chain(&entry.offers).map(|o| o.service.key()) {
                 let owned = entry.offers.iter().any(|o| o.service.hostname == host.0);
                 let owners = &mut self.hosts.entry(host).or_default().owners;
+                owners.retain(|name| *name != key.1);
                 if owned {
-                    owners.insert(key.1.clone())
-                } else {
-                    owners.remove(&key.1)
-                };
+                    owners.reserve_exact(1);
+                    owners.insert(owners.partition_point(|name| *name < key.1), key.1.clone());
+                }
             }
             if entry.config.is_none() {
                 self.entries.remove(&key);
@@ -174,7 +175,7 @@ impl External {
         };
         let space = self.namespaces.get(&key.0);
         let target_ports: Vec<u32> = entry.ports.iter().map(|p| p.target_port).collect();
-        let resolution = resolution(entry);
+        let resolution = resolution(&entry);
         let selected: Option<Vec<Arc<Endpoint>>> = entry.workload_selector.as_ref().map(|selector| {
             let workloads = space.map(|s| s.workloads.matching(&selector.labels)).unwrap_or_default();
             let usable = workloads.into_iter().filter(|w| !w.dns_service_entry_only || is_dns(resolution));
@@ -183,12 +184,12 @@ impl External {
         let offer = |service: Arc<Service>| Offer {
             endpoints: match &selected {
                 Some(selected) => selected.clone(),
-                None => inline_endpoints(env, interner, config, entry, &service.hostname, resolution),
+                None => inline_endpoints(env, interner, config, &entry, &service.hostname, resolution),
             },
             target_ports: target_ports.clone(),
             service,
         };
-        services(env, config, entry, space.map(|s| &s.inherited)).into_iter().map(offer).collect()
+        services(env, config, &entry, space.map(|s| &s.inherited)).into_iter().map(offer).collect()
     }
 
     fn merge(&mut self, host: ServiceKey, changes: &mut Changes) {
@@ -220,8 +221,9 @@ impl External {
 
 impl Merged {
     /// All endpoints of these offers; a `DNS_ROUND_ROBIN` port that has one takes no other.
-    fn of(owners: BTreeSet<Arc<str>>, offers: &[&Offer]) -> Self {
-        let mut merged = Self { owners, known: true, ..Self::default() };
+    fn of(owners: Vec<Arc<str>>, offers: &[&Offer]) -> Self {
+        let endpoints = Vec::with_capacity(offers.iter().map(|o| o.endpoints.len()).sum());
+        let mut merged = Self { owners, known: true, endpoints, dns: false };
         let mut ports = HashSet::new();
         for offer in offers {
             for endpoint in &offer.endpoints {
@@ -246,8 +248,8 @@ impl Merged {
     }
 }
 
-fn selector_of(config: &Config) -> Option<&Labels> {
-    Some(&config.service_entry()?.workload_selector.as_ref()?.labels)
+fn selector_of(config: &Config) -> Option<Labels> {
+    Some(config.service_entry()?.workload_selector?.labels)
 }
 
 /// Notes which services differ, and which hosts have to be merged again. Offers are told apart by host and address.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
-use crate::model::Labels;
+use crate::model::{LabelSet, Labels};
 
 const FIRST_SWEEP: usize = 1024;
 
@@ -10,7 +10,7 @@ const FIRST_SWEEP: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Interner {
     strings: Table<str>,
-    labels: Table<Labels>,
+    labels: Table<LabelSet>,
 }
 
 #[derive(Debug)]
@@ -45,8 +45,9 @@ impl Interner {
         }
     }
 
-    /// The shared form of a label map.
-    pub fn labels(&mut self, labels: Labels) -> Arc<Labels> {
+    /// The shared form of labels.
+    pub fn labels(&mut self, labels: &Labels) -> Arc<LabelSet> {
+        let labels = LabelSet::of(labels, |text| self.text(text));
         match self.labels.values.get(&labels) {
             Some(known) => known.clone(),
             None => self.labels.keep(Arc::new(labels)),

@@ -31,7 +31,7 @@ pub fn snapshot_of(services: Vec<Arc<Service>>, endpoints: Vec<(Hostname, Arc<st
     let shard = ShardKey { provider: Registry::Mock, cluster: "".into() };
     let mut index = EndpointIndex::default();
     for (key, list) in by_service {
-        index.by_service.insert(key, Arc::new(EndpointSet::of(BTreeMap::from([(shard.clone(), list.into())]))));
+        index.by_service.insert(key, Arc::new(EndpointSet::of(vec![(shard.clone(), list.into())])));
     }
     RegistrySnapshot {
         services: Arc::new(services),

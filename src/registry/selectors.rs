@@ -5,9 +5,13 @@ use std::{
     sync::Arc,
 };
 
-use crate::model::{Labels, WorkloadInstance, labels};
+use crate::model::{LabelSet, Labels, WorkloadInstance, labels};
 
 type Pair = (String, String);
+
+fn pair(key: &str, value: &str) -> Pair {
+    (key.to_string(), value.to_string())
+}
 
 /// Things that select by labels, found by the labels of a workload. Each is filed under its first pair.
 #[derive(Debug, Clone)]
@@ -51,10 +55,10 @@ impl<K: Ord + Clone> SelectorIndex<K> {
     }
 
     /// Selectors with at least one pair that these labels satisfy.
-    pub fn selecting<'a>(&'a self, labels: &'a Labels) -> impl Iterator<Item = &'a K> {
+    pub fn selecting<'a>(&'a self, labels: &'a LabelSet) -> impl Iterator<Item = &'a K> {
         labels
             .iter()
-            .filter_map(|(k, v)| self.by_pair.get(&(k.clone(), v.clone())))
+            .filter_map(|(k, v)| self.by_pair.get(&pair(k, v)))
             .flatten()
             .filter(|(_, selector)| labels::matches(selector, labels))
             .map(|(key, _)| key)
@@ -94,7 +98,7 @@ impl Workloads {
     pub fn set(&mut self, key: &WorkloadKey, instance: Option<Arc<WorkloadInstance>>) -> Option<Arc<WorkloadInstance>> {
         let old = self.instances.remove(key);
         for (k, v) in old.iter().flat_map(|o| o.endpoint.labels.iter()) {
-            let pair = (k.clone(), v.clone());
+            let pair = pair(k, v);
             if let Some(keys) = self.by_pair.get_mut(&pair) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -104,7 +108,7 @@ impl Workloads {
         }
         if let Some(instance) = instance {
             for (k, v) in instance.endpoint.labels.iter() {
-                self.by_pair.entry((k.clone(), v.clone())).or_default().insert(key.clone());
+                self.by_pair.entry(pair(k, v)).or_default().insert(key.clone());
             }
             self.instances.insert(key.clone(), instance);
         }
@@ -127,7 +131,7 @@ impl Workloads {
         let Some(sets) = sets.collect::<Option<Vec<_>>>() else { return Vec::new() };
         let Some(smallest) = sets.into_iter().min_by_key(|s| s.len()) else { return self.instances.values().collect() };
         let found = smallest.iter().filter_map(|key| self.instances.get(key));
-        found.filter(|i| labels::matches(selector, &i.endpoint.labels)).collect()
+        found.filter(|i| labels::matches(selector, &*i.endpoint.labels)).collect()
     }
 }
 
@@ -141,7 +145,7 @@ mod tests {
     }
 
     fn workload(name: &str, text: &str) -> Arc<WorkloadInstance> {
-        let endpoint = Endpoint { labels: Arc::new(labels(text)), ..Endpoint::default() };
+        let endpoint = Endpoint { labels: Arc::new((&labels(text)).into()), ..Endpoint::default() };
         Arc::new(WorkloadInstance { name: name.into(), endpoint, ..WorkloadInstance::default() })
     }
 
@@ -164,12 +168,12 @@ mod tests {
             for w in workloads {
                 let matches = labels::matches(&labels(s), &labels(w));
                 assert_eq!(found.contains(w), matches, "{s} {w}");
-                let of_workload = labels(w);
+                let of_workload = LabelSet::from(&labels(w));
                 let mut selecting = index.selecting(&of_workload).chain(index.all_selecting());
                 assert_eq!(selecting.any(|k| *k == n), matches, "{s} {w}");
             }
         }
         index.remove(&labels("a=1"), &1);
-        assert_eq!(index.selecting(&labels("a=1")).count(), 0);
+        assert_eq!(index.selecting(&LabelSet::from(&labels("a=1"))).count(), 0);
     }
 }

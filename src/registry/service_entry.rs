@@ -162,7 +162,7 @@ mod tests {
     fn convert(document: Value) -> Vec<Arc<Service>> {
         let config = from_value(&document, Origin::default()).unwrap();
         let env = Env::new(Arc::new(Mesh::default()), Arc::new(Features::default()));
-        services(&env, &config, config.service_entry().unwrap(), None)
+        services(&env, &config, &config.service_entry().unwrap(), None)
     }
 
     fn entry(spec: Value) -> Value {

@@ -34,16 +34,17 @@ impl EndpointShards {
         let key = (host.clone(), namespace.clone());
         let old = self.index.by_service.get(&key);
         if endpoints.is_empty() {
-            if let Some(old) = old.filter(|o| o.shards.contains_key(shard)) {
-                let mut shards = old.shards.clone();
-                shards.remove(shard);
+            if let Some(old) = old.filter(|o| o.shards.iter().any(|(key, _)| key == shard)) {
+                let (shards, _) = old.shards_with(shard, None);
                 let set = EndpointSet::with_accounts(shards, old.service_accounts.clone());
                 self.put(key, set);
             }
             return EndpointPush::Incremental;
         }
-        let mut shards = old.map(|o| o.shards.clone()).unwrap_or_default();
-        let before = shards.insert(shard.clone(), endpoints.into());
+        let (shards, before) = match old {
+            Some(old) => old.shards_with(shard, Some(endpoints.into())),
+            None => (vec![(shard.clone(), endpoints.into())], None),
+        };
         let set = EndpointSet::of(shards);
         let push = match old {
             None => EndpointPush::Full,
@@ -61,8 +62,7 @@ impl EndpointShards {
     pub fn delete(&mut self, shard: &ShardKey, host: &Hostname, namespace: &Arc<str>) {
         let key = (host.clone(), namespace.clone());
         let Some(old) = self.index.by_service.get(&key) else { return };
-        let mut shards = old.shards.clone();
-        shards.remove(shard);
+        let (shards, _) = old.shards_with(shard, None);
         if shards.is_empty() {
             Arc::make_mut(&mut self.index).by_service.remove(&key);
         } else if shards.len() != old.shards.len() {

@@ -91,7 +91,7 @@ pub fn instance(
         endpoint: Endpoint {
             addresses: vec![interner.text(address)],
             network: interner.text(&entry.network),
-            labels: interner.labels(augment_labels(labels, cluster, &locality, "", &network)),
+            labels: interner.labels(&augment_labels(labels, cluster, &locality, "", &network)),
             locality,
             cluster: cluster.clone(),
             lb_weight: entry.weight,
@@ -131,7 +131,7 @@ pub fn inline_endpoints(
             cluster: cluster.clone(),
             namespace: config.meta.namespace.clone(),
             workload_name: config.meta.name.clone(),
-            labels: interner.labels(Labels::new()),
+            labels: interner.labels(&Labels::new()),
             ..Endpoint::default()
         };
         return entry.ports.iter().map(of_port).map(Arc::new).collect();
@@ -227,9 +227,9 @@ mod tests {
         let spec = json!({"address": "1.1.1.1", "labels": {"app": "spec", "x": "y"}, "serviceAccount": "sa",
             "locality": "r/z"});
         let instance = workload(json!({}), spec, Value::Null).unwrap();
-        assert_eq!(instance.endpoint.labels["app"], "meta");
-        assert_eq!(instance.endpoint.labels["x"], "y");
-        assert_eq!(instance.endpoint.labels["topology.kubernetes.io/zone"], "z");
+        assert_eq!(instance.endpoint.labels.get("app"), Some("meta"));
+        assert_eq!(instance.endpoint.labels.get("x"), Some("y"));
+        assert_eq!(instance.endpoint.labels.get("topology.kubernetes.io/zone"), Some("z"));
         assert_eq!(&*instance.endpoint.tls_mode, "istio");
         assert_eq!(&*instance.endpoint.service_account, "spiffe://cluster.local/ns/ns/sa/sa");
         assert!(!instance.dns_service_entry_only);
@@ -240,8 +240,8 @@ mod tests {
             "metadata": {"name": "e", "namespace": "ns"}});
         let config = from_value(&document, Origin::default()).unwrap();
         let entry = config.service_entry().unwrap();
-        let resolution = super::super::service_entry::resolution(entry);
-        let list = inline_endpoints(&env(), &mut Interner::default(), &config, entry, &"h.example".into(), resolution);
+        let resolution = super::super::service_entry::resolution(&entry);
+        let list = inline_endpoints(&env(), &mut Interner::default(), &config, &entry, &"h.example".into(), resolution);
         list.iter()
             .map(|e| format!("{}:{} {} {}", e.addresses[0], e.port, e.service_port_name, e.workload_name))
             .collect()

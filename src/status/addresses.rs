@@ -54,16 +54,16 @@ impl Claims {
             let Some(entry) = config.service_entry() else { continue };
             let key = config.key();
             let held = of_status(config);
-            if !needs(config, entry) {
+            if !needs(config, &entry) {
                 if !held.is_empty() && ours(config) {
                     self.by_entry.insert(key, Vec::new());
                 }
                 continue;
             }
             let claim = |host: &str| claimed(held.get(host), &mut used);
-            let ips: Vec<Vec<IpAddr>> = kept_hosts(entry).into_iter().map(claim).collect();
+            let ips: Vec<Vec<IpAddr>> = kept_hosts(&entry).into_iter().map(claim).collect();
             if ours(config) {
-                let hosts = kept_hosts(entry).into_iter().map(Into::into);
+                let hosts = kept_hosts(&entry).into_iter().map(Into::into);
                 wanting.push((key, hosts.zip(ips).collect::<Hosts>()));
             }
         }
@@ -123,7 +123,7 @@ fn needs(config: &Config, entry: &ServiceEntry) -> bool {
 
 fn users_own(entries: &[Arc<Config>]) -> BTreeSet<IpAddr> {
     let all = entries.iter().filter(|c| c.kind() == Kind::ServiceEntry).filter_map(|c| c.service_entry());
-    all.flat_map(|e| &e.addresses).filter_map(|a| a.parse().ok()).collect()
+    all.flat_map(|e| e.addresses).filter_map(|a| a.parse().ok()).collect()
 }
 
 fn of_status(config: &Config) -> HashMap<&str, Vec<IpAddr>> {

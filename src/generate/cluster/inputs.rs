@@ -83,7 +83,7 @@ impl<'a> ClusterInputs<'a> {
 
     /// The DestinationRule's content.
     pub(super) fn destination_rule(&self) -> Option<&'a DestinationRule> {
-        self.rule.map(|r| &r.rule)
+        self.rule.map(|r| &*r.rule)
     }
 
     /// The policy in force: mesh < rule < port < subset < subset's port.

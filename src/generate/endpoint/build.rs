@@ -69,7 +69,7 @@ impl EndpointInputs<'_> {
     }
 
     fn in_subset(&self, endpoint: &Endpoint) -> bool {
-        self.subset_labels().is_none_or(|wanted| labels::matches(wanted, &endpoint.labels))
+        self.subset_labels().is_none_or(|wanted| labels::matches(wanted, &*endpoint.labels))
     }
 
     /// Filters, converts and groups by locality, sorted by its label; then gateways of other networks come in.

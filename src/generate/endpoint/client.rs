@@ -102,7 +102,7 @@ pub fn proxy_labels(view: &ProxyView) -> Labels {
 
 /// Name and revision of the canonical service of a workload (Istio's `CanonicalService`); an unknown revision is empty.
 pub(crate) fn canonical_service(endpoint: &Endpoint) -> (&str, &str) {
-    let label = |keys: &[&str]| keys.iter().find_map(|k| endpoint.labels.get(*k)).map(String::as_str);
+    let label = |keys: &[&str]| keys.iter().find_map(|k| endpoint.labels.get(k));
     let name = label(&["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]);
     let revision = label(&["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"]);
     (name.unwrap_or(&endpoint.workload_name), revision.filter(|r| *r != "latest").unwrap_or_default())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    model::{Labels, Locality},
+    model::{LabelSet, Locality},
     proto::envoy::config::{
         core::v3 as core,
         endpoint::v3::{LbEndpoint, LocalityLbEndpoints},
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     /// Labels, for failover by label.
-    pub(crate) labels: Arc<Labels>,
+    pub(crate) labels: Arc<LabelSet>,
     /// Network that it is in.
     pub(crate) network: Arc<str>,
     /// Cluster that it is in.

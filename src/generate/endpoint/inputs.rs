@@ -56,7 +56,8 @@ impl<'a> EndpointInputs<'a> {
     ) -> Self {
         let ClusterTarget { service, port, subset, rule } = target;
         let mesh = &*context.inputs.mesh;
-        let policy = EffectivePolicy::of_rule(rule.map(|r| &r.rule), port.port, subset).over_mesh_default(&mesh.config);
+        let policy =
+            EffectivePolicy::of_rule(rule.map(|r| &*r.rule), port.port, subset).over_mesh_default(&mesh.config);
         let place = LocalityLb::effective(&mesh.config, policy.load_balancer, service)
             .filter(|setting| setting.depends_on_proxy(policy.outlier_detection.is_some()))
             .map(|setting| Place::of(&setting, &view.locality, &proxy_labels(view)));
@@ -96,7 +97,7 @@ impl<'a> EndpointInputs<'a> {
 
     /// The DestinationRule's content.
     pub(crate) fn destination_rule(&self) -> Option<&'a DestinationRule> {
-        self.rule.map(|r| &r.rule)
+        self.rule.map(|r| &*r.rule)
     }
 
     /// The policy of rule and subset, without the mesh's default.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::group::Group;
 use crate::{
-    model::{Labels, Locality, Service},
+    model::{LabelSet, Labels, Locality, Service},
     proto::{
         mesh::MeshConfig,
         networking::{
@@ -261,10 +261,10 @@ fn prioritise_by_labels(groups: &mut Vec<Group>, proxy: &Labels, labels: &[&str]
         .collect();
     let lowest = wanted.len();
     let network_first = labels.first() == Some(&NETWORK);
-    let rank = |labels: &Labels| {
+    let rank = |labels: &LabelSet| {
         let mut step = 0;
         for (i, (name, value)) in wanted.iter().enumerate() {
-            if labels.get(*name).map_or("", |v| v.as_ref()) != *value {
+            if labels.get(name).unwrap_or_default() != *value {
                 if i == 0 && network_first {
                     step = lowest;
                     continue;

@@ -13,7 +13,9 @@ use crate::{
 
 fn member(weight: u32, labels: &[(&str, &str)]) -> Member {
     Member {
-        labels: Arc::new(labels.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect()),
+        labels: Arc::new(
+            (&labels.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect::<Labels>()).into(),
+        ),
         network: "".into(),
         cluster: "".into(),
         mtls: false,
@@ -105,7 +107,8 @@ fn another_network_comes_after_everything_in_the_own_one() {
     }];
     let labels = here.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
     setting.apply(&mut groups, &Place { locality: Locality::default(), labels }, false);
-    let order: Vec<_> = groups.iter().map(|g| g.members[0].labels.get(NETWORK).cloned().unwrap_or_default()).collect();
+    let order: Vec<_> =
+        groups.iter().map(|g| g.members[0].labels.get(NETWORK).unwrap_or_default().to_string()).collect();
     assert_eq!(order, ["n", "n", "m"]);
     assert_eq!(groups.iter().map(|g| g.priority).collect::<Vec<_>>(), [0, 1, 2]);
 }

@@ -101,7 +101,7 @@ fn mtls_wanted(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> bool {
         return mode == TlSmode::IstioMutual;
     }
     &*endpoint.tls_mode == ISTIO_MUTUAL
-        && inputs.authn.mode(&endpoint.namespace, &endpoint.labels, Some(endpoint.port)) != MtlsMode::Disable
+        && inputs.authn.mode(&endpoint.namespace, &*endpoint.labels, Some(endpoint.port)) != MtlsMode::Disable
 }
 
 fn envoy_health(health: HealthStatus) -> core::HealthStatus {

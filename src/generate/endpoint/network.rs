@@ -80,7 +80,7 @@ fn gateway_member(inputs: &EndpointInputs<'_>, gateway: &NetworkGateway, weight:
     }
     labels.insert("topology.istio.io/network".to_string(), gateway.network.to_string());
     Member {
-        labels: Arc::new(labels),
+        labels: Arc::new((&labels).into()),
         network: gateway.network.clone(),
         cluster: gateway.cluster.clone(),
         mtls: true,

@@ -57,7 +57,7 @@ pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> V
             continue;
         }
         let merged = context.destination_rules.lookup(&context.inputs, view, service);
-        let rule = merged.as_ref().map(|m| &m.rule);
+        let rule = merged.as_ref().map(|m| &*m.rule);
         let top = rule.and_then(|r| r.traffic_policy.as_ref());
         for subset in &subsets {
             let of_subset = rule.and_then(|r| destination_rules::subset(r, subset));

@@ -159,7 +159,7 @@ pub fn outbound_routes(
     };
     let service = builder.service(&first.host).cloned();
     let rule = service.as_ref().and_then(|s| rule_of(builder, s));
-    let rule = rule.as_ref().map(|r| &r.rule);
+    let rule = rule.as_ref().map(|r| &*r.rule);
     if routes.len() > 1 {
         return weighted(builder, class, routes, port, config, rule, include_mx);
     }

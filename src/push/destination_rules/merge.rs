@@ -8,7 +8,7 @@ use std::{
 
 use super::MergedDestinationRule;
 use crate::model::{
-    Config, Hostname, Visibility,
+    Config, Hostname, Spec, Visibility,
     host::{is_wildcard, resolve_short_name, specificity},
 };
 
@@ -24,7 +24,7 @@ pub(super) struct MergedRules {
 
 impl MergedRules {
     /// Adds a rule, merging it into those of the same host.
-    pub(super) fn add(&mut self, incoming: &MergedDestinationRule, enhanced: bool) {
+    pub(super) fn add(&mut self, incoming: &Arc<MergedDestinationRule>, enhanced: bool) {
         let host: Hostname = incoming.rule.host.as_str().into();
         let list = self.by_host.entry(host).or_default();
         let mut separate = true;
@@ -38,7 +38,7 @@ impl MergedRules {
             }
         }
         if separate {
-            list.push(Arc::new(incoming.clone()));
+            list.push(incoming.clone());
         }
     }
 
@@ -91,15 +91,16 @@ fn relation(
 /// New subsets are added, a traffic policy only where there is none yet; everything else stays as the first rule says.
 fn merge_into(existing: &mut MergedDestinationRule, incoming: &MergedDestinationRule) {
     let mut names: HashSet<String> = existing.rule.subsets.iter().map(|s| s.name.clone()).collect();
+    let rule = Arc::make_mut(&mut existing.rule);
     for subset in &incoming.rule.subsets {
         if names.insert(subset.name.clone()) {
-            existing.rule.subsets.push(subset.clone());
+            rule.subsets.push(subset.clone());
         } else {
-            tracing::debug!(host = existing.rule.host, subset = subset.name, "duplicate subset in DestinationRules");
+            tracing::debug!(host = rule.host, subset = subset.name, "duplicate subset in DestinationRules");
         }
     }
-    if existing.rule.traffic_policy.is_none() {
-        existing.rule.traffic_policy.clone_from(&incoming.rule.traffic_policy);
+    if rule.traffic_policy.is_none() {
+        rule.traffic_policy.clone_from(&incoming.rule.traffic_policy);
     }
     existing.from.extend(incoming.from.iter().cloned());
     existing.stamp = combined(existing.stamp, incoming.stamp);
@@ -111,10 +112,15 @@ fn combined(a: u64, b: u64) -> u64 {
     xxhash_rust::xxh3::xxh3_64(&bytes).max(1)
 }
 
-/// A rule by itself: its host resolved, its visibility read. `None` for a config of another kind.
-pub(super) fn convert(config: &Config, domain: &str) -> Option<MergedDestinationRule> {
-    let mut rule = config.destination_rule()?.clone();
-    rule.host = resolve_short_name(&rule.host, &config.meta.namespace, domain).to_string();
+/// A rule by itself: its host resolved, its visibility read. `None` for a config of another kind. The content is shared with
+/// the config where there is nothing to resolve.
+pub(super) fn convert(config: &Config, domain: &str) -> Option<Arc<MergedDestinationRule>> {
+    let Spec::DestinationRule(written) = &config.spec else { return None };
+    let mut rule = written.clone();
+    let host = resolve_short_name(&rule.host, &config.meta.namespace, domain);
+    if *host != *rule.host {
+        Arc::make_mut(&mut rule).host = host.to_string();
+    }
     let export_to = if rule.workload_selector.is_some() {
         BTreeSet::from([Visibility::Private])
     } else {
@@ -122,5 +128,5 @@ pub(super) fn convert(config: &Config, domain: &str) -> Option<MergedDestination
     };
     let (name, namespace) = (config.meta.name.clone(), config.meta.namespace.clone());
     let from = vec![(name.clone(), namespace.clone())];
-    Some(MergedDestinationRule { rule, namespace, name, from, export_to, stamp: config.stamp })
+    Some(Arc::new(MergedDestinationRule { rule, namespace, name, from, export_to, stamp: config.stamp }))
 }

@@ -44,7 +44,7 @@ impl Delegates {
         let mut content = root.stamp.to_le_bytes().to_vec();
         content.extend(merged.encode_to_vec());
         let stamp = xxhash_rust::xxh3::xxh3_64(&content).max(1);
-        Arc::new(Config { spec: Spec::VirtualService(Box::new(merged)), stamp, ..Config::clone(root) })
+        Arc::new(Config { spec: Spec::VirtualService(Arc::new(merged)), stamp, ..Config::clone(root) })
     }
 
     fn routes(&self, route: &HttpRoute, root_namespace: &Arc<str>) -> Vec<HttpRoute> {

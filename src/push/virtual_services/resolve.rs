@@ -15,7 +15,7 @@ pub(super) fn short_names(config: &Arc<Config>, domain: &str) -> Arc<Config> {
     if resolved == *spec {
         return config.clone();
     }
-    Arc::new(Config { spec: Spec::VirtualService(Box::new(resolved)), ..Config::clone(config) })
+    Arc::new(Config { spec: Spec::VirtualService(Arc::new(resolved)), ..Config::clone(config) })
 }
 
 fn resolved(spec: &VirtualService, namespace: &str, domain: &str) -> VirtualService {

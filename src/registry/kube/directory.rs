@@ -14,7 +14,7 @@ use super::{
     space::{ByAddress, Pods, Services, Unit},
 };
 use crate::{
-    model::{Labels, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance},
+    model::{LabelSet, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance},
     registry::aggregate::stated_namespace,
 };
 
@@ -56,7 +56,7 @@ impl Directory {
         Some(Workload {
             name: pod.name.clone(),
             namespace: pod.namespace.clone(),
-            labels: Labels::clone(&pod.template.labels),
+            labels: pod.template.labels.to_labels(),
             locality: pod.template.locality.clone(),
             service_account: pod.account.clone(),
         })
@@ -83,7 +83,7 @@ impl Directory {
         }
     }
 
-    fn selecting(&self, namespace: &str, labels: &Labels) -> Vec<&Arc<Unit>> {
+    fn selecting(&self, namespace: &str, labels: &LabelSet) -> Vec<&Arc<Unit>> {
         let Some((services, _)) = self.spaces.get(namespace) else { return Vec::new() };
         let mut names: Vec<_> = services.selectors.selecting(labels).collect();
         names.sort();
@@ -114,7 +114,7 @@ impl Directory {
     fn of_metadata(&self, node: &Node) -> Option<Vec<ServiceTarget>> {
         let declared: Vec<DeclaredPort> = serde_json::from_str(&node.metadata.pod_ports).unwrap_or_default();
         let mut out = Vec::new();
-        for unit in self.selecting(&node.namespace, &node.labels) {
+        for unit in self.selecting(&node.namespace, &LabelSet::from(&node.labels)) {
             let mut numbers = Vec::new();
             for port in &unit.ports {
                 let number = match &port.target {

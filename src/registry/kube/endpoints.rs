@@ -110,18 +110,18 @@ impl Sources<'_> {
         let mut endpoint = match pod {
             Some(pod) => pod.template.clone(),
             None => Endpoint {
-                labels: interner.labels(augment_labels(&Labels::new(), self.cluster, &Default::default(), "", "")),
+                labels: interner.labels(&augment_labels(&Labels::new(), self.cluster, &Default::default(), "", "")),
                 cluster: self.cluster.clone(),
                 tls_mode: interner.text("disabled"),
                 ..Endpoint::default()
             },
         };
         if endpoint.network.is_empty() {
-            endpoint.network = network_of(self.env, self.cluster, &endpoint.labels, self.network, address);
+            endpoint.network = network_of(self.env, self.cluster, &*endpoint.labels, self.network, address);
             if !endpoint.network.is_empty() {
-                let mut labels = Labels::clone(&endpoint.labels);
+                let mut labels = endpoint.labels.to_labels();
                 labels.insert(names::NETWORK.to_string(), endpoint.network.to_string());
-                endpoint.labels = interner.labels(labels);
+                endpoint.labels = interner.labels(&labels);
             }
         }
         endpoint

@@ -44,7 +44,7 @@ pub fn slices(config: &Config, object: &Endpoints, label: &str) -> Vec<Arc<Confi
         let mut meta = config.meta.clone();
         meta.labels = BTreeMap::from([(label.to_string(), meta.name.to_string())]);
         meta.name = slice_name(&config.meta.name, index);
-        Arc::new(Config { meta, spec: Spec::EndpointSlice(Box::new(slice)), ..config.clone() })
+        Arc::new(Config { meta, spec: Spec::EndpointSlice(Arc::new(slice)), ..config.clone() })
     };
     subsets.map(of).collect()
 }

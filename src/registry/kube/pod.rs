@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod as PodObject, PodSpec, PodStatus};
 
 use crate::{
-    model::{Config, Endpoint, HealthStatus, Labels, Locality, WorkloadInstance},
+    model::{Config, Endpoint, HealthStatus, LabelLookup, LabelSet, Locality, WorkloadInstance},
     registry::{
         env::{Env, augment_labels, locality_of_labels, names},
         intern::Interner,
@@ -31,7 +31,7 @@ pub struct Pod {
     /// Namespace.
     pub namespace: Arc<str>,
     /// Labels as written.
-    pub labels: Arc<Labels>,
+    pub labels: Arc<LabelSet>,
     /// Addresses; the first is the pod's own.
     pub ips: Vec<Arc<str>>,
     /// It is ready, has an address and is not going away.
@@ -77,7 +77,7 @@ impl Pod {
             (_, written) => written,
         };
         let template = Endpoint {
-            labels: interner.labels(augment_labels(&meta.labels, &cluster, &locality, node_name, &network)),
+            labels: interner.labels(&augment_labels(&meta.labels, &cluster, &locality, node_name, &network)),
             service_account: interner.text(&env.spiffe(&meta.namespace, account)),
             network,
             locality,
@@ -95,7 +95,7 @@ impl Pod {
         Self {
             name: meta.name.clone(),
             namespace: meta.namespace.clone(),
-            labels: interner.labels(meta.labels.clone()),
+            labels: interner.labels(&meta.labels),
             in_endpoints: !ips.is_empty() && is_ready(status) && object.metadata.deletion_timestamp.is_none(),
             ips,
             ports: named_ports(&spec.containers, spec.init_containers.as_deref().unwrap_or_default()),
@@ -133,8 +133,14 @@ impl Pod {
 }
 
 /// The network of an address: the workload's label, the cluster's (label of its root namespace), mesh networks.
-pub fn network_of(env: &Env, cluster: &str, labels: &Labels, of_cluster: Option<&str>, address: &str) -> Arc<str> {
-    let written = labels.get(names::NETWORK).map(String::as_str).filter(|n| !n.is_empty()).or(of_cluster);
+pub fn network_of(
+    env: &Env,
+    cluster: &str,
+    labels: &impl LabelLookup,
+    of_cluster: Option<&str>,
+    address: &str,
+) -> Arc<str> {
+    let written = labels.value(names::NETWORK).filter(|n| !n.is_empty()).or(of_cluster);
     match written {
         Some(network) => network.into(),
         None => env.network(cluster, address).unwrap_or_default(),

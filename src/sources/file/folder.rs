@@ -59,7 +59,13 @@ impl Folder {
     /// A folder that has not been looked at. `base` is the origin of what it holds; `in_force` is what an earlier run had
     /// published.
     #[must_use]
-    pub fn new(base: Origin, root: PathBuf, skip: Vec<PathBuf>, settings: &SourceSettings, in_force: InForce) -> Self {
+    pub fn new(
+        base: Origin,
+        root: PathBuf,
+        skip: Vec<PathBuf>,
+        settings: &SourceSettings,
+        in_force: Arc<InForce>,
+    ) -> Self {
         Self {
             base,
             root,

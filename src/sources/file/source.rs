@@ -37,7 +37,7 @@ pub struct FileSource {
     skip: Vec<PathBuf>,
     settings: SourceSettings,
     /// What was published last, if anything was; a restart begins with it.
-    in_force: Arc<Mutex<Option<InForce>>>,
+    in_force: Arc<Mutex<Option<Arc<InForce>>>>,
 }
 
 impl FileSource {
@@ -83,7 +83,7 @@ impl Source for FileSource {
 
 struct Run {
     id: SourceId,
-    memory: Arc<Mutex<Option<InForce>>>,
+    memory: Arc<Mutex<Option<Arc<InForce>>>>,
     /// Taken out while a blocking thread works on it.
     folder: Option<Folder>,
     watcher: Watcher,

@@ -49,13 +49,30 @@ struct FileState {
 /// Where a key is written: file and document.
 type Place = (Arc<PathBuf>, usize, usize);
 
+/// Where one key is written, in order. Nearly always it is one place, for which a map would be the larger part.
+#[derive(Debug, Default)]
+struct Written(Vec<(Place, Arc<Config>)>);
+
+impl Written {
+    fn insert(&mut self, place: Place, config: Arc<Config>) {
+        self.remove(&place);
+        let at = self.0.partition_point(|(p, _)| *p < place);
+        self.0.reserve_exact(1);
+        self.0.insert(at, (place, config));
+    }
+
+    fn remove(&mut self, place: &Place) {
+        self.0.retain(|(p, _)| p != place);
+    }
+}
+
 /// The documents of one folder and the objects in force.
 #[derive(Debug)]
 pub struct Tree {
     files: BTreeMap<Arc<PathBuf>, FileState>,
-    written: HashMap<ConfigKey, BTreeMap<Place, Arc<Config>>>,
+    written: HashMap<ConfigKey, Written>,
     refused: HashMap<ConfigKey, BTreeSet<Arc<PathBuf>>>,
-    in_force: InForce,
+    in_force: Arc<InForce>,
     touched: HashSet<ConfigKey>,
     /// Keys in force without a document that says so.
     unwritten: BTreeSet<ConfigKey>,
@@ -67,7 +84,7 @@ pub struct Tree {
 impl Tree {
     /// A tree without files; `in_force` is what an earlier run had published.
     #[must_use]
-    pub fn new(guard: MassDeletionGuard, in_force: InForce) -> Self {
+    pub fn new(guard: MassDeletionGuard, in_force: Arc<InForce>) -> Self {
         let unwritten = in_force.keys().cloned().collect();
         Self {
             files: BTreeMap::new(),
@@ -148,7 +165,7 @@ impl Tree {
                 };
                 if let Some(places) = self.written.get_mut(&key) {
                     places.remove(&(path.clone(), d, o));
-                    if places.is_empty() {
+                    if places.0.is_empty() {
                         self.written.remove(&key);
                     }
                 }
@@ -177,7 +194,7 @@ impl Tree {
             self.unwritten.remove(&key);
             if self.in_force.get(&key).is_none_or(|old| old.stamp != config.stamp) {
                 upserts.push(config.clone());
-                self.in_force.insert(key, config);
+                Arc::make_mut(&mut self.in_force).insert(key, config);
             }
         }
         self.guard.arrived(self.in_force.len() - before);
@@ -193,7 +210,7 @@ impl Tree {
         }
         self.holding.clear();
         for key in &deletes {
-            self.in_force.remove(key);
+            Arc::make_mut(&mut self.in_force).remove(key);
             self.unwritten.remove(key);
         }
         Change::Delta { upserts, deletes }
@@ -201,11 +218,11 @@ impl Tree {
 
     /// The object that the documents want for this key. A refused document that belongs to the object in force keeps it.
     fn wanted(&self, key: &ConfigKey) -> Option<&Arc<Config>> {
-        let (_, first) = self.written.get(key)?.first_key_value()?;
+        let (_, first) = self.written.get(key)?.0.first()?;
         let Some(now) = self.in_force.get(key) else { return Some(first) };
         let file = now.origin.file.as_ref();
         let refused_here = self.refused.get(key).zip(file).is_some_and(|(files, f)| files.contains(f));
-        let written_here = self.written.get(key).is_some_and(|p| p.keys().any(|(f, _, _)| Some(f) == file));
+        let written_here = self.written.get(key).is_some_and(|p| p.0.iter().any(|((f, _, _), _)| Some(f) == file));
         Some(if refused_here && !written_here { now } else { first })
     }
 
@@ -243,7 +260,7 @@ impl Tree {
 
     /// The objects in force.
     #[must_use]
-    pub fn in_force(&self) -> &InForce {
+    pub fn in_force(&self) -> &Arc<InForce> {
         &self.in_force
     }
 
@@ -258,10 +275,9 @@ impl Tree {
                 findings_of(path, &file.documents, &mut findings);
             }
         }
-        for places in self.written.values().filter(|p| p.len() > 1) {
-            let mut places = places.values();
-            let Some(first) = places.next() else { continue };
-            for shadowed in places {
+        for places in self.written.values() {
+            let Some(((_, first), others)) = places.0.split_first() else { continue };
+            for (_, shadowed) in others {
                 findings.warned.push(Warned { warning: shadowed_by(first), ..warned(shadowed) });
             }
         }

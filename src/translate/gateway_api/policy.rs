@@ -103,11 +103,12 @@ fn target_problem(error: &str) -> Problem {
 fn hosts_of(input: &Input<'_>, target: &TargetReference, object: &Config) -> Result<Vec<String>, String> {
     let (namespace, name) = (&object.meta.namespace, &object.meta.name);
     let section = target.section_name.as_deref().filter(|s| !s.is_empty());
+    let entry = object.service_entry();
     let (kind, hosts, ports): (_, _, Vec<&str>) = if let Some(service) = object.service() {
         let ports = service.spec.iter().flat_map(|s| s.ports.iter().flatten());
         let ports = ports.map(|p| p.name.as_deref().unwrap_or_default()).collect();
         ("Service", vec![format!("{name}.{namespace}.svc.{}", input.domain())], ports)
-    } else if let Some(entry) = object.service_entry() {
+    } else if let Some(entry) = &entry {
         ("ServiceEntry", entry.hosts.clone(), entry.ports.iter().map(|p| p.name.as_str()).collect())
     } else {
         return Err(format!("unsupported reference kind: {}", target.kind));

@@ -1,6 +1,9 @@
 //! Routes become VirtualServices: one for each parent and host; of HTTP and gRPC routes those with the same key are merged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     backend::{self, Referrer},
@@ -261,7 +264,7 @@ fn draft<S>(route: &Object<RouteSpec<S>>, kind: Kind, name: String, service: Vir
         name,
         annotations,
         creation: route.config.meta.creation,
-        spec: Spec::VirtualService(Box::new(service)),
+        spec: Spec::VirtualService(Arc::new(service)),
     }
 }
 
@@ -285,7 +288,7 @@ fn merge(key: &str, mut bases: Vec<Base>, output: &mut Output) {
         super::matching::sort(&mut service.http);
     }
     draft.name = key.replace('/', "~");
-    draft.spec = Spec::VirtualService(Box::new(service));
+    draft.spec = Spec::VirtualService(Arc::new(service));
     output.add_pools(&draft, pools);
     output.add(draft);
 }
@@ -299,7 +302,7 @@ fn mesh_hosts(input: &Input<'_>, binding: &Binding) -> Vec<String> {
     let ConfigKey { kind, namespace, name } = &binding.target;
     if *kind == Kind::ServiceEntry {
         let object = input.objects.get(*kind, namespace, name);
-        return object.and_then(|c| c.service_entry()).map(|s| s.hosts.clone()).unwrap_or_default();
+        return object.and_then(|c| c.service_entry()).map(|s| s.hosts).unwrap_or_default();
     }
     vec![format!("{name}.{namespace}.svc.{}", input.domain())]
 }

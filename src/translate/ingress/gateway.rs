@@ -1,6 +1,6 @@
 //! The Gateway of an Ingress: a TLS server for each secret, and plain HTTP for everything.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Inputs, Taken};
 use crate::translate::draft::{Draft, Output};
@@ -43,7 +43,7 @@ pub(super) fn add(inputs: &Inputs<'_>, taken: &Taken<'_>, output: &mut Output) {
         name: gateway_name(name, namespace),
         annotations: Labels::new(),
         creation: Timestamp::default(),
-        spec: Spec::Gateway(Box::new(Gateway { servers, selector: selector(inputs.mesh) })),
+        spec: Spec::Gateway(Arc::new(Gateway { servers, selector: selector(inputs.mesh) })),
     });
 }
 

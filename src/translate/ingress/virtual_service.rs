@@ -79,7 +79,7 @@ fn virtual_service<'a>(inputs: &Inputs<'a>, host: &str, rules: &[Rule<'a>], outp
         name: format!("{}-{}-{SUFFIX}", host.replace('.', "-"), first.name),
         annotations: Labels::from([(ROUTE_SEMANTICS.to_string(), "ingress".to_string())]),
         creation: Timestamp::default(),
-        spec: Spec::VirtualService(Box::new(spec)),
+        spec: Spec::VirtualService(Arc::new(spec)),
     })
 }
 
