@@ -6,11 +6,19 @@
 //!
 //! `tests/conformance/differences.yaml` holds the cases that differ on purpose, with the reason.
 //!
+//! Gateway API's own tests are played in three ways: their demands on statuses are asked of the translation; their requests go
+//! through real Envoys, which leaves `target/gateway-api-conformance-report.yaml`
+//! (`cargo test --test conformance gateway_apis_own_tests_get`); and some of them, or with
+//! `PILOTHOUSE_ALL_THROUGH_API_SERVER=1` all, go through a real API server.
+//!
 //! For work: `PILOTHOUSE_CASES=xds/se-` runs only matching cases and prints every difference;
 //! `PILOTHOUSE_RATCHET=update` rewrites the list.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "../kubernetes/admin.rs"]
+#[allow(dead_code, reason = "the tests of the sources use more of it")]
+mod admin;
 mod calls;
 mod data;
 mod differences;
@@ -30,6 +38,9 @@ mod normal;
 mod process;
 mod ratchet;
 mod routes;
+#[path = "../kubernetes/server.rs"]
+#[allow(dead_code, reason = "the tests of the sources use more of it")]
+mod server;
 #[path = "../clients/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod tools;
@@ -99,4 +110,9 @@ fn gateway_apis_own_tests_find_the_statuses_that_they_ask_for() {
 #[test]
 fn gateway_apis_own_tests_get_the_answers_that_they_ask_for() {
     upstream::run();
+}
+
+#[test]
+fn gateway_apis_own_tests_find_the_same_statuses_in_an_api_server() {
+    upstream::run_through_the_api_server();
 }

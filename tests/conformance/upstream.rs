@@ -10,6 +10,7 @@ mod client;
 mod cluster;
 mod compare;
 mod demands;
+mod live;
 mod proxies;
 mod report;
 mod requests;
@@ -21,6 +22,7 @@ use std::path::Path;
 use serde_json::Value;
 
 pub use demands::check;
+pub use live::run as run_through_the_api_server;
 pub use requests::run;
 
 use self::changes::Changing;

@@ -20,7 +20,7 @@ pub fn check(case: &Case) -> Verdict {
     let test = super::test(case);
     let mut manifests = super::manifests_of(case, &test);
     let translate = |documents: Vec<Value>| {
-        let inputs = inputs_of(cluster::complete(documents, &mut Plan::on_paper()), "");
+        let inputs = inputs_of(&cluster::complete(documents, &mut Plan::on_paper()));
         let generations = inputs.configs.by_kind.values().flat_map(|list| list.iter());
         let generations = generations.map(|config| (config.key(), config.meta.generation)).collect();
         Seen { statuses: Translation::build(inputs).statuses, generations }
@@ -269,9 +269,10 @@ fn listener_conditions(status: &Value, demand: &Value) -> Complaint {
 }
 
 /// What these objects of a cluster are translated from.
-pub fn inputs_of(documents: Vec<Value>, cluster: &str) -> PushInputs {
-    let (configs, _) = environment::configs(&documents, cluster, "default", false);
-    let (mesh, features) = (Arc::new(Mesh::default()), Arc::new(Features::default()));
+pub fn inputs_of(documents: &[Value]) -> PushInputs {
+    let (configs, _) = environment::configs(documents, "", "default", false);
+    let mesh = Mesh::from_values(&Value::Null, &Value::Null, "cluster.local", "Kubernetes").unwrap();
+    let (mesh, features) = (Arc::new(mesh), Arc::new(Features::default()));
     let configs = ConfigSnapshot::of(configs);
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
     PushInputs { mesh, features, configs, registry }
