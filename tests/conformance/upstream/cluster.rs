@@ -200,6 +200,10 @@ fn managed(gateway: &Value, all: &[Value], plan: &mut Plan) -> Vec<Value> {
     }
     let (namespace, name) = name_of(gateway);
     let (service, key) = (proxy_name(&name), format!("{namespace}/{name}"));
+    // No cluster takes a Service, or a label, of such a length.
+    if service.len() > 63 {
+        return Vec::new();
+    }
     // The first listener of a port names it.
     let mut named: BTreeMap<u64, &Value> = BTreeMap::new();
     for listener in listeners(gateway, all) {
