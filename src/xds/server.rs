@@ -82,9 +82,10 @@ pub async fn serve(listener: TcpListener, state: XdsState, shutdown: Cancellatio
         .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
         .build_v1()?;
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
+    let (keepalive, patience) = state.options().keepalive;
     let mut server = Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .http2_keepalive_interval(Some(keepalive))
+        .http2_keepalive_timeout(Some(patience))
         .http2_max_header_list_size(16 << 10)
         .http2_max_pending_accept_reset_streams(Some(20))
         .max_concurrent_streams(100);

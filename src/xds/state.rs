@@ -42,6 +42,8 @@ pub struct XdsOptions {
     pub send_stall: Duration,
     /// A stream has to send its first request within this time.
     pub first_request: Duration,
+    /// A connection is asked for a sign of life at this interval, and closed when none comes within the second time.
+    pub keepalive: (Duration, Duration),
     /// Connections are closed gracefully at this age.
     pub max_connection_age: Option<Duration>,
     /// Clients on plaintext connections are believed to be who their node says: secrets are sent to them.
@@ -59,6 +61,7 @@ impl Default for XdsOptions {
             max_requests_per_second: None,
             send_stall: Duration::from_secs(60),
             first_request: Duration::from_secs(15),
+            keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             trust_nodes: false,
             drain: Duration::from_secs(2),

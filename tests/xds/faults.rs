@@ -3,7 +3,9 @@
 mod asks_without_end;
 mod bad_first_request;
 mod generator_panics;
+mod half_open;
 mod many_at_once;
+mod never_answers;
 mod never_reads;
 mod noise;
 mod not_ready;

@@ -14,7 +14,7 @@ use super::{
     groups::resource,
     status::FeedBoard,
     verdict::of_error,
-    watch::{End, Follower, Target, Told, drive},
+    watch::{End, Follower, Target, Told, alone},
 };
 use crate::{
     model::{Config, Kind, Mesh},
@@ -24,8 +24,6 @@ use crate::{
 
 /// How long the start waits for the settings of the cluster.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often the source shows that it lives.
-const BEAT: Duration = Duration::from_secs(5);
 
 fn name(cluster: &Cluster) -> String {
     match cluster.settings().revision.as_str() {
@@ -112,17 +110,7 @@ impl Source for KubeMesh {
             cluster: cluster.clone(),
         };
         async move {
-            let beat = async {
-                loop {
-                    tokio::time::sleep(BEAT).await;
-                    port.board.beat();
-                }
-            };
-            tokio::select! {
-                () = port.stop.cancelled() => {}
-                () = drive(&cluster, &mut follower) => {}
-                () = beat => {}
-            }
+            alone(&cluster, &mut follower, &port).await;
             Ok(())
         }
         .boxed()

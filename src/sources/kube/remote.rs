@@ -3,7 +3,7 @@
 //!
 //! This source delivers no objects: it says which clusters are to be followed, and whoever takes that follows them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Secret;
@@ -13,7 +13,7 @@ use super::{
     groups::resource,
     status::FeedBoard,
     wanted::{Named, Wanted, wanted},
-    watch::{End, Follower, Target, Told, drive},
+    watch::{End, Follower, Target, Told, alone},
 };
 use crate::{
     model::Kind,
@@ -22,8 +22,6 @@ use crate::{
 
 /// The label of the Secrets.
 const LABEL: &str = "istio/multiCluster=true";
-/// How often the source shows that it lives.
-const BEAT: Duration = Duration::from_secs(5);
 
 /// Takes which remote clusters are to be followed.
 pub trait RemoteClusters: Send + Sync + 'static {
@@ -63,17 +61,7 @@ impl Source for RemoteSecrets {
             cluster: cluster.clone(),
         };
         async move {
-            let beat = async {
-                loop {
-                    tokio::time::sleep(BEAT).await;
-                    port.board.beat();
-                }
-            };
-            tokio::select! {
-                () = port.stop.cancelled() => {}
-                () = drive(&cluster, &mut follower) => {}
-                () = beat => {}
-            }
+            alone(&cluster, &mut follower, &port).await;
             Ok(())
         }
         .boxed()

@@ -25,15 +25,13 @@ use super::{
     feed::{KindFollower, Shared},
     groups::crd_name,
     namespaces::Namespaces,
-    watch::drive,
+    watch::{BEAT, drive},
 };
 use crate::{
     model::{Config, ConfigKey, Kind, Mesh, Origin},
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
 };
 
-/// How often the source shows that it lives.
-const BEAT: Duration = Duration::from_secs(5);
 /// Pause before a full snapshot is tried again when nobody asks for it.
 const RETRY: Duration = Duration::from_secs(1);
 

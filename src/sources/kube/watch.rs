@@ -21,8 +21,10 @@ use super::{
     Cluster, FeedReport, FeedState,
     verdict::{Verdict, judge},
 };
-use crate::runtime::Backoff;
+use crate::{runtime::Backoff, sources::SourcePort};
 
+/// How often a source shows that it lives.
+pub(super) const BEAT: Duration = Duration::from_secs(5);
 /// Events that are ready are told together, up to this many.
 const TOGETHER: usize = 512;
 /// Objects of one page of a list.
@@ -101,6 +103,21 @@ impl Pace {
         let pause = self.backoff.next_pause();
         self.last = Some(Instant::now() + pause);
         pause
+    }
+}
+
+/// Runs a source that is one follower, until it is to stop, and shows meanwhile that it lives.
+pub(super) async fn alone<F: Follower>(cluster: &Cluster, follower: &mut F, port: &SourcePort) {
+    let beat = async {
+        loop {
+            tokio::time::sleep(BEAT).await;
+            port.board.beat();
+        }
+    };
+    tokio::select! {
+        () = port.stop.cancelled() => {}
+        () = drive(cluster, follower) => {}
+        () = beat => {}
     }
 }
 
