@@ -187,14 +187,6 @@ impl Follower for CrdFollower {
         async { Target { resource: Self::resource(), namespace: None, fields: None, labels: None } }.boxed()
     }
 
-    fn is_expected(&self) -> bool {
-        true
-    }
-
-    fn shifted(&mut self) -> BoxFuture<'_, ()> {
-        std::future::pending().boxed()
-    }
-
     fn read(&mut self, object: RawMetadata, _: bool) -> Option<Kind> {
         self.ours.get(object.0.name()).copied()
     }

@@ -177,14 +177,6 @@ impl Follower for MeshFollower {
         .boxed()
     }
 
-    fn is_expected(&self) -> bool {
-        true
-    }
-
-    fn shifted(&mut self) -> BoxFuture<'_, ()> {
-        std::future::pending().boxed()
-    }
-
     fn read(&mut self, object: RawObject, _: bool) -> Read {
         serde_json::from_str(object.text()).map_err(|e| e.to_string()).and_then(|object| values(&object))
     }

@@ -117,14 +117,6 @@ impl Follower for SecretFollower {
         .boxed()
     }
 
-    fn is_expected(&self) -> bool {
-        true
-    }
-
-    fn shifted(&mut self) -> BoxFuture<'_, ()> {
-        std::future::pending().boxed()
-    }
-
     fn read(&mut self, object: RawObject, _: bool) -> Item {
         let secret: Secret = serde_json::from_str(object.text()).unwrap_or_default();
         let created = secret.metadata.creation_timestamp.map(|t| t.0.to_string()).unwrap_or_default();

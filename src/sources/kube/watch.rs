@@ -75,9 +75,13 @@ pub(super) trait Follower: Send {
     /// Waits until there is something to follow.
     fn target(&mut self) -> BoxFuture<'_, Target>;
     /// Whether the server has said that there is such a kind: an answer that there is none is soon another one.
-    fn is_expected(&self) -> bool;
+    fn is_expected(&self) -> bool {
+        true
+    }
     /// Waits until what is followed may be another.
-    fn shifted(&mut self) -> BoxFuture<'_, ()>;
+    fn shifted(&mut self) -> BoxFuture<'_, ()> {
+        std::future::pending().boxed()
+    }
     /// Reads an object; one of a list need not be read again when its text is the one in force.
     fn read(&mut self, object: Self::Object, listing: bool) -> Self::Item;
     /// A list is complete.
