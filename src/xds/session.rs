@@ -234,7 +234,8 @@ impl Session {
         let unsettled = self.waited < PATIENCE && self.routes_move();
         let held = unsettled.then(|| self.subscription(kind)?.acked().cloned()).flatten();
         if kind == ResourceType::Cluster {
-            let gone = |old: &Arc<Snapshot>| updates.between(kind, self.protocol, Some(old), target, &[]).gone();
+            let gone =
+                |old: &Arc<Snapshot>| updates.between(kind, self.protocol, Some(old), target, &[]).gone().clone();
             self.leaving = held.as_ref().map_or_else(NameSet::empty, gone);
         }
         let held = held?;

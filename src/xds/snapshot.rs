@@ -189,6 +189,7 @@ pub struct Update {
     version: String,
     body: OnceLock<Bytes>,
     names: OnceLock<Arc<NameSet>>,
+    gone: OnceLock<Arc<NameSet>>,
 }
 
 impl Update {
@@ -203,6 +204,7 @@ impl Update {
             version,
             body: OnceLock::new(),
             names: OnceLock::new(),
+            gone: OnceLock::new(),
         }
     }
 
@@ -212,9 +214,8 @@ impl Update {
     }
 
     /// Names that are gone.
-    #[must_use]
-    pub fn gone(&self) -> Arc<NameSet> {
-        NameSet::of(self.difference.gone.iter().cloned())
+    pub fn gone(&self) -> &Arc<NameSet> {
+        self.gone.get_or_init(|| NameSet::of(self.difference.gone.iter().cloned()))
     }
 
     /// The encoded response without its nonce.

@@ -122,12 +122,15 @@ impl Subscription {
         }
     }
 
-    /// Names that the client says it kept from an earlier stream and that are not in `target`. One that asks by name is to be
-    /// answered by name: nothing counts as lost for it.
+    /// Names that the client says it kept from an earlier stream, or asks for beside everything, and that are not in `target`.
+    /// One that only asks by name is to be answered by name: nothing counts as lost for it.
     #[must_use]
     pub fn lost(&self, target: &Snapshot) -> Arc<NameSet> {
         match &self.base {
-            Base::Claimed(claimed) if self.scope.wildcard => NameSet::of(difference_to_claims(claimed, target).gone),
+            Base::Claimed(claimed) if self.scope.wildcard => {
+                let asked = target.scope().names.names().iter().filter(|n| target.get(n).is_none());
+                NameSet::of(asked.chain(claimed_and_gone(claimed, target)).cloned())
+            }
             _ => NameSet::empty(),
         }
     }
@@ -439,7 +442,13 @@ impl Subscription {
 fn difference_to_claims(claimed: &BTreeMap<Arc<str>, String>, target: &Snapshot) -> Difference {
     let mut difference = Difference::between(None, target);
     difference.changed.retain(|r| claimed.get(r.name()).is_none_or(|version| *version != r.version()));
-    let lost = claimed.keys().filter(|n| target.scope().contains(n) && target.get(n).is_none());
-    difference.gone.extend(lost.cloned());
+    difference.gone.extend(claimed_and_gone(claimed, target).cloned());
     difference
+}
+
+fn claimed_and_gone<'a>(
+    claimed: &'a BTreeMap<Arc<str>, String>,
+    target: &'a Snapshot,
+) -> impl Iterator<Item = &'a Arc<str>> {
+    claimed.keys().filter(|n| target.scope().contains(n) && target.get(n).is_none())
 }
