@@ -13,7 +13,7 @@ mod views;
 use std::collections::BTreeMap;
 
 use pilothouse::{
-    testing::{Content, FakeGenerator, FakeServer},
+    testing::{AdsClient, Content, FakeGenerator, FakeServer, SotwStream},
     xds::{ResourceType, XdsOptions},
 };
 
@@ -26,6 +26,14 @@ async fn server(kind: ResourceType, names: &[&str]) -> FakeServer {
     let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
     set(&server, kind, names, "1");
     server
+}
+
+/// A state-of-the-world stream that has asked for all clusters.
+async fn watch_clusters(server: &FakeServer) -> SotwStream {
+    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
+    let mut stream = client.sotw(None).await.expect("a stream");
+    stream.subscribe(ResourceType::Cluster, &[], "").await.expect("an open stream");
+    stream
 }
 
 /// Sets these names of a type to a version, as one change.

@@ -9,7 +9,7 @@ use pilothouse::{
     xds::ResourceType::{self, Cluster, Endpoint, Listener, Route},
 };
 
-use super::{TYPES, content, server, set, sotw_content};
+use super::{TYPES, content, server, set, sotw_content, watch_clusters};
 
 struct Client {
     kind: ResourceType,
@@ -247,9 +247,7 @@ async fn endpoints_are_sent_again_after_their_clusters() {
 #[tokio::test]
 async fn refused_content_is_sent_again_only_when_it_changes() {
     let server = server(Cluster, &["a"]).await;
-    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
-    let mut stream = client.sotw(None).await.expect("a stream");
-    stream.subscribe(Cluster, &[], "").await.expect("an open stream");
+    let mut stream = watch_clusters(&server).await;
     let response = stream.next().await.expect("a response");
     stream.refuse(&response, &[]).await.expect("an open stream");
     set(&server, Cluster, &["a"], "1");

@@ -7,7 +7,7 @@ use pilothouse::{
 };
 use tonic::Code;
 
-use super::{server, set, sotw_content};
+use super::{server, set, sotw_content, watch_clusters};
 
 #[tokio::test]
 async fn proxies_of_one_view_share_one_build() {
@@ -35,9 +35,7 @@ async fn proxies_of_one_view_share_one_build() {
 #[tokio::test]
 async fn shutting_down_ends_open_streams() {
     let server = server(Cluster, &["a"]).await;
-    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
-    let mut stream = client.sotw(None).await.expect("a stream");
-    stream.subscribe(Cluster, &[], "").await.expect("an open stream");
+    let mut stream = watch_clusters(&server).await;
     stream.next().await.expect("a response");
     server.shut_down();
     match stream.next().await {

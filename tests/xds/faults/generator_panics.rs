@@ -5,14 +5,12 @@ use pilothouse::{
     xds::ResourceType::{Cluster, Listener},
 };
 
-use crate::{content, server, set, sotw_content};
+use crate::{content, server, set, sotw_content, watch_clusters};
 
 #[tokio::test]
 async fn a_generator_that_panics_costs_only_its_resources() {
     let server = server(Cluster, &["a"]).await;
-    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
-    let mut stream = client.sotw(None).await.expect("a stream");
-    stream.subscribe(Cluster, &[], "").await.expect("an open stream");
+    let mut stream = watch_clusters(&server).await;
     let response = stream.next().await.expect("a response");
     stream.subscribe(Cluster, &[], &response.nonce).await.expect("an open stream");
     set(&server, Cluster, &["a"], "panic");

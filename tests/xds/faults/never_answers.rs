@@ -1,16 +1,14 @@
 //! A client that acknowledges nothing: newer content waits, the last of it goes out when an answer comes.
 
-use pilothouse::{testing::AdsClient, xds::ResourceType::Cluster};
+use pilothouse::xds::ResourceType::Cluster;
 
 use super::answer;
-use crate::{content, server, set, sotw_content};
+use crate::{content, server, set, sotw_content, watch_clusters};
 
 #[tokio::test]
 async fn newer_content_replaces_what_waits() {
     let server = server(Cluster, &["a"]).await;
-    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
-    let mut stream = client.sotw(None).await.expect("a stream");
-    stream.subscribe(Cluster, &[], "").await.expect("an open stream");
+    let mut stream = watch_clusters(&server).await;
     let first = stream.next().await.expect("a response");
     for version in 2..=50 {
         set(&server, Cluster, &["a"], &version.to_string());

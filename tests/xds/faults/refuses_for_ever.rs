@@ -1,16 +1,14 @@
 //! A client that refuses whatever it is sent.
 
-use pilothouse::{testing::AdsClient, xds::ResourceType::Cluster};
+use pilothouse::xds::ResourceType::Cluster;
 
 use super::answer;
-use crate::{content, server, set, sotw_content};
+use crate::{content, server, set, sotw_content, watch_clusters};
 
 #[tokio::test]
 async fn who_refuses_for_ever_is_answered_once_for_each_change() {
     let server = server(Cluster, &["a"]).await;
-    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
-    let mut stream = client.sotw(None).await.expect("a stream");
-    stream.subscribe(Cluster, &[], "").await.expect("an open stream");
+    let mut stream = watch_clusters(&server).await;
     for version in 1..50 {
         let response = stream.next().await.expect("a response");
         assert_eq!(sotw_content(&response), content(&["a"], &version.to_string()));
