@@ -24,4 +24,4 @@ mod work;
 pub use actor::{RegistrationActor, RegistrationHandle, Setup};
 pub use cluster::ClusterEntries;
 pub use memory::{MemoryEntries, SOURCE};
-pub use ports::{EntryError, EntryKey, EntryStore};
+pub use ports::{EntryKey, EntryStore};

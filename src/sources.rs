@@ -12,6 +12,7 @@ pub mod kube;
 pub mod list;
 pub mod mesh;
 pub mod port;
+mod write_error;
 pub mod xds;
 pub mod yaml;
 
@@ -22,3 +23,4 @@ pub use handle::SourceHandle;
 pub use list::SourceList;
 pub use mesh::{MeshSink, MeshSource, read_mesh};
 pub use port::{Applied, ConfigSink, Source, SourcePort};
+pub use write_error::WriteError;

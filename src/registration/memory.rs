@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    EntryError, EntryKey, EntryStore,
+    EntryKey, EntryStore,
     entry::{CONNECTED_AT, DISCONNECTED_AT},
 };
 use crate::{
     model::{Config, ConfigKey, Kind, Origin, decode},
-    sources::{Change, Source, SourceBatch, SourceId, SourcePort, SourceState},
+    sources::{Change, Source, SourceBatch, SourceId, SourcePort, SourceState, WriteError},
     store::{MemoryStore, Patch, StoreError, StoreKey, document},
 };
 
@@ -91,15 +91,15 @@ impl MemoryEntries {
         taken
     }
 
-    fn create_now(&self, mut entry: Value) -> Result<Value, EntryError> {
+    fn create_now(&self, mut entry: Value) -> Result<Value, WriteError> {
         entry["metadata"]["creationTimestamp"] = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
-        let config = decode::from_value(&entry, origin()).map_err(|e| EntryError::Other(e.to_string()))?;
+        let config = decode::from_value(&entry, origin()).map_err(|e| WriteError::Other(e.to_string()))?;
         let written = self.lock().create(config).map_err(refused)?;
         self.changed();
         as_document(&written)
     }
 
-    fn patch_now(&self, stored: &Value, patch: Value) -> Result<Value, EntryError> {
+    fn patch_now(&self, stored: &Value, patch: Value) -> Result<Value, WriteError> {
         let key = key_of(stored);
         let mut objects = self.lock();
         check_version(&objects, &key, stored)?;
@@ -109,7 +109,7 @@ impl MemoryEntries {
         as_document(&written)
     }
 
-    fn delete_now(&self, stored: &Value) -> Result<(), EntryError> {
+    fn delete_now(&self, stored: &Value) -> Result<(), WriteError> {
         let version = stored["metadata"]["resourceVersion"].as_str();
         self.lock().delete(&key_of(stored), version).map_err(refused)?;
         self.changed();
@@ -122,47 +122,47 @@ fn key_of(stored: &Value) -> StoreKey {
     store_key(text("namespace"), text("name"))
 }
 
-fn check_version(objects: &MemoryStore, key: &StoreKey, stored: &Value) -> Result<(), EntryError> {
-    let held = objects.get(key).ok_or(EntryError::Gone)?;
+fn check_version(objects: &MemoryStore, key: &StoreKey, stored: &Value) -> Result<(), WriteError> {
+    let held = objects.get(key).ok_or(WriteError::Gone)?;
     let same = stored["metadata"]["resourceVersion"].as_str() == Some(held.meta.resource_version.as_str());
-    same.then_some(()).ok_or(EntryError::Conflict)
+    same.then_some(()).ok_or(WriteError::Conflict)
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the form of map_err")]
-fn refused(error: StoreError) -> EntryError {
+fn refused(error: StoreError) -> WriteError {
     match error {
-        StoreError::AlreadyExists(_) | StoreError::Conflict { .. } => EntryError::Conflict,
-        StoreError::NotFound(_) => EntryError::Gone,
-        other => EntryError::Other(other.to_string()),
+        StoreError::AlreadyExists(_) | StoreError::Conflict { .. } => WriteError::Conflict,
+        StoreError::NotFound(_) => WriteError::Gone,
+        other => WriteError::Other(other.to_string()),
     }
 }
 
-fn as_document(config: &Config) -> Result<Value, EntryError> {
-    document(config).map_err(|e| EntryError::Other(e.to_string()))
+fn as_document(config: &Config) -> Result<Value, WriteError> {
+    document(config).map_err(|e| WriteError::Other(e.to_string()))
 }
 
 impl EntryStore for MemoryEntries {
-    fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, EntryError>> {
+    fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, WriteError>> {
         let found = self.lock().get(&store_key(&key.namespace, &key.name)).cloned();
         async move { found.map(|config| as_document(&config)).transpose() }.boxed()
     }
 
-    fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, EntryError>> {
+    fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, WriteError>> {
         let written = self.create_now(document);
         async move { written }.boxed()
     }
 
-    fn annotate(&self, stored: &Value, annotations: Value) -> BoxFuture<'static, Result<Value, EntryError>> {
+    fn annotate(&self, stored: &Value, annotations: Value) -> BoxFuture<'static, Result<Value, WriteError>> {
         let written = self.patch_now(stored, json!({"metadata": {"annotations": annotations}}));
         async move { written }.boxed()
     }
 
-    fn set_status(&self, stored: &Value, status: Value) -> BoxFuture<'static, Result<Value, EntryError>> {
+    fn set_status(&self, stored: &Value, status: Value) -> BoxFuture<'static, Result<Value, WriteError>> {
         let written = self.patch_now(stored, json!({ "status": status }));
         async move { written }.boxed()
     }
 
-    fn delete(&self, stored: &Value) -> BoxFuture<'static, Result<(), EntryError>> {
+    fn delete(&self, stored: &Value) -> BoxFuture<'static, Result<(), WriteError>> {
         let done = self.delete_now(stored);
         async move { done }.boxed()
     }
@@ -238,15 +238,15 @@ mod tests {
     async fn writes_need_the_entry_as_it_is() {
         let entries = MemoryEntries::default();
         let first = entries.create(entry("a")).await.unwrap();
-        assert_eq!(entries.create(entry("a")).await, Err(EntryError::Conflict));
+        assert_eq!(entries.create(entry("a")).await, Err(WriteError::Conflict));
         let second = entries.annotate(&first, json!({CONNECTED_AT: null, "x": "y"})).await.unwrap();
         assert_eq!(second["metadata"]["annotations"], json!({"x": "y"}));
-        assert_eq!(entries.set_status(&first, json!({})).await, Err(EntryError::Conflict));
-        assert_eq!(entries.delete(&first).await, Err(EntryError::Conflict));
+        assert_eq!(entries.set_status(&first, json!({})).await, Err(WriteError::Conflict));
+        assert_eq!(entries.delete(&first).await, Err(WriteError::Conflict));
         let third = entries.set_status(&second, json!({"conditions": []})).await.unwrap();
         assert_eq!(third["metadata"]["creationTimestamp"], first["metadata"]["creationTimestamp"]);
         entries.delete(&third).await.unwrap();
-        assert_eq!(entries.delete(&third).await, Err(EntryError::Gone));
+        assert_eq!(entries.delete(&third).await, Err(WriteError::Gone));
         assert!(entries.content().is_empty());
     }
 

@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use crate::sources::WriteError;
+
 /// Namespace and name of a WorkloadEntry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryKey {
@@ -20,34 +22,20 @@ impl fmt::Display for EntryKey {
     }
 }
 
-/// Why an operation was not carried out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
-    /// The entry is another one than the caller saw: it has changed, or exists already.
-    #[error("the entry has changed since it was read")]
-    Conflict,
-    /// There is no such entry.
-    #[error("there is no such entry")]
-    Gone,
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
-
 /// Keeps entries, as documents. Each write gives the document as it is stored.
 pub trait EntryStore: Send + Sync + 'static {
     /// Reads an entry; `None` when there is none.
-    fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, EntryError>>;
+    fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, WriteError>>;
 
     /// Writes a new entry.
-    fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, EntryError>>;
+    fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, WriteError>>;
 
     /// Changes annotations of the entry if it is still this one; `null` takes one away.
-    fn annotate(&self, stored: &Value, annotations: Value) -> BoxFuture<'static, Result<Value, EntryError>>;
+    fn annotate(&self, stored: &Value, annotations: Value) -> BoxFuture<'static, Result<Value, WriteError>>;
 
     /// Replaces the status of the entry if it is still this one.
-    fn set_status(&self, stored: &Value, status: Value) -> BoxFuture<'static, Result<Value, EntryError>>;
+    fn set_status(&self, stored: &Value, status: Value) -> BoxFuture<'static, Result<Value, WriteError>>;
 
     /// Deletes the entry if it is still this one.
-    fn delete(&self, stored: &Value) -> BoxFuture<'static, Result<(), EntryError>>;
+    fn delete(&self, stored: &Value) -> BoxFuture<'static, Result<(), WriteError>>;
 }

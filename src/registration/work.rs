@@ -6,13 +6,13 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    EntryError, EntryKey, EntryStore,
+    EntryKey, EntryStore,
     cleanup::{Fate, fate_of_document},
     entry::{CONNECTED_AT, CONTROLLER, GROUP, HEALTH_CHECKS, document, may_control},
     ledger::Guest,
     plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
 };
-use crate::{model::Config, xds::Refusal};
+use crate::{model::Config, sources::WriteError, xds::Refusal};
 
 /// How often a task looks again at an entry that keeps changing.
 const ROUNDS: usize = 8;
@@ -28,8 +28,8 @@ pub enum Failure {
     Failed(String),
 }
 
-impl From<EntryError> for Failure {
-    fn from(error: EntryError) -> Self {
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
         Self::Failed(error.to_string())
     }
 }
@@ -84,7 +84,7 @@ pub async fn settle(
                 count(what);
                 Some(written)
             }
-            Err(EntryError::Conflict | EntryError::Gone) => store.get(key).await?,
+            Err(WriteError::Conflict | WriteError::Gone) => store.get(key).await?,
             Err(error) => return Err(error.into()),
         };
     }
@@ -140,8 +140,8 @@ pub async fn clean(
             if let Step::Annotate(annotations) = next(&claim, Some(&stored), &rules.me) {
                 stored = match store.annotate(&stored, annotations).await {
                     Ok(stored) => stored,
-                    Err(EntryError::Conflict) => continue,
-                    Err(EntryError::Gone) => return Ok(None),
+                    Err(WriteError::Conflict) => continue,
+                    Err(WriteError::Gone) => return Ok(None),
                     Err(error) => return Err(error.into()),
                 };
             }
@@ -163,8 +163,8 @@ pub async fn clean(
                 count("deletes");
                 return Ok(None);
             }
-            Err(EntryError::Gone) => return Ok(None),
-            Err(EntryError::Conflict) => {}
+            Err(WriteError::Gone) => return Ok(None),
+            Err(WriteError::Conflict) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -41,4 +41,4 @@ pub use remote::{RemoteClusters, RemoteSecrets};
 pub use source::KubeSource;
 pub use status::{FeedReport, FeedState};
 pub use wanted::Wanted;
-pub use write::{KubeWriteError, KubeWriter, LeaseRecord};
+pub use write::{KubeWriter, LeaseRecord};

@@ -8,11 +8,14 @@ use serde_json::Value;
 use super::{
     election::Record,
     exchange::{Posted, ReportStore},
-    ports::{Fresh, LeaseStore, StatusSink, WriteError},
+    ports::{Fresh, LeaseStore, StatusSink},
 };
 use crate::{
     model::Config,
-    sources::kube::{KubeWriteError, KubeWriter, LeaseRecord},
+    sources::{
+        WriteError,
+        kube::{KubeWriter, LeaseRecord},
+    },
 };
 
 /// Writes statuses to a cluster.
@@ -32,16 +35,6 @@ pub struct ClusterReports {
     pub writer: KubeWriter,
     /// Reports of other revisions are others'.
     pub revision: String,
-}
-
-impl From<KubeWriteError> for WriteError {
-    fn from(error: KubeWriteError) -> Self {
-        match error {
-            KubeWriteError::Conflict => Self::Conflict,
-            KubeWriteError::Gone => Self::Gone,
-            KubeWriteError::Other(text) => Self::Other(text),
-        }
-    }
 }
 
 fn fresh(mut object: Value) -> Fresh {
@@ -69,7 +62,7 @@ impl ReportStore for ClusterReports {
     fn put(&self, name: &str, text: &str) -> BoxFuture<'static, Result<(), WriteError>> {
         let (writer, revision) = (self.writer.clone(), self.revision.clone());
         let (name, text) = (name.to_string(), text.to_string());
-        async move { Ok(writer.put_report(&name, &revision, text).await?) }.boxed()
+        async move { writer.put_report(&name, &revision, text).await }.boxed()
     }
 
     fn all(&self) -> BoxFuture<'static, Result<Vec<Posted>, WriteError>> {
@@ -83,7 +76,7 @@ impl ReportStore for ClusterReports {
 
     fn take_away(&self, name: &str) -> BoxFuture<'static, Result<(), WriteError>> {
         let (writer, name) = (self.writer.clone(), name.to_string());
-        async move { Ok(writer.drop_report(&name).await?) }.boxed()
+        async move { writer.drop_report(&name).await }.boxed()
     }
 }
 
@@ -112,6 +105,6 @@ impl LeaseStore for ClusterLease {
             acquired: record.acquired,
             version: record.version,
         };
-        async move { Ok(writer.write_lease(&name, lease).await?) }.boxed()
+        async move { writer.write_lease(&name, lease).await }.boxed()
     }
 }

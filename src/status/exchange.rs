@@ -9,7 +9,8 @@ use std::{
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{leader::Leadership, ports::WriteError, report::Report};
+use super::{leader::Leadership, report::Report};
+use crate::sources::WriteError;
 
 /// How often reports are put and read while something moves.
 const EVERY: Duration = Duration::from_secs(1);

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     election::{Election, Record, Timing},
-    ports::{LeaseStore, WriteError},
+    ports::LeaseStore,
 };
+use crate::sources::WriteError;
 
 /// How long the end waits for writes that are under way.
 const FINISH: Duration = Duration::from_secs(2);

@@ -4,21 +4,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::election::Record;
-use crate::model::Config;
-
-/// Why a write was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WriteError {
-    /// The object has changed since it was read.
-    #[error("the object has changed since it was read")]
-    Conflict,
-    /// There is no such object.
-    #[error("there is no such object")]
-    Gone,
-    /// Anything else.
-    #[error("{0}")]
-    Other(String),
-}
+use crate::{model::Config, sources::WriteError};
 
 /// An object as the server holds it now.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -8,8 +8,9 @@ use k8s_openapi::jiff::Timestamp;
 use super::{
     leader::Leadership,
     plan::{Job, Outcome},
-    ports::{Fresh, StatusSink, WriteError},
+    ports::{Fresh, StatusSink},
 };
+use crate::sources::WriteError;
 
 /// Writes that are under way at the same time.
 const TOGETHER: usize = 8;

@@ -7,11 +7,11 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    KubeWriteError, KubeWriter, RawObject,
+    KubeWriter, RawObject,
     groups::resource,
     write::{MANAGER, parsed},
 };
-use crate::model::Kind;
+use crate::{model::Kind, sources::WriteError};
 
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Place {
 }
 
 impl KubeWriter {
-    async fn api_of(&self, place: &Place) -> Result<Api<RawObject>, KubeWriteError> {
+    async fn api_of(&self, place: &Place) -> Result<Api<RawObject>, WriteError> {
         let client = self.client().await?;
         let resource = resource(place.kind, place.api_version.rsplit('/').next().unwrap_or_default());
         Ok(match place.namespace.as_str() {
@@ -39,8 +39,8 @@ impl KubeWriter {
     /// Reads an object; `None` when there is none.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn find(&self, place: &Place) -> Result<Option<Value>, KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn find(&self, place: &Place) -> Result<Option<Value>, WriteError> {
         let api = self.api_of(place).await?;
         let found = self.patient(async move { api.get_opt(&place.name).await }).await?;
         found.map(parsed).transpose()
@@ -49,13 +49,13 @@ impl KubeWriter {
     /// Creates an object; gives it as it is stored.
     ///
     /// # Errors
-    /// [`KubeWriteError::Conflict`] when it exists, and the others.
-    pub async fn create(&self, place: &Place, document: &Value) -> Result<Value, KubeWriteError> {
+    /// [`WriteError::Conflict`] when it exists, and the others.
+    pub async fn create(&self, place: &Place, document: &Value) -> Result<Value, WriteError> {
         let client = self.client().await?;
         let version = place.api_version.rsplit('/').next().unwrap_or_default();
         let resource = resource(place.kind, version);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(client, &place.namespace, &resource);
-        let other = |e: serde_json::Error| KubeWriteError::Other(e.to_string());
+        let other = |e: serde_json::Error| WriteError::Other(e.to_string());
         let object = serde_json::from_value(document.clone()).map_err(other)?;
         let params = PostParams { field_manager: Some(MANAGER.to_string()), ..PostParams::default() };
         let created = self.patient(async move { api.create(&params, &object).await }).await?;
@@ -66,8 +66,8 @@ impl KubeWriter {
     /// object as it is stored.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn merge(&self, place: &Place, patch: &Value, status: bool) -> Result<Value, KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn merge(&self, place: &Place, patch: &Value, status: bool) -> Result<Value, WriteError> {
         let (api, patch) = (self.api_of(place).await?, Patch::Merge(patch));
         let params = PatchParams { field_manager: Some(MANAGER.to_string()), ..PatchParams::default() };
         let name = &place.name;
@@ -80,8 +80,8 @@ impl KubeWriter {
     /// Deletes an object that still has this resource version.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn delete(&self, place: &Place, version: &str) -> Result<(), KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn delete(&self, place: &Place, version: &str) -> Result<(), WriteError> {
         let api = self.api_of(place).await?;
         let preconditions = Preconditions { resource_version: Some(version.to_string()), uid: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

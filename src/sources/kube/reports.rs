@@ -10,7 +10,8 @@ use k8s_openapi::{
 };
 use kube::api::{DeleteParams, ListParams, PostParams};
 
-use super::{KubeWriteError, KubeWriter, write::MANAGER};
+use super::{KubeWriter, write::MANAGER};
+use crate::sources::WriteError;
 
 const ANNOTATION: &str = "pilothouse.io/distribution-report";
 const LABEL: &str = "pilothouse.io/report-of-revision";
@@ -33,8 +34,8 @@ impl KubeWriter {
     /// Puts the report of a process of this revision.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn put_report(&self, process: &str, revision: &str, text: String) -> Result<(), KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn put_report(&self, process: &str, revision: &str, text: String) -> Result<(), WriteError> {
         let (api, name) = (self.leases().await?, lease_name(process));
         let metadata = ObjectMeta {
             name: Some(name.clone()),
@@ -64,8 +65,8 @@ impl KubeWriter {
     /// The reports of all processes of this revision: process, text, and what changes with every write.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn reports(&self, revision: &str) -> Result<Vec<(String, String, String)>, KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn reports(&self, revision: &str) -> Result<Vec<(String, String, String)>, WriteError> {
         let api = self.leases().await?;
         let params = ListParams::default().labels(&format!("{LABEL}={}", label(revision)));
         let list = self.patient(async move { api.list(&params).await }).await?;
@@ -79,11 +80,11 @@ impl KubeWriter {
     /// Takes the report of a process away.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn drop_report(&self, process: &str) -> Result<(), KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn drop_report(&self, process: &str) -> Result<(), WriteError> {
         let (api, name) = (self.leases().await?, lease_name(process));
         match self.patient(async move { api.delete(&name, &DeleteParams::default()).await }).await {
-            Ok(_) | Err(KubeWriteError::Gone) => Ok(()),
+            Ok(_) | Err(WriteError::Gone) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -14,23 +14,12 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{Cluster, RawObject, groups::resource, verdict::of_error};
-use crate::model::Config;
+use crate::{model::Config, sources::WriteError};
 
 /// The name under which we own the fields that we write.
 pub const MANAGER: &str = "pilothouse";
 /// How long a write may take at most.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Why a write, or the read before it, failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KubeWriteError {
-    /// The object has changed since it was read (409).
-    Conflict,
-    /// There is no such object (404).
-    Gone,
-    /// Anything else, for a person.
-    Other(String),
-}
 
 /// The lease as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,8 +53,8 @@ impl KubeWriter {
     /// Fields that others own are taken over.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn apply_status(&self, config: &Config, version: &str, status: &Value) -> Result<Value, KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn apply_status(&self, config: &Config, version: &str, status: &Value) -> Result<Value, WriteError> {
         let meta = &config.meta;
         let mut body = json!({
             "apiVersion": &*meta.api_version, "kind": config.kind().as_str(),
@@ -82,8 +71,8 @@ impl KubeWriter {
     /// Reads an object.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn fetch(&self, config: &Config) -> Result<Value, KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn fetch(&self, config: &Config) -> Result<Value, WriteError> {
         let (api, name) = (self.api(config).await?, config.meta.name.to_string());
         self.patient(async move { api.get(&name).await }).await.and_then(parsed)
     }
@@ -91,8 +80,8 @@ impl KubeWriter {
     /// Reads a lease of the control plane's namespace; `None` when there is none.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn read_lease(&self, name: &str) -> Result<Option<LeaseRecord>, KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn read_lease(&self, name: &str) -> Result<Option<LeaseRecord>, WriteError> {
         let api = self.leases().await?;
         let lease = self.patient(async move { api.get_opt(name).await }).await?;
         Ok(lease.map(record))
@@ -101,8 +90,8 @@ impl KubeWriter {
     /// Writes a lease of the control plane's namespace, if it still has the record's version; without one it is created.
     ///
     /// # Errors
-    /// [`KubeWriteError`].
-    pub async fn write_lease(&self, name: &str, record: LeaseRecord) -> Result<(), KubeWriteError> {
+    /// [`WriteError`].
+    pub async fn write_lease(&self, name: &str, record: LeaseRecord) -> Result<(), WriteError> {
         let api = self.leases().await?;
         let params = PostParams { field_manager: Some(MANAGER.to_string()), ..PostParams::default() };
         let create = record.version.is_empty();
@@ -119,7 +108,7 @@ impl KubeWriter {
         PATIENCE.min(lease.duration.saturating_sub(lease.renew) * 2 / 3)
     }
 
-    async fn api(&self, config: &Config) -> Result<Api<RawObject>, KubeWriteError> {
+    async fn api(&self, config: &Config) -> Result<Api<RawObject>, WriteError> {
         let client = self.client().await?;
         let version = config.meta.api_version.rsplit('/').next().unwrap_or_default();
         let resource = resource(config.kind(), version);
@@ -129,11 +118,11 @@ impl KubeWriter {
         })
     }
 
-    pub(super) async fn client(&self) -> Result<Client, KubeWriteError> {
-        self.cluster.client().await.map_err(|e| KubeWriteError::Other(e.to_string()))
+    pub(super) async fn client(&self) -> Result<Client, WriteError> {
+        self.cluster.client().await.map_err(|e| WriteError::Other(e.to_string()))
     }
 
-    pub(super) async fn leases(&self) -> Result<Api<Lease>, KubeWriteError> {
+    pub(super) async fn leases(&self) -> Result<Api<Lease>, WriteError> {
         let client = self.client().await?;
         Ok(Api::namespaced(client, &self.cluster.settings().namespace))
     }
@@ -141,26 +130,26 @@ impl KubeWriter {
     pub(super) async fn patient<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, KubeWriteError> {
+    ) -> Result<T, WriteError> {
         let patience = self.patience();
         match tokio::time::timeout(patience, request).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(Error::Api(status))) if status.code == 409 => Err(KubeWriteError::Conflict),
-            Ok(Err(Error::Api(status))) if status.code == 404 => Err(KubeWriteError::Gone),
+            Ok(Err(Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
+            Ok(Err(Error::Api(status))) if status.code == 404 => Err(WriteError::Gone),
             Ok(Err(error)) => {
                 if matches!(&error, Error::Api(status) if status.code == 401) {
                     self.cluster.forget_client();
                 }
-                Err(KubeWriteError::Other(of_error(&error)))
+                Err(WriteError::Other(of_error(&error)))
             }
-            Err(_) => Err(KubeWriteError::Other(format!("no answer within {} ms", patience.as_millis()))),
+            Err(_) => Err(WriteError::Other(format!("no answer within {} ms", patience.as_millis()))),
         }
     }
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "the form of and_then")]
-pub(super) fn parsed(object: RawObject) -> Result<Value, KubeWriteError> {
-    serde_json::from_str(object.text()).map_err(|e| KubeWriteError::Other(e.to_string()))
+pub(super) fn parsed(object: RawObject) -> Result<Value, WriteError> {
+    serde_json::from_str(object.text()).map_err(|e| WriteError::Other(e.to_string()))
 }
 
 fn record(lease: Lease) -> LeaseRecord {
