@@ -38,7 +38,7 @@ use crate::{
     runtime::{Readiness, RestartBudget, Shutdown, Wards},
     settings::{ListenAddress, Settings},
     sources::{Source, SourceId, SourceList, kube::Cluster, read_mesh},
-    status::StatusReporterActor,
+    status::{ReportBoard, StatusReporterActor},
     store::{AggregateCacheActor, EventHandler, StoreHandle},
     telemetry::{Metrics, SetupError},
     xds::{MeshGenerator, XdsOptions, XdsServerActor, XdsState},
@@ -130,7 +130,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
 
     let keeper = last_good::open(&kept, &store)?;
     let me = status::identity();
-    registration::start(&me, (&store, &state), (&inputs, &wards), entries.clone(), cluster.as_ref());
+    let board = ReportBoard::default();
+    registration::start(&me, (&store, &state), (&inputs, &wards), entries.clone(), (cluster.as_ref(), &board));
     let sinks = sources::Sinks {
         configs: last_good::sink(keeper.as_ref(), &store),
         direct: Arc::new(store.clone()),
@@ -148,7 +149,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
     let started = sources::start(named, (mesh, sources), cluster, &sinks, &starter, &shutdown, &readiness);
     let (writing, candidate) =
-        status::stand(writes_to.as_ref(), &me, (&store, &xds_server, inputs.features.enable_status), &shutdown).unzip();
+        status::stand(writes_to.as_ref(), &me, (&store, &xds_server, &board), &inputs.features, &shutdown).unzip();
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
         registration::keep(entries, entries_folder, &shutdown),

@@ -9,7 +9,8 @@
 //! Invariants: who registers has proved to be of the entry's namespace and service account; an entry outlives its
 //! connection by the grace period, so that a reconnect, to this process or to another one, leaves no gap; of two processes
 //! the one that was connected to last has the entry, and who still holds a connection takes back an entry that the other
-//! one let go; what a health message says reaches the status, and nothing is written that stands there already.
+//! one let go; what a process leaves that was killed is let go by the one that writes statuses, when the lease of the dead
+//! one has run out; what a health message says reaches the status, and nothing is written that stands there already.
 
 mod actor;
 mod cleanup;
@@ -22,6 +23,7 @@ mod ports;
 mod work;
 
 pub use actor::{RegistrationActor, RegistrationHandle, Setup};
+pub use cleanup::{Gone, stands_for};
 pub use cluster::ClusterEntries;
 pub use memory::{MemoryEntries, SOURCE};
 pub use ports::{EntryKey, EntryStore};

@@ -28,7 +28,7 @@ pub use actor::{StatusHandle, StatusReporterActor, Writing};
 pub use cluster::{ClusterLease, ClusterReports, ClusterStatuses};
 pub use distribution::{Distribution, Levels, Reach};
 pub use election::Timing;
-pub use exchange::{Posted, ReportBoard, ReportStore, exchange};
+pub use exchange::{Exchange, Pace, ReportBoard, ReportStore};
 pub use leader::{LeaderReport, Leadership, campaign};
 pub use report::Report;
 pub use reporter::Reporter;

@@ -11,6 +11,7 @@ use crate::{
     runtime::{Shutdown, Wards},
     settings::StateSettings,
     sources::kube::{Cluster, KubeWriter},
+    status::ReportBoard,
     store::{StoreHandle, last_good::Folder},
     xds::XdsState,
 };
@@ -41,9 +42,9 @@ pub(super) fn start(
     (store, state): (&StoreHandle, &XdsState),
     (inputs, wards): (&Inputs, &Wards),
     memory: MemoryEntries,
-    cluster: Option<&Arc<Cluster>>,
+    (cluster, board): (Option<&Arc<Cluster>>, &ReportBoard),
 ) {
-    let (store, published) = (store.clone(), state.clone());
+    let (store, published, board) = (store.clone(), state.clone(), board.clone());
     let writable = cluster.filter(|c| c.settings().write_status);
     let setup = Setup {
         me: me.into(),
@@ -52,6 +53,7 @@ pub(super) fn start(
         snapshots: Arc::new(move || published.current().map(|_| store.snapshot())),
         memory,
         cluster: writable.map(|c| ClusterEntries(KubeWriter::new(c.clone()))),
+        gone: Arc::new(move || board.ended()),
     };
     state.set_registrar(Arc::new(RegistrationActor::start(wards, setup)));
 }

@@ -11,23 +11,26 @@ use tokio::task::JoinHandle;
 
 use crate::{
     handlers::XdsUpdater,
-    model::{PushRequest, Reason},
+    model::{Features, PushRequest, Reason},
+    registration::stands_for,
     runtime::Shutdown,
     sources::kube::{Cluster, KubeWriter},
     status::{
-        ClusterLease, ClusterReports, ClusterStatuses, Leadership, ReportBoard, Timing, Writing, campaign, exchange,
+        ClusterLease, ClusterReports, ClusterStatuses, Exchange, Leadership, Pace, ReportBoard, Timing, Writing,
+        campaign,
     },
     store::StoreHandle,
     xds::XdsServerHandle,
 };
 
-/// Stands for the lease of the cluster, where statuses are to be written, and exchanges reports with the other processes if
-/// distribution `counts`. The task ends after `shutdown` has begun, when
-/// the lease is given back.
+/// Stands for the lease of the cluster, where statuses are to be written, and shows the other processes that this one lives:
+/// with what it has to report if distribution is counted, and without where workloads register, whose entries name it. The
+/// task ends after `shutdown` has begun, when the lease is given back.
 pub(super) fn stand(
     cluster: Option<&Arc<Cluster>>,
     me: &str,
-    (store, xds, counts): (&StoreHandle, &XdsServerHandle, bool),
+    (store, xds, board): (&StoreHandle, &XdsServerHandle, &ReportBoard),
+    features: &Features,
     shutdown: &Shutdown,
 ) -> Option<(Writing, JoinHandle<()>)> {
     let cluster = cluster.filter(|c| c.settings().write_status)?;
@@ -41,19 +44,26 @@ pub(super) fn stand(
     let leadership = Leadership::default();
     let lease = Arc::new(ClusterLease { writer: writer.clone(), name });
     let standing = campaign(lease, me.to_string(), timing, leadership.clone(), shutdown.child());
-    let board = counts.then(ReportBoard::default);
-    let reporting = board.clone().map(|board| {
-        let reports = ClusterReports { writer: writer.clone(), revision: settings.revision.clone() };
-        exchange(Arc::new(reports), me.to_string(), leadership.clone(), board, shutdown.child())
+    let counts = features.enable_status;
+    let registers = features.enable_workload_entry_autoregistration || features.enable_workload_entry_healthchecks;
+    let entries = store.clone();
+    let exchange = (counts || registers).then(|| Exchange {
+        store: Arc::new(ClusterReports { writer: writer.clone(), revision: settings.revision.clone() }),
+        me: me.to_string(),
+        leadership: leadership.clone(),
+        board: board.clone(),
+        pace: Pace::of(timing.lease),
+        in_use: Arc::new(move |process| stands_for(&entries.snapshot(), process)),
     });
+    let living = exchange.map(|exchange| exchange.run(shutdown.child()));
     let candidate = tokio::spawn(async move {
-        tokio::join!(standing, OptionFuture::from(reporting));
+        tokio::join!(standing, OptionFuture::from(living));
     });
     let (store, xds) = (store.clone(), xds.clone());
     let writing = Writing {
         sink: Arc::new(ClusterStatuses(writer)),
         leadership,
-        board,
+        board: counts.then(|| board.clone()),
         snapshots: Arc::new(move || store.snapshot()),
         publish: Arc::new(move || xds.config_update(PushRequest::quiet(Reason::Config))),
     };

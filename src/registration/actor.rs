@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::{
     ClusterEntries, EntryKey, EntryStore, MemoryEntries, SOURCE,
+    cleanup::Gone,
     entry::{GROUP, wish},
     ledger::{Guest, Ledger, Outcome, Task},
     plan::Said,
@@ -48,6 +49,8 @@ pub struct Setup {
     pub memory: MemoryEntries,
     /// The cluster, where it may be written to.
     pub cluster: Option<ClusterEntries>,
+    /// Which other processes have ended, as far as this one has to act on that.
+    pub gone: Arc<dyn Fn() -> Gone + Send + Sync>,
 }
 
 /// A proxy connects. The answer comes when its entry stands, or cannot.
@@ -85,6 +88,7 @@ pub struct RegistrationActor {
     roster: Roster,
     replies: HashMap<u64, oneshot::Sender<Answer>>,
     seen: Option<Arc<ConfigSnapshot>>,
+    gone: Gone,
     vitals: Vitals,
 }
 
@@ -117,6 +121,7 @@ impl RegistrationActor {
             roster: shared,
             replies: HashMap::new(),
             seen: None,
+            gone: Gone::default(),
             vitals,
         });
         let counter = Arc::default();
@@ -141,10 +146,17 @@ impl RegistrationActor {
         if self.vitals.is_down() {
             return;
         }
-        let now = (self.setup.snapshots)().filter(|now| !self.seen.as_ref().is_some_and(|seen| same(seen, now)));
+        let gone = (self.setup.gone)();
+        let news = gone != self.gone;
+        let is_new = |now: &Arc<ConfigSnapshot>| news || !self.seen.as_ref().is_some_and(|seen| same(seen, now));
+        let now = (self.setup.snapshots)().filter(is_new);
+        if now.is_some() {
+            self.gone = gone.clone();
+        }
         let (rules, snapshot) = (self.rules.clone(), now.clone());
         self.change(context, move |ledger| {
             let Some(configs) = &snapshot else { return };
+            ledger.hear(&gone);
             let orphaned = |entry: &Config| is_orphaned(entry, configs);
             ledger.compare(configs, &rules.me, rules.grace, Timestamp::now(), orphaned);
         });
@@ -184,9 +196,10 @@ impl RegistrationActor {
             }
             Task::Clean { abandoned } => {
                 let store = self.store(&key, None);
-                let orphaned = self.is_orphaned_in_memory(&key);
+                let (orphaned, gone) = (self.is_orphaned_in_memory(&key), self.ledger.gone().clone());
                 async move {
-                    let waits = clean(&*store, &key, &rules, Timestamp::now(), (orphaned, abandoned)).await?;
+                    let seen = (orphaned, abandoned);
+                    let waits = clean(&*store, &key, (&rules, &gone), Timestamp::now(), seen).await?;
                     Ok(waits.map_or(Outcome::Left, Outcome::Waits))
                 }
                 .boxed()
@@ -236,7 +249,7 @@ impl Actor for RegistrationActor {
         self.vitals.started(context, |actor: &mut Self, _| {
             actor.vitals.up();
             actor.ledger = Ledger::of(locked(&actor.roster).values().cloned());
-            actor.seen = None;
+            (actor.seen, actor.gone) = (None, Gone::default());
             actor.vitals.recovered();
         });
         context.run_interval(LOOK_EVERY, Self::look);

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::{
     EntryKey,
-    cleanup::fate_of,
+    cleanup::{Departures, Gone, Viewer},
     entry::{CONNECTED_AT, CONTROLLER},
     plan::{Claim, Said},
 };
@@ -109,6 +109,7 @@ impl Lane {
 pub struct Ledger {
     lanes: BTreeMap<EntryKey, Lane>,
     running: usize,
+    departures: Departures,
 }
 
 impl Ledger {
@@ -119,6 +120,17 @@ impl Ledger {
             ledger.accept(guest);
         }
         ledger
+    }
+
+    /// Takes in which other processes have ended.
+    pub fn hear(&mut self, gone: &Gone) {
+        self.departures.take(gone);
+    }
+
+    /// Processes that have ended.
+    #[must_use]
+    pub const fn gone(&self) -> &Gone {
+        self.departures.gone()
     }
 
     /// A proxy connects. Its task answers whether it may.
@@ -157,7 +169,7 @@ impl Ledger {
     }
 
     /// Looks at what is in force: entries of connected proxies that are missing or look abandoned, entries of ours that
-    /// nobody speaks for, entries that are to be cleaned up. `orphaned` says which entries lost their group.
+    /// nobody speaks for, entries of processes that have ended, entries that are to be cleaned up. `orphaned` says which entries lost their group.
     pub fn compare(
         &mut self,
         configs: &ConfigSnapshot,
@@ -171,11 +183,13 @@ impl Ledger {
         for config in configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster()) {
             let key = EntryKey { namespace: config.meta.namespace.clone(), name: config.meta.name.clone() };
             missing.remove(&key);
-            let fate = fate_of(config, me, grace);
+            let left = self.departures.is_left(&key, config);
+            let viewer = Viewer { me, grace, gone: self.departures.gone() };
+            let fate = viewer.fate(&config.meta.annotations, &config.status);
             let mine = config.meta.annotations.get(CONTROLLER).is_some_and(|c| c == me);
             let connected = config.meta.annotations.contains_key(CONNECTED_AT);
             let known = self.lanes.get(&key);
-            if orphaned(config) {
+            if orphaned(config) || left {
                 self.lanes.entry(key).or_default().clean_at = Some(now);
             } else if known.is_some_and(|l| !l.live.is_empty()) {
                 // Its time runs although its proxy is connected to us.

@@ -64,6 +64,11 @@ pub fn connected(me: &str, at: Timestamp) -> Value {
     json!({CONTROLLER: me, CONNECTED_AT: at.to_string(), DISCONNECTED_AT: null})
 }
 
+/// The annotations of an entry whose proxy was gone at this time, and had been connected `since`.
+pub fn disconnected(at: Timestamp, since: Option<Timestamp>) -> Value {
+    json!({CONNECTED_AT: null, DISCONNECTED_AT: later(Some(at), since).to_string()})
+}
+
 /// What to do about a claim of this process (`me`).
 #[must_use]
 pub fn next(claim: &Claim, stored: Option<&Value>, me: &str) -> Step {
@@ -76,10 +81,7 @@ pub fn next(claim: &Claim, stored: Option<&Value>, me: &str) -> Step {
         None => present(claim, stored, me, (ours, since, until)),
         Some(_) if !ours => Step::Leave,
         Some(_) if since.is_none() => Step::Done,
-        Some(gone) => {
-            let at = later(Some(gone), since);
-            Step::Annotate(json!({CONNECTED_AT: null, DISCONNECTED_AT: at.to_string()}))
-        }
+        Some(gone) => Step::Annotate(disconnected(gone, since)),
     }
 }
 

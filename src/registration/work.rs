@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{
     EntryKey, EntryStore,
-    cleanup::{Fate, fate_of_document},
-    entry::{CONNECTED_AT, CONTROLLER, GROUP, HEALTH_CHECKS, document, may_control},
+    cleanup::{Fate, Gone, Verdict, Viewer},
+    entry::{HEALTH_CHECKS, document, may_control},
     ledger::Guest,
     plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
 };
@@ -121,37 +121,30 @@ fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules
     Ok(entry)
 }
 
-/// Cleans an entry up if its time is over; gives when it will be, if its time runs.
+/// Lets an entry go whose proxy is gone, and cleans it up if its time is over; gives when it will be, if its time runs.
 ///
 /// # Errors
 /// [`Failure`].
 pub async fn clean(
     store: &dyn EntryStore,
     key: &EntryKey,
-    rules: &Rules,
+    (rules, gone): (&Rules, &Gone),
     now: Timestamp,
-    (orphaned, abandoned): (bool, bool),
+    seen: (bool, bool),
 ) -> Result<Option<Timestamp>, Failure> {
+    let viewer = Viewer { me: &rules.me, grace: rules.grace, gone };
     for _ in 0..ROUNDS {
-        let Some(mut stored) = store.get(key).await? else { return Ok(None) };
-        let ours = annotation(&stored, CONTROLLER) == &*rules.me;
-        if abandoned && ours && !annotation(&stored, CONNECTED_AT).is_empty() {
-            let claim = Claim { auto: false, connected_at: now, gone_at: Some(now), said: None };
-            if let Step::Annotate(annotations) = next(&claim, Some(&stored), &rules.me) {
-                stored = match store.annotate(&stored, annotations).await {
-                    Ok(stored) => stored,
-                    Err(WriteError::Conflict) => continue,
-                    Err(WriteError::Gone) => return Ok(None),
-                    Err(error) => return Err(error.into()),
-                };
-            }
-        }
-        let done = match fate_of_document(&stored, &rules.me, rules.grace) {
-            _ if orphaned && !annotation(&stored, GROUP).is_empty() => store.delete(&stored).await,
-            None => return Ok(None),
-            Some((at, _)) if at > now => return Ok(Some(at)),
-            Some((_, Fate::Delete)) => store.delete(&stored).await,
-            Some((_, Fate::ForgetHealth)) => {
+        let Some(stored) = store.get(key).await? else { return Ok(None) };
+        let done = match viewer.verdict(&stored, now, seen) {
+            Verdict::Keep => return Ok(None),
+            Verdict::Wait(at) => return Ok(Some(at)),
+            // What is stored then says how much time it has.
+            Verdict::LetGo(annotations) => match store.annotate(&stored, annotations).await {
+                Ok(_) | Err(WriteError::Conflict) => continue,
+                Err(error) => Err(error),
+            },
+            Verdict::End(Fate::Delete) => store.delete(&stored).await,
+            Verdict::End(Fate::ForgetHealth) => {
                 let conditions = stored["status"]["conditions"].as_array().into_iter().flatten();
                 let others = conditions.filter(|c| c["type"] != HEALTHY).cloned().collect();
                 store.set_status(&stored, with_conditions(&stored, others)).await.map(drop)

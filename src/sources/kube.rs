@@ -38,6 +38,7 @@ pub use mesh::{KubeMesh, mesh_values, saved_mesh_values};
 pub use objects::Place;
 pub use raw::RawObject;
 pub use remote::{RemoteClusters, RemoteSecrets};
+pub use reports::ReportLease;
 pub use source::KubeSource;
 pub use status::{FeedReport, FeedState};
 pub use wanted::Wanted;

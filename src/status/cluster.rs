@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::{
     election::Record,
-    exchange::{Posted, ReportStore},
+    exchange::ReportStore,
     ports::{Fresh, LeaseStore, StatusSink},
 };
 use crate::{
     model::Config,
     sources::{
         WriteError,
-        kube::{KubeWriter, LeaseRecord},
+        kube::{KubeWriter, LeaseRecord, ReportLease},
     },
 };
 
@@ -33,7 +33,7 @@ pub struct ClusterLease {
 pub struct ClusterReports {
     /// The cluster.
     pub writer: KubeWriter,
-    /// Reports of other revisions are others'.
+    /// What proxies of other revisions hold is counted by their own control planes.
     pub revision: String,
 }
 
@@ -59,19 +59,15 @@ impl StatusSink for ClusterStatuses {
 }
 
 impl ReportStore for ClusterReports {
-    fn put(&self, name: &str, text: &str) -> BoxFuture<'static, Result<(), WriteError>> {
+    fn put(&self, name: &str, text: &str, good_for: Duration) -> BoxFuture<'static, Result<(), WriteError>> {
         let (writer, revision) = (self.writer.clone(), self.revision.clone());
         let (name, text) = (name.to_string(), text.to_string());
-        async move { writer.put_report(&name, &revision, text).await }.boxed()
+        async move { writer.put_report(&name, &revision, text, good_for).await }.boxed()
     }
 
-    fn all(&self) -> BoxFuture<'static, Result<Vec<Posted>, WriteError>> {
+    fn all(&self) -> BoxFuture<'static, Result<Vec<ReportLease>, WriteError>> {
         let (writer, revision) = (self.writer.clone(), self.revision.clone());
-        async move {
-            let all = writer.reports(&revision).await?;
-            Ok(all.into_iter().map(|(name, text, version)| Posted { name, text, version }).collect())
-        }
-        .boxed()
+        async move { writer.reports(&revision).await }.boxed()
     }
 
     fn take_away(&self, name: &str) -> BoxFuture<'static, Result<(), WriteError>> {

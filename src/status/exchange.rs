@@ -1,7 +1,11 @@
-//! Reports of all processes: each puts its own where the one that writes reads them.
+//! Reports of all processes: each puts its own where the one that writes reads them, and thereby shows that it lives.
+//!
+//! A report counts for as long as its lease says. Clocks of other machines are never believed: it has run out when it was
+//! seen unchanged for that long by our clock, and the time in which we could not look does not count. Then the process has
+//! ended, as far as anybody can tell.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -10,35 +14,38 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{leader::Leadership, report::Report};
-use crate::sources::WriteError;
+use crate::sources::{WriteError, kube::ReportLease};
 
 /// How often reports are put and read while something moves.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often a report is put although nothing has moved.
-const HEARTBEAT: Duration = Duration::from_secs(20);
-/// A report that was not put again for so long does not count (Istio's minute).
-const STALE: Duration = Duration::from_secs(60);
-/// When the report of a process that is gone is taken away.
-const GONE: Duration = Duration::from_secs(600);
 
-/// A report as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Posted {
-    /// Whose it is.
-    pub name: String,
-    /// Its text.
-    pub text: String,
-    /// Changes with every write.
-    pub version: String,
+/// How often a process shows that it lives, and for how long that is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How often a report is put and read although nothing has moved.
+    pub heartbeat: Duration,
+    /// How long a report is good for.
+    pub good_for: Duration,
+    /// When the report of a process that has ended is taken away.
+    pub kept: Duration,
+}
+
+impl Pace {
+    /// That goes with a leader's lease of this length: of Istio's half minute a heartbeat of 20 s, which is believed for a
+    /// minute.
+    #[must_use]
+    pub fn of(lease: Duration) -> Self {
+        Self { heartbeat: lease * 2 / 3, good_for: lease * 2, kept: lease * 20 }
+    }
 }
 
 /// Keeps reports.
 pub trait ReportStore: Send + Sync + 'static {
-    /// Puts the report of this process.
-    fn put(&self, name: &str, text: &str) -> BoxFuture<'static, Result<(), WriteError>>;
+    /// Puts the report of this process, which is good for so long.
+    fn put(&self, name: &str, text: &str, good_for: Duration) -> BoxFuture<'static, Result<(), WriteError>>;
 
     /// All reports.
-    fn all(&self) -> BoxFuture<'static, Result<Vec<Posted>, WriteError>>;
+    fn all(&self) -> BoxFuture<'static, Result<Vec<ReportLease>, WriteError>>;
 
     /// Takes a report away.
     fn take_away(&self, name: &str) -> BoxFuture<'static, Result<(), WriteError>>;
@@ -49,6 +56,7 @@ struct Board {
     mine: Option<Report>,
     wanted: bool,
     peers: Option<(u64, Arc<[Report]>)>,
+    ended: Arc<BTreeSet<String>>,
 }
 
 /// Where the reporter and the exchange meet. Cheap to clone.
@@ -71,78 +79,150 @@ impl ReportBoard {
     pub fn peers(&self, term: u64) -> Option<Arc<[Report]>> {
         self.lock().peers.as_ref().filter(|(read_in, _)| *read_in == term).map(|(_, peers)| peers.clone())
     }
+
+    /// The processes that have ended, as the one that writes knows it; none to all others.
+    #[must_use]
+    pub fn ended(&self) -> Arc<BTreeSet<String>> {
+        self.lock().ended.clone()
+    }
+
+    fn took(&self, term: u64, reports: Vec<Report>, ended: BTreeSet<String>) {
+        let mut board = self.lock();
+        board.peers = Some((term, reports.into()));
+        if *board.ended != ended {
+            tracing::info!(?ended, "processes that do not renew their leases");
+            board.ended = Arc::new(ended);
+        }
+    }
 }
 
-/// Puts the report of this process (`me`) and reads the others' while it leads, until it is stopped.
-pub async fn exchange(
-    store: Arc<dyn ReportStore>,
-    me: String,
-    leadership: Leadership,
-    board: ReportBoard,
-    stop: CancellationToken,
-) {
-    let mut put: Option<(Report, Instant)> = None;
-    let mut known = Freshness::default();
-    let mut last_error = String::new();
-    while tokio::time::timeout(EVERY, stop.cancelled()).await.is_err() {
-        let (mine, wanted, read_in) = {
-            let board = board.lock();
-            (board.mine.clone(), board.wanted, board.peers.as_ref().map(|(term, _)| *term))
-        };
-        let round = async {
-            if let Some(mine) = mine.filter(|m| !put.as_ref().is_some_and(|(p, at)| p == m && at.elapsed() < HEARTBEAT))
-            {
-                store.put(&me, &serde_json::to_string(&mine).unwrap_or_default()).await?;
-                put = Some((mine, Instant::now()));
-            }
-            let term = leadership.term();
-            if let Some(term) = term.filter(|term| wanted || read_in != Some(*term)) {
-                let all = store.all().await?;
-                let (fresh, gone) = known.sort(all, &me, Instant::now());
-                board.lock().peers = Some((term, fresh.into()));
-                for name in gone {
-                    store.take_away(&name).await?;
+/// The exchange of one process.
+pub struct Exchange {
+    /// Where reports are.
+    pub store: Arc<dyn ReportStore>,
+    /// The name of this process.
+    pub me: String,
+    /// Who leads reads the others' reports.
+    pub leadership: Leadership,
+    /// Where they are wanted, and where this process's comes from.
+    pub board: ReportBoard,
+    /// How often.
+    pub pace: Pace,
+    /// Whether something stands in the cluster for a process, of which it must be known whether that one lives.
+    pub in_use: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+/// What the exchange remembers.
+#[derive(Debug, Default)]
+struct Memory {
+    put: Option<(String, Instant)>,
+    /// In which term, and when.
+    read: Option<(u64, Instant)>,
+    known: Freshness,
+}
+
+impl Exchange {
+    /// Puts the report of this process and reads the others' while it leads, until it is stopped.
+    pub async fn run(self, stop: CancellationToken) {
+        let (mut memory, mut last_error) = (Memory::default(), String::new());
+        while tokio::time::timeout(EVERY, stop.cancelled()).await.is_err() {
+            let error = self.round(&mut memory).await.err().map(|e| e.to_string()).unwrap_or_default();
+            if !error.is_empty() {
+                memory.known.interrupt();
+                if error != last_error {
+                    tracing::warn!(error, "reports of how far objects have come");
+                }
+                if let Some(term) = self.leadership.term() {
+                    // Who may not read them counts its own proxies: better than nothing.
+                    self.board.lock().peers.get_or_insert_with(|| (term, Arc::new([]))).0 = term;
                 }
             }
-            Ok::<(), WriteError>(())
-        };
-        let error = round.await.err().map(|e| e.to_string()).unwrap_or_default();
-        if !error.is_empty() && error != last_error {
-            tracing::warn!(error, "reports of how far objects have come");
+            last_error = error;
         }
-        if !error.is_empty()
-            && let Some(term) = leadership.term()
-        {
-            // Who may not read them counts its own proxies: better than nothing.
-            board.lock().peers.get_or_insert_with(|| (term, Arc::new([]))).0 = term;
+        // What is left behind shows by the lease that nobody renews.
+        if !(self.in_use)(&self.me) {
+            let _ = tokio::time::timeout(EVERY, self.store.take_away(&self.me)).await;
         }
-        last_error = error;
     }
-    let _ = tokio::time::timeout(EVERY, store.take_away(&me)).await;
+
+    async fn round(&self, memory: &mut Memory) -> Result<(), WriteError> {
+        let (mine, wanted) = {
+            let board = self.board.lock();
+            (board.mine.clone(), board.wanted)
+        };
+        let text = mine.and_then(|mine| serde_json::to_string(&mine).ok()).unwrap_or_default();
+        let is_put = |(put, at): &(String, Instant)| *put == text && at.elapsed() < self.pace.heartbeat;
+        if !memory.put.as_ref().is_some_and(is_put) {
+            self.store.put(&self.me, &text, self.pace.good_for).await?;
+            memory.put = Some((text, Instant::now()));
+        }
+        let Some(term) = self.leadership.term() else {
+            if memory.read.take().is_some() {
+                memory.known = Freshness::default();
+                self.board.lock().ended = Arc::default();
+            }
+            return Ok(());
+        };
+        let is_read = |(read_in, at): (u64, Instant)| read_in == term && at.elapsed() < self.pace.heartbeat;
+        if wanted || !memory.read.is_some_and(is_read) {
+            let all = self.store.all().await?;
+            let sorted = memory.known.sort(all, &self.me, self.pace.kept, Instant::now());
+            memory.read = Some((term, Instant::now()));
+            self.board.took(term, sorted.reports, sorted.ended);
+            for name in sorted.old.iter().filter(|name| !(self.in_use)(name)) {
+                self.store.take_away(name).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// When each report was last seen to change, by our clock.
 #[derive(Debug, Default)]
-struct Freshness(BTreeMap<String, (String, Instant)>);
+struct Freshness {
+    seen: BTreeMap<String, (String, Instant)>,
+    interrupted: bool,
+}
+
+/// Reports of others.
+#[derive(Debug, Default)]
+struct Sorted {
+    /// Those that count.
+    reports: Vec<Report>,
+    /// Whose have run out.
+    ended: BTreeSet<String>,
+    /// Whose ran out long ago.
+    old: Vec<String>,
+}
 
 impl Freshness {
-    /// The reports of others that count, and the names of those that are to be taken away.
-    fn sort(&mut self, all: Vec<Posted>, me: &str, now: Instant) -> (Vec<Report>, Vec<String>) {
-        self.0.retain(|name, _| all.iter().any(|p| p.name == *name));
-        let (mut fresh, mut gone) = (Vec::new(), Vec::new());
-        for posted in all.into_iter().filter(|p| p.name != me) {
-            let seen = self.0.entry(posted.name.clone()).or_insert_with(|| (posted.version.clone(), now));
+    /// Reports could not be read or put: others may not have been able to either, and are given their time once more.
+    const fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    fn sort(&mut self, all: Vec<ReportLease>, me: &str, kept: Duration, now: Instant) -> Sorted {
+        if std::mem::take(&mut self.interrupted) {
+            self.seen.clear();
+        }
+        self.seen.retain(|name, _| all.iter().any(|p| p.process == *name));
+        let mut sorted = Sorted::default();
+        for posted in all.into_iter().filter(|p| p.process != me) {
+            let seen = self.seen.entry(posted.process.clone()).or_insert_with(|| (posted.version.clone(), now));
             if seen.0 != posted.version {
                 *seen = (posted.version, now);
             }
             let age = now.saturating_duration_since(seen.1);
-            if age > GONE {
-                gone.push(posted.name);
-            } else if age <= STALE {
-                fresh.extend(serde_json::from_str::<Report>(&posted.text).ok());
+            if age <= posted.good_for {
+                sorted.reports.extend(serde_json::from_str::<Report>(&posted.text).ok());
+                continue;
             }
+            if age > kept {
+                sorted.old.push(posted.process.clone());
+            }
+            sorted.ended.insert(posted.process);
         }
-        (fresh, gone)
+        sorted
     }
 }
 
@@ -150,21 +230,39 @@ impl Freshness {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_report_that_is_not_renewed_does_not_count_for_long() {
-        let posted = |name: &str, version: &str| Posted {
-            name: name.to_string(),
+    fn posted(name: &str, version: &str) -> ReportLease {
+        ReportLease {
+            process: name.to_string(),
             text: r#"{"proxies": 3}"#.to_string(),
             version: version.to_string(),
-        };
+            good_for: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn a_report_that_is_not_renewed_does_not_count_for_long() {
         let (mut known, start) = (Freshness::default(), Instant::now());
-        let mut look = |all: Vec<Posted>, second| {
-            let (fresh, gone) = known.sort(all, "me", start + Duration::from_secs(second));
-            (fresh.iter().map(|r| r.proxies).sum::<usize>(), gone)
+        let mut look = |all: Vec<ReportLease>, second| {
+            let sorted = known.sort(all, "me", Duration::from_secs(600), start + Duration::from_secs(second));
+            let proxies = sorted.reports.iter().map(|r| r.proxies).sum::<usize>();
+            (proxies, sorted.ended.into_iter().collect::<Vec<_>>().join(" "), sorted.old.join(" "))
         };
-        assert_eq!(look(vec![posted("me", "1"), posted("a", "1"), posted("b", "1")], 0), (6, vec![]));
-        assert_eq!(look(vec![posted("a", "2"), posted("b", "1")], 61), (3, vec![]));
-        assert_eq!(look(vec![posted("a", "2"), posted("b", "1")], 601), (0, vec!["b".to_string()]));
-        assert_eq!(look(vec![posted("a", "3")], 700), (3, vec![]));
+        let says = |proxies, ended: &str, old: &str| (proxies, ended.to_string(), old.to_string());
+        assert_eq!(look(vec![posted("me", "1"), posted("a", "1"), posted("b", "1")], 0), says(6, "", ""));
+        assert_eq!(look(vec![posted("a", "2"), posted("b", "1")], 61), says(3, "b", ""));
+        assert_eq!(look(vec![posted("a", "2"), posted("b", "1")], 601), says(0, "a b", "b"));
+        assert_eq!(look(vec![posted("a", "3")], 700), says(3, "", ""));
+    }
+
+    #[test]
+    fn nobody_has_ended_because_nobody_could_be_heard() {
+        let (mut known, start) = (Freshness::default(), Instant::now());
+        let look = |known: &mut Freshness, second| {
+            let now = start + Duration::from_secs(second);
+            known.sort(vec![posted("a", "1")], "me", Duration::from_secs(600), now).ended.len()
+        };
+        assert_eq!(look(&mut known, 0), 0);
+        known.interrupt();
+        assert_eq!((look(&mut known, 900), look(&mut known, 960), look(&mut known, 961)), (0, 0, 1));
     }
 }

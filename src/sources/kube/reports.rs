@@ -1,7 +1,7 @@
 //! Reports between processes, each in an annotation of a Lease of its own: leases are small, nobody watches them, and their
 //! holder is told by name.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -15,8 +15,19 @@ use crate::sources::WriteError;
 
 const ANNOTATION: &str = "pilothouse.io/distribution-report";
 const LABEL: &str = "pilothouse.io/report-of-revision";
-/// How long a report is good for, as others may read it.
-const SECONDS: i32 = 60;
+
+/// A report as its lease holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportLease {
+    /// Whose it is.
+    pub process: String,
+    /// Its text; empty when there is nothing to say but that the process lives, and from processes of other revisions.
+    pub text: String,
+    /// Changes with every write.
+    pub version: String,
+    /// How long it is good for after that.
+    pub good_for: Duration,
+}
 
 /// Name of the lease that holds the report of a process.
 fn lease_name(process: &str) -> String {
@@ -31,11 +42,17 @@ fn label(revision: &str) -> String {
 }
 
 impl KubeWriter {
-    /// Puts the report of a process of this revision.
+    /// Puts the report of a process of this revision, which is good for so long (whole seconds).
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn put_report(&self, process: &str, revision: &str, text: String) -> Result<(), WriteError> {
+    pub async fn put_report(
+        &self,
+        process: &str,
+        revision: &str,
+        text: String,
+        good_for: Duration,
+    ) -> Result<(), WriteError> {
         let (api, name) = (self.leases().await?, lease_name(process));
         let metadata = ObjectMeta {
             name: Some(name.clone()),
@@ -45,7 +62,7 @@ impl KubeWriter {
         };
         let spec = LeaseSpec {
             holder_identity: Some(process.to_string()),
-            lease_duration_seconds: Some(SECONDS),
+            lease_duration_seconds: i32::try_from(good_for.as_secs()).ok(),
             renew_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
         };
@@ -62,19 +79,15 @@ impl KubeWriter {
         self.patient(write).await.map(drop)
     }
 
-    /// The reports of all processes of this revision: process, text, and what changes with every write.
+    /// The reports of all processes of every revision, with the texts of this one.
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn reports(&self, revision: &str) -> Result<Vec<(String, String, String)>, WriteError> {
+    pub async fn reports(&self, revision: &str) -> Result<Vec<ReportLease>, WriteError> {
         let api = self.leases().await?;
-        let params = ListParams::default().labels(&format!("{LABEL}={}", label(revision)));
+        let params = ListParams::default().labels(LABEL);
         let list = self.patient(async move { api.list(&params).await }).await?;
-        let row = |lease: Lease| {
-            let text = lease.metadata.annotations?.remove(ANNOTATION)?;
-            Some((lease.spec?.holder_identity?, text, lease.metadata.resource_version.unwrap_or_default()))
-        };
-        Ok(list.items.into_iter().filter_map(row).collect())
+        Ok(list.items.into_iter().filter_map(|lease| of_lease(lease, &label(revision))).collect())
     }
 
     /// Takes the report of a process away.
@@ -88,6 +101,19 @@ impl KubeWriter {
             Err(error) => Err(error),
         }
     }
+}
+
+fn of_lease(lease: Lease, revision: &str) -> Option<ReportLease> {
+    let (metadata, spec) = (lease.metadata, lease.spec?);
+    let ours = metadata.labels.is_some_and(|labels| labels.get(LABEL).is_some_and(|of| of == revision));
+    let text = metadata.annotations.and_then(|mut annotations| annotations.remove(ANNOTATION));
+    let seconds = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok())?;
+    Some(ReportLease {
+        process: spec.holder_identity?,
+        text: text.filter(|_| ours).unwrap_or_default(),
+        version: metadata.resource_version.unwrap_or_default(),
+        good_for: Duration::from_secs(seconds),
+    })
 }
 
 #[cfg(test)]

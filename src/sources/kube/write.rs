@@ -127,10 +127,7 @@ impl KubeWriter {
         Ok(Api::namespaced(client, &self.cluster.settings().namespace))
     }
 
-    pub(super) async fn patient<T>(
-        &self,
-        request: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, WriteError> {
+    pub(super) async fn patient<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, WriteError> {
         let patience = self.patience();
         match tokio::time::timeout(patience, request).await {
             Ok(Ok(answer)) => Ok(answer),
