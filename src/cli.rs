@@ -41,7 +41,7 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve xDS from config files, until stopped.
+    /// Serve xDS from folders, a cluster and other control planes, until stopped.
     #[command(alias = "discovery")]
     Serve(serve::ServeArgs),
     /// Write what one proxy would be sent, without a server.

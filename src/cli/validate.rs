@@ -69,8 +69,8 @@ fn text(all: &Loaded) -> String {
     for refused in &findings.refused {
         out.push_str(&format!("{refused}\n"));
     }
-    for w in &findings.warned {
-        out.push_str(&format!("{}:{}: {} {}/{} warning: {}\n", w.file, w.line, w.kind, w.namespace, w.name, w.warning));
+    for warned in &findings.warned {
+        out.push_str(&format!("{warned}\n"));
     }
     out.push_str(&format!(
         "{} objects taken, {} refused, {} warnings, {} of kinds that are not read\n",

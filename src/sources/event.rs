@@ -62,8 +62,10 @@ pub struct Refused {
 pub struct Warned {
     /// File.
     pub file: String,
-    /// Line of the document.
+    /// Line, from 1.
     pub line: u32,
+    /// Column, from 1; 0 when unknown.
+    pub column: u32,
     /// Kind.
     pub kind: String,
     /// Namespace.
@@ -102,21 +104,37 @@ pub struct Findings {
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.file)?;
-        if self.line > 0 {
-            write!(f, ":{}", self.line)?;
-        }
-        if self.column > 0 {
-            write!(f, ":{}", self.column)?;
-        }
-        write!(f, ": ")?;
-        if !self.kind.is_empty() {
-            write!(f, "{} ", self.kind)?;
-        }
-        if !self.name.is_empty() {
-            let slash = if self.namespace.is_empty() { "" } else { "/" };
-            write!(f, "{}{slash}{} ", self.namespace, self.name)?;
-        }
+        at(f, &self.file, self.line, self.column)?;
+        who(f, &self.kind, &self.namespace, &self.name)?;
         write!(f, "refused: {}", self.reason)
     }
+}
+
+impl std::fmt::Display for Warned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        at(f, &self.file, self.line, self.column)?;
+        who(f, &self.kind, &self.namespace, &self.name)?;
+        write!(f, "warning: {}", self.warning)
+    }
+}
+
+/// `file:line:column: `, as far as it is known: the form that editors and CI logs link.
+fn at(f: &mut std::fmt::Formatter<'_>, file: &str, line: u32, column: u32) -> std::fmt::Result {
+    write!(f, "{file}")?;
+    for number in [line, column].into_iter().filter(|n| *n > 0) {
+        write!(f, ":{number}")?;
+    }
+    write!(f, ": ")
+}
+
+/// `Kind namespace/name `, as far as it is known.
+fn who(f: &mut std::fmt::Formatter<'_>, kind: &str, namespace: &str, name: &str) -> std::fmt::Result {
+    if !kind.is_empty() {
+        write!(f, "{kind} ")?;
+    }
+    if name.is_empty() {
+        return Ok(());
+    }
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    write!(f, "{namespace}{slash}{name} ")
 }

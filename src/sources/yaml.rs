@@ -1,12 +1,15 @@
 //! Text to JSON values: YAML with limits, JSON with unique keys, streams cut into documents.
 //!
-//! The only place that knows the YAML library. Scalars are read as Kubernetes reads them (YAML 1.1 booleans, old octals).
+//! The only place, with what is below it, that knows the YAML library. Scalars are read as Kubernetes reads them (YAML 1.1 booleans, old octals).
+
+mod outline;
 
 use std::fmt;
 
+pub use outline::{Outline, Place};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-use serde_saphyr::{Options, Spanned};
+use serde_saphyr::Options;
 
 /// Deepest nesting that is read.
 const MAX_DEPTH: usize = 64;
@@ -80,19 +83,6 @@ pub fn values(text: &str) -> Result<Vec<Value>, SyntaxError> {
         return Ok(values);
     }
     serde_saphyr::from_str_with_options::<Value>(text, options()).map(|v| vec![v]).map_err(|e| syntax_error(&e))
-}
-
-/// Lines of the entries of a top-level `items` list, from 1 inside the piece; empty when there are none.
-#[must_use]
-pub fn item_lines(text: &str) -> Vec<u32> {
-    #[derive(serde::Deserialize)]
-    struct List {
-        #[serde(default)]
-        items: Vec<Spanned<serde::de::IgnoredAny>>,
-    }
-    serde_saphyr::from_str_with_options::<List>(text, options())
-        .map(|list| list.items.iter().map(|i| u32::try_from(i.referenced.line()).unwrap_or(0)).collect())
-        .unwrap_or_default()
 }
 
 /// Runs a typed reading over the piece for the sake of its error: where it happens, and the path of the field.

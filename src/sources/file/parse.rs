@@ -4,6 +4,7 @@
 //! file is used again as it is.
 
 use std::{
+    cell::OnceCell,
     collections::HashMap,
     path::PathBuf,
     sync::{
@@ -23,7 +24,7 @@ use crate::{
         validation::validate,
     },
     runtime::catch,
-    sources::yaml::{self, Chunk},
+    sources::yaml::{self, Chunk, Outline},
 };
 
 /// Documents below this number are read on the caller's thread.
@@ -39,7 +40,7 @@ pub enum Outcome {
         /// The object.
         config: Arc<Config>,
         /// What looks wrong with it.
-        warnings: Arc<[String]>,
+        warnings: Arc<[Notice]>,
     },
     /// Not taken.
     Refused(Arc<Refusal>),
@@ -52,6 +53,17 @@ pub enum Outcome {
         /// Name as written.
         name: Arc<str>,
     },
+}
+
+/// What looks wrong with an object that is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Line after the document's first, from 0.
+    pub line: u32,
+    /// Column, from 1; 0 when unknown.
+    pub column: u32,
+    /// What.
+    pub text: String,
 }
 
 /// Why an object is not taken.
@@ -198,19 +210,38 @@ fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<Outcome
         }
     };
     let origin = |line: u32| Origin { file: Some(path.clone()), line: chunk.line + line, ..base.clone() };
+    let written = Written { text: chunk.text, outline: OnceCell::new() };
     let mut all = Vec::new();
     for value in &values {
         let Some(items) = list_items(value) else {
-            all.extend(object(value, chunk.text, 0, origin(0)));
+            all.extend(object(value, &written, None, origin(0)));
             continue;
         };
-        let lines = yaml::item_lines(chunk.text);
         for (i, item) in items.iter().enumerate() {
-            let line = lines.get(i).map_or(0, |l| l.saturating_sub(1));
-            all.extend(object(item, "", line, origin(line)));
+            let (line, _) = written.place(Some(i), "");
+            all.extend(object(item, &written, Some(i), origin(line)));
         }
     }
     all
+}
+
+/// The text of a document, and where its fields are, which is looked for when something is wrong.
+struct Written<'a> {
+    text: &'a str,
+    outline: OnceCell<Option<Outline>>,
+}
+
+impl Written<'_> {
+    /// Line (after the document's first, from 0) and column (from 1; 0 when unknown) of the field that the reason begins
+    /// with, in the document or in one entry of its list.
+    fn place(&self, item: Option<usize>, reason: &str) -> (u32, u32) {
+        let outline = self.outline.get_or_init(|| Outline::of(self.text)).as_ref();
+        let place = outline.and_then(|o| match item {
+            Some(item) => o.place_in_item(item, reason),
+            None => o.place_of(reason),
+        });
+        place.map_or((0, 0), |p| (p.line.saturating_sub(1), p.column))
+    }
 }
 
 /// The entries of `kind: List` or of a typed list such as `ServiceEntryList`.
@@ -219,24 +250,25 @@ fn list_items(value: &Value) -> Option<&Vec<Value>> {
     kind.ends_with("List").then(|| value.get("items")?.as_array()).flatten()
 }
 
-/// Reads one object. `text` is its document, or empty for an entry of a list; `line` is where it begins in the document.
-fn object(value: &Value, text: &str, line: u32, origin: Origin) -> Option<Outcome> {
-    let refuse = |line, column, reason: String| {
+/// Reads one object: the document, or one entry of its list.
+fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Origin) -> Option<Outcome> {
+    let refuse_at = |(line, column): (u32, u32), reason: String| {
         Some(Outcome::Refused(Arc::new(Refusal { line, column, who: identity(value), reason })))
     };
+    let refuse = |reason: String| refuse_at(written.place(item, &reason), reason);
     if value.is_null() {
         return None;
     }
     if !value.is_object() {
-        return refuse(line, 0, "it is not an object with apiVersion, kind and metadata".to_string());
+        return refuse("it is not an object with apiVersion, kind and metadata".to_string());
     }
     let who = identity(value);
     if who.kind.is_empty() || who.api_version.is_empty() {
         let missing = if who.kind.is_empty() { "kind" } else { "apiVersion" };
-        return refuse(line, 0, format!("{missing} is missing"));
+        return refuse(format!("{missing} is missing"));
     }
     match with_warnings(value, origin) {
-        Ok((config, _)) if config.meta.name.is_empty() => refuse(line, 0, "metadata.name is missing".to_string()),
+        Ok((config, _)) if config.meta.name.is_empty() => refuse("metadata.name is missing".to_string()),
         Ok((config, _)) if !config.is_of_main_cluster() && !config.kind().is_read_of_remote_clusters() => {
             Some(Outcome::Ignored { api_version: who.api_version.into(), kind: who.kind.into(), name: who.name.into() })
         }
@@ -248,24 +280,27 @@ fn object(value: &Value, text: &str, line: u32, origin: Origin) -> Option<Outcom
             if !verdict.is_valid() {
                 // A misspelt field is often why another one is missing.
                 let reasons: Vec<String> = verdict.errors.into_iter().chain(warnings).collect();
-                return refuse(line, 0, reasons.join("; "));
+                return refuse(reasons.join("; "));
             }
             warnings.extend(verdict.warnings);
-            Some(Outcome::Taken { config: Arc::new(config), warnings: warnings.into() })
+            let notice = |text: String| {
+                let (line, column) = written.place(item, &text);
+                Notice { line, column, text }
+            };
+            Some(Outcome::Taken { config: Arc::new(config), warnings: warnings.into_iter().map(notice).collect() })
         }
         Err(DecodeError::UnknownKind { api_version, kind }) => {
             Some(Outcome::Ignored { api_version: api_version.into(), kind: kind.into(), name: who.name.into() })
         }
         Err(DecodeError::Invalid(reason)) => {
-            match Kind::parse(&who.api_version, &who.kind).filter(|_| !text.is_empty()) {
-                None => refuse(line, 0, reason),
-                Some(kind) => match misfit(text, kind) {
-                    Some((error, path)) if !path.is_empty() && !reason.contains(&path) => {
-                        refuse(error.line.saturating_sub(1), error.column, format!("{path}: {}", bare(&reason)))
-                    }
-                    Some((error, _)) => refuse(error.line.saturating_sub(1), error.column, reason),
-                    None => refuse(line, 0, reason),
-                },
+            let kind = Kind::parse(&who.api_version, &who.kind).filter(|_| item.is_none());
+            match kind.and_then(|kind| misfit(written.text, kind)) {
+                Some((error, path)) => {
+                    let named = path.is_empty() || reason.contains(&path);
+                    let reason = if named { reason } else { format!("{path}: {}", bare(&reason)) };
+                    refuse_at((error.line.saturating_sub(1), error.column), reason)
+                }
+                None => refuse(reason),
             }
         }
     }
@@ -358,7 +393,19 @@ mod tests {
         let text = format!("apiVersion: v1\nkind: List\nitems:\n{}{}- kind: Namespace\n", item("a"), item("b"));
         let documents = parsed(&text);
         assert_eq!(documents[0].outcomes.len(), 3);
-        assert_eq!(refusals(&text), [(12, 0, "apiVersion is missing".to_string())]);
+        assert_eq!(refusals(&text), [(12, 3, "apiVersion is missing".to_string())]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_place_of_its_field() {
+        let invalid = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: b}\nspec:\n  \
+                       hosts: [a.b]\n  http:\n  - route:\n    - destination: {host: a.b}\n      weight: -5\n";
+        let found = refusals(&format!("---\n{invalid}"));
+        assert_eq!((found[0].0, found[0].1), (10, 7), "{found:?}");
+        let misspelt = parsed(&GOOD.replace("hosts: [a.b]", "hosts: [a.b]\n  resoluton: DNS"));
+        let Outcome::Taken { warnings, .. } = &misspelt[0].outcomes[0] else { panic!("{misspelt:?}") };
+        let notice = Notice { line: 7, column: 3, text: "unknown field spec.resoluton".to_string() };
+        assert_eq!(warnings.to_vec(), [notice]);
     }
 
     #[test]

@@ -244,16 +244,7 @@ fn tell_new(source: &SourceId, before: &Findings, now: &Findings) {
             .increment(1);
         tracing::warn!(source = &**source, "{refused}");
     }
-    for w in now.warned.iter().filter(|w| before.warned.binary_search(w).is_err()) {
-        tracing::warn!(
-            source = &**source,
-            "{}:{}: {} {}/{}: {}",
-            w.file,
-            w.line,
-            w.kind,
-            w.namespace,
-            w.name,
-            w.warning
-        );
+    for warned in now.warned.iter().filter(|w| before.warned.binary_search(w).is_err()) {
+        tracing::warn!(source = &**source, "{warned}");
     }
 }

@@ -295,6 +295,7 @@ fn warned(config: &Config) -> Warned {
     Warned {
         file: config.origin.file.as_ref().map(|f| f.display().to_string()).unwrap_or_default(),
         line: config.origin.line,
+        column: 0,
         kind: config.kind().to_string(),
         namespace: config.meta.namespace.to_string(),
         name: config.meta.name.to_string(),
@@ -309,10 +310,12 @@ pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
         for outcome in document.outcomes.iter() {
             match outcome {
                 Outcome::Taken { config, warnings } => {
-                    for warning in warnings.iter() {
-                        let line = document.line;
-                        into.warned.push(Warned { line, warning: warning.clone(), ..warned(config) });
-                    }
+                    into.warned.extend(warnings.iter().map(|w| Warned {
+                        line: document.line + w.line,
+                        column: w.column,
+                        warning: w.text.clone(),
+                        ..warned(config)
+                    }));
                 }
                 Outcome::Refused(r) => into.refused.push(Refused {
                     file: file.clone(),

@@ -101,6 +101,7 @@ impl Reader {
         Warned {
             file: self.origin.source.to_string(),
             line: 0,
+            column: 0,
             kind: self.kind.to_string(),
             namespace: namespace.to_string(),
             name: name.to_string(),

@@ -210,6 +210,7 @@ impl Client {
             findings.warned.extend(content.warnings().map(|(config, warning)| Warned {
                 file: self.id.to_string(),
                 line: 0,
+                column: 0,
                 kind: kind.to_string(),
                 namespace: config.meta.namespace.to_string(),
                 name: config.meta.name.to_string(),
