@@ -45,7 +45,7 @@
 //! | [`store`] | what each source holds, precedence, writes |
 //! | [`handlers`] | what an event means, a file for each handler type |
 //! | [`registry`] | services, endpoints, workloads, automatic addresses |
-//! | [`translate`] | Gateway API and Ingress objects as Istio's, and their statuses |
+//! | [`translate`] | Gateway API, service APIs and Ingress objects as Istio's, and their statuses |
 //! | [`push`] | when to push, to whom, and the context that everything is generated from; a new index over objects |
 //! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `secret`, `grpc`; a new field of Envoy's |
 //! | [`simulate`] | what a proxy that holds these resources would do with a call |

@@ -1,5 +1,5 @@
-//! Translation of other APIs into Istio's: Gateway API and Ingress objects become Istio Gateways, VirtualServices and
-//! DestinationRules, and every translated object gets the status that Istio would write.
+//! Translation of other APIs into Istio's: objects of Gateway API, of the service APIs before it, and Ingresses become Istio
+//! Gateways, VirtualServices and DestinationRules, and every translated object gets the status that Istio would write.
 //!
 //! A pure room: objects and services in, objects and statuses out. Invariants: the result depends on nothing but the inputs;
 //! a translated object whose content did not change keeps its `Arc` from one translation to the next; an object that the user
@@ -7,10 +7,13 @@
 //! looks at a clock (transition times are the writer's), and never sees a proxy.
 
 mod changes;
+mod decoded;
 mod draft;
 mod gateway_api;
 pub mod ingress;
 mod objects;
+mod selector;
+mod service_apis;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +36,7 @@ pub struct Report {
     pub message: String,
 }
 
-/// What all Gateway API and Ingress objects became.
+/// What all objects of other APIs became.
 #[derive(Debug, Default)]
 pub struct Translation {
     /// Translated Istio Gateways, oldest first.
@@ -127,6 +130,7 @@ impl Translation {
         let mut output = Output::default();
         let objects = Objects::of(&basis);
         gateway_api::translate(&objects, &mut output);
+        service_apis::translate(&objects, &mut output);
         ingress::translate(&objects, &mut output);
         let known = before.map(|b| [&b.gateways, &b.virtual_services, &b.destination_rules]);
         let known: BTreeMap<ConfigKey, &Arc<Config>> =

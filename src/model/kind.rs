@@ -1,7 +1,8 @@
 //! The kinds of object that are read, and how each is written: group, version, aliases, plural, scope.
 //!
 //! Follows Istio's schema collections (`collections.Pilot`, 15 kinds), plus the core Kubernetes kinds that the registry
-//! reads, the Gateway API and Ingress kinds, and the kinds of Istio 1.6 that are accepted as retired.
+//! reads, the Gateway API and Ingress kinds, the first group of the service APIs, and the kinds of Istio 1.6 that are accepted
+//! as retired.
 
 use std::fmt;
 
@@ -16,12 +17,19 @@ macro_rules! kinds {
             /// Every kind, in table order.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind),+];
 
-            /// The kind as it is written in YAML. The 1.6-era `Gateway`-like name clashes do not exist; Gateway API's
-            /// Gateway is written `Gateway` too and told apart by its group.
+            /// The kind as it is written in YAML. Names that several groups have (`Gateway`, `HTTPRoute`) are told apart by
+            /// the group.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
-                if matches!(self, Kind::KubernetesGateway) { return "Gateway"; }
-                match self { $(Kind::$kind => stringify!($kind)),+ }
+                match self {
+                    Kind::KubernetesGateway | Kind::ServiceApisGateway => "Gateway",
+                    Kind::ServiceApisGatewayClass => "GatewayClass",
+                    Kind::ServiceApisHTTPRoute => "HTTPRoute",
+                    Kind::ServiceApisTCPRoute => "TCPRoute",
+                    Kind::ServiceApisTLSRoute => "TLSRoute",
+                    $(#[allow(unreachable_patterns, reason = "kinds above are written otherwise than their variants")]
+                    Kind::$kind => stringify!($kind)),+
+                }
             }
 
             /// The API group; empty for core.
@@ -59,7 +67,7 @@ pub enum KindClass {
     Istio,
     /// Core and discovery kinds of Kubernetes.
     Kubernetes,
-    /// Gateway API.
+    /// Gateway API, and the service APIs that it grew out of: translated into Istio's kinds.
     GatewayApi,
     /// Kinds of Istio 1.6: accepted, stored, reported as retired, without effect.
     Retired,
@@ -103,6 +111,12 @@ kinds! {
     XBackend, "gateway.networking.x-k8s.io", ["v1alpha1"], "xbackends", Namespaced, GatewayApi;
     XBackendTrafficPolicy, "gateway.networking.x-k8s.io", ["v1alpha1"], "xbackendtrafficpolicies", Namespaced, GatewayApi;
     InferencePool, "inference.networking.k8s.io", ["v1"], "inferencepools", Namespaced, GatewayApi;
+    BackendPolicy, "networking.x-k8s.io", ["v1alpha1"], "backendpolicies", Namespaced, GatewayApi;
+    ServiceApisGatewayClass, "networking.x-k8s.io", ["v1alpha1"], "gatewayclasses", Cluster, GatewayApi;
+    ServiceApisGateway, "networking.x-k8s.io", ["v1alpha1"], "gateways", Namespaced, GatewayApi;
+    ServiceApisHTTPRoute, "networking.x-k8s.io", ["v1alpha1"], "httproutes", Namespaced, GatewayApi;
+    ServiceApisTCPRoute, "networking.x-k8s.io", ["v1alpha1"], "tcproutes", Namespaced, GatewayApi;
+    ServiceApisTLSRoute, "networking.x-k8s.io", ["v1alpha1"], "tlsroutes", Namespaced, GatewayApi;
     MeshPolicy, "authentication.istio.io", ["v1alpha1"], "meshpolicies", Cluster, Retired;
     Policy, "authentication.istio.io", ["v1alpha1"], "policies", Namespaced, Retired;
     HTTPAPISpec, "config.istio.io", ["v1alpha2"], "httpapispecs", Namespaced, Retired;

@@ -1,8 +1,9 @@
 //! Config objects as the resources that are carried over xDS (MCP), and back.
 //!
 //! The type URL is `group/version/Kind`, the resource is an `istio.mcp.v1alpha1.Resource`: metadata under the name
-//! `namespace/name`, and a body. The body of an Istio kind is its spec; of a Gateway API kind a `Struct` of its spec (as in
-//! Istio); of a Kubernetes kind, which Istio does not carry, a `Struct` of the whole object. Secrets are never carried.
+//! `namespace/name`, and a body. The body of an Istio kind is its spec; of a Gateway API or service APIs kind a `Struct` of its
+//! spec (as in Istio); of a Kubernetes kind, which Istio does not carry, a `Struct` of the whole object. Secrets are never
+//! carried.
 
 use std::{
     hash::{Hash, Hasher},
@@ -255,6 +256,8 @@ mod tests {
                 "spec": {"hosts": ["a.example"], "ports": [{"number": 80, "name": "http"}]}}),
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
                 "metadata": {"name": "r", "namespace": "shop"}, "spec": {"hostnames": ["a.example"], "rules": []}}),
+            json!({"apiVersion": "networking.x-k8s.io/v1alpha1", "kind": "HTTPRoute",
+                "metadata": {"name": "r", "namespace": "shop"}, "spec": {"hostnames": ["b.example"], "rules": []}}),
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "shop"},
                 "spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80}]}}),
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "b"}}}),

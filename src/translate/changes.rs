@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{Config, Kind, PushInputs, kind::KindClass};
 
-/// Kinds beside Gateway API's own that a translation reads.
+/// Kinds beside those of Gateway API and the service APIs that a translation reads.
 pub const READS: [Kind; 9] = [
     Kind::ConfigMap,
     Kind::Ingress,

@@ -38,7 +38,8 @@ impl Edge {
         let endpoints = [(v1.port, "v1", ""), (v2.port, "v2", "")];
         let text = service(HOST, 80, "HTTP", &endpoints) + &subsets(HOST) + &gateway(port) + &routes(http);
         let plane = ControlPlane::start(&[("shop.yaml", text)]);
-        let envoy = Envoy::start(&plane, NODE, &json!({"LABELS": {"app": "edge"}}), delta);
+        let labels = json!({"app": "edge", "istio": "ingressgateway"});
+        let envoy = Envoy::start(&plane, NODE, &json!({ "LABELS": labels }), delta);
         let edge = Self { port, v1, v2, plane, envoy };
         wait_for("the gateway answers", || edge.get("/", &[]).ok());
         edge
@@ -65,7 +66,40 @@ fn routes_by_header_path_and_default(delta: bool) {
     assert_eq!((rewritten.seen("name"), rewritten.seen("path")), ("v2".to_string(), "/new/items".to_string()));
     let moved = edge.get("/old", &[]).unwrap();
     assert_eq!((moved.status, moved.headers["location"].as_str()), (302, "http://web.example/moved"));
+    routes_of_the_service_apis(&edge);
     edge.envoy.assert_no_nacks();
+}
+
+/// A Gateway of `networking.x-k8s.io` on a port of its own at the same router, with a route to a service for each version.
+fn routes_of_the_service_apis(edge: &Edge) {
+    let port = free_port();
+    let object = |kind: &str, spec: Value| {
+        let meta = json!({"name": "old", "namespace": "shop"});
+        let object =
+            json!({"apiVersion": "networking.x-k8s.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec});
+        format!("---\n{object}\n")
+    };
+    let listener = json!({"port": port, "protocol": "HTTP", "hostname": "*.example", "routes": {"kind": "HTTPRoute"}});
+    let to = |name: &str| json!([{"serviceName": name, "port": 80}]);
+    let header = json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": {"x-old": "yes"}}});
+    let objects = [
+        service("one.shop.svc.cluster.local", 80, "HTTP", &[(edge.v1.port, "v1", "")]),
+        service("two.shop.svc.cluster.local", 80, "HTTP", &[(edge.v2.port, "v2", "")]),
+        object("GatewayClass", json!({"controller": "istio.io/gateway-controller"})),
+        object("Gateway", json!({"gatewayClassName": "old", "listeners": [listener]})),
+        object(
+            "HTTPRoute",
+            json!({"hostnames": [HOST], "rules": [
+                {"matches": [{"path": {"type": "Prefix", "value": "/two"}}], "filters": [header], "forwardTo": to("two")},
+                {"forwardTo": to("one")},
+            ]}),
+        ),
+    ];
+    edge.plane.write("old.yaml", &objects.concat());
+    wait_for("the old group's route answers", || get(port, HOST, "/", &[]).ok().filter(|a| a.seen("name") == "v1"));
+    let two = get(port, HOST, "/two", &[]).unwrap();
+    assert_eq!((two.seen("name"), two.seen("x-old")), ("v2".to_string(), "yes".to_string()));
+    assert_eq!(get(port, "other.example", "/", &[]).unwrap().status, 404);
 }
 
 #[test]

@@ -27,9 +27,9 @@ pub fn check(case: &Case) -> Verdict {
     Verdict::of(differences)
 }
 
-type Documents = BTreeMap<String, Value>;
+pub type Documents = BTreeMap<String, Value>;
 
-fn compare(what: &str, got: &Documents, wanted: &Documents) -> Vec<String> {
+pub fn compare(what: &str, got: &Documents, wanted: &Documents) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, wanted) in wanted {
         match got.get(name) {
@@ -47,7 +47,7 @@ fn name_of(kind: &str, namespace: &str, name: &str) -> String {
     format!("{kind} {namespace}/{name}")
 }
 
-fn recorded(case: &Case, file: &str, of: fn(&Value) -> Value) -> Documents {
+pub fn recorded(case: &Case, file: &str, of: fn(&Value) -> Value) -> Documents {
     let path = case.folder.join(file);
     let documents = if path.exists() { data::yaml(&path) } else { Vec::new() };
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
@@ -58,7 +58,7 @@ fn recorded(case: &Case, file: &str, of: fn(&Value) -> Value) -> Documents {
     documents.iter().map(|document| (named(document), of(document))).collect()
 }
 
-fn spec_of(document: &Value) -> Value {
+pub fn spec_of(document: &Value) -> Value {
     let origin = Origin::default();
     let config = decode::from_value(document, origin).unwrap();
     object(&config)
@@ -77,7 +77,7 @@ fn object(config: &Config) -> Value {
     json!({"annotations": config.meta.annotations, "spec": spec.unwrap()})
 }
 
-fn objects(translation: &Translation) -> Documents {
+pub fn objects(translation: &Translation) -> Documents {
     let lists = [&translation.gateways, &translation.virtual_services, &translation.destination_rules];
     let all = lists.into_iter().flatten();
     all.map(|c| (name_of(c.kind().as_str(), &c.meta.namespace, &c.meta.name), object(c))).collect()

@@ -41,6 +41,7 @@ mod routes;
 #[path = "../kubernetes/server.rs"]
 #[allow(dead_code, reason = "the tests of the sources use more of it")]
 mod server;
+mod service_apis;
 #[path = "../clients/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod tools;
@@ -100,6 +101,11 @@ fn objects_are_valid_where_istio_says_so() {
 #[test]
 fn gateway_api_is_translated_as_istio_does() {
     run("gateway-api", || data::cases("gateway-api", "expected-status.yaml"), gateway_api::check);
+}
+
+#[test]
+fn the_service_apis_are_translated_as_istio_did() {
+    run("service-apis", || data::cases("service-apis", "input.yaml"), service_apis::check);
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod registration;
 mod remote;
 mod rights;
 mod server;
+mod service_apis;
 mod stage;
 mod status;
 mod statuses;

@@ -10,7 +10,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use pilothouse::{
-    model::{Config, ConfigKey, Mesh},
+    model::{Config, ConfigKey, Kind, Mesh},
     runtime::Interrupted,
     settings::{KubeAccess, KubeSettings},
     sources::{
@@ -167,6 +167,12 @@ impl Stage {
     pub fn object(&self, key: &str) -> Option<Arc<Config>> {
         let held = self.recorder.held.lock().unwrap();
         held.0.iter().find(|((_, k), _)| k.to_string() == key).map(|(_, c)| c.clone())
+    }
+
+    /// The objects of one kind.
+    pub fn of_kind(&self, kind: Kind) -> Vec<Arc<Config>> {
+        let held = self.recorder.held.lock().unwrap();
+        held.0.iter().filter(|((_, k), _)| k.kind == kind).map(|(_, c)| c.clone()).collect()
     }
 
     /// Names of the objects in force.

@@ -3,6 +3,11 @@
 use super::{Group, crds::CrdFollower};
 use crate::model::Kind;
 
+/// Kinds of the service APIs have no status of ours, as they had none of Istio's.
+fn is_of_service_apis(kind: Kind) -> bool {
+    kind.group() == Kind::ServiceApisGateway.group()
+}
+
 /// A right on one resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
@@ -39,7 +44,8 @@ pub fn rights() -> Vec<Right> {
 /// Every right that writing statuses takes, beside those of [`rights`].
 #[must_use]
 pub fn status_rights() -> Vec<Right> {
-    let written = |kind: &Kind| !matches!(kind, Kind::ReferenceGrant | Kind::IngressClass);
+    let written =
+        |kind: &Kind| !matches!(kind, Kind::ReferenceGrant | Kind::IngressClass) && !is_of_service_apis(*kind);
     let groups = [Group::Crd, Group::GatewayApi, Group::Ingress];
     let kinds = groups.into_iter().flat_map(Group::kinds).filter(written);
     let right = |kind: Kind, resource: String, verb| Right { group: kind.group().to_string(), resource, verb };

@@ -9,7 +9,7 @@ use crate::model::{Kind, KindClass};
 pub enum Group {
     /// Istio's kinds.
     Crd,
-    /// Gateway API.
+    /// Gateway API, and the service APIs that came before it.
     GatewayApi,
     /// Ingress and its classes.
     Ingress,

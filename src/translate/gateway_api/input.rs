@@ -1,45 +1,17 @@
-//! All Gateway API objects of a translation, decoded; what does not decode is reported and left out.
+//! All Gateway API objects of a translation, decoded.
 
 use std::{collections::BTreeMap, sync::Arc};
-
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::types::{
     gateway::{GatewayClassSpec, GatewaySpec, ListenerSetSpec, ReferenceGrantSpec},
     policy::{BackendSpec, BackendTlsPolicySpec, BackendTrafficPolicySpec, InferencePoolSpec},
     route::{GrpcRule, HttpRule, RouteSpec, StreamRule},
 };
+pub use crate::translate::decoded::Object;
 use crate::{
-    model::{Config, Kind, Labels, Service, Spec},
-    translate::{draft::Output, objects::Objects},
+    model::{Kind, Labels, Service},
+    translate::{decoded::decoded, draft::Output, objects::Objects},
 };
-
-/// A decoded object.
-#[derive(Debug)]
-pub struct Object<T> {
-    /// The object as it was read.
-    pub config: Arc<Config>,
-    /// Its content.
-    pub spec: T,
-}
-
-impl<T> Object<T> {
-    /// Namespace.
-    pub fn namespace(&self) -> &str {
-        &self.config.meta.namespace
-    }
-
-    /// Name.
-    pub fn name(&self) -> &str {
-        &self.config.meta.name
-    }
-
-    /// Generation.
-    pub fn generation(&self) -> i64 {
-        self.config.meta.generation
-    }
-}
 
 /// Everything that the translation looks at.
 pub struct Input<'a> {
@@ -110,20 +82,4 @@ impl<'a> Input<'a> {
         let list = self.objects.list(Kind::Namespace).iter().filter(|c| c.is_of_main_cluster());
         list.map(|c| (c.meta.name.to_string(), c.meta.labels.clone())).collect()
     }
-}
-
-fn decoded<T: DeserializeOwned + Default>(list: &[Arc<Config>], output: &mut Output) -> Vec<Object<T>> {
-    let mut all = Vec::with_capacity(list.len());
-    for config in list.iter().filter(|c| c.is_of_main_cluster()) {
-        let Spec::Raw(_, document) = &config.spec else { continue };
-        let decoded = match document.get("spec") {
-            None | Some(Value::Null) => Ok(T::default()),
-            Some(spec) => serde_path_to_error::deserialize(spec),
-        };
-        match decoded {
-            Ok(spec) => all.push(Object { config: config.clone(), spec }),
-            Err(e) => output.report(config.key(), format!("spec.{}: {}", e.path(), e.inner())),
-        }
-    }
-    all
 }

@@ -9,7 +9,7 @@ use super::{
     conditions::{Condition, Conditions, Problem},
     gateway::Owner,
     input::Input,
-    reference::{GROUP, Grants, GroupKind, selects_namespace},
+    reference::{GROUP, Grants, GroupKind},
     tls,
     types::{
         RouteGroupKind,
@@ -19,6 +19,7 @@ use super::{
 use crate::{
     model::{Kind, Labels},
     proto::networking::{Port, Server},
+    translate::selector::selects_namespace,
 };
 
 /// Status of a listener.

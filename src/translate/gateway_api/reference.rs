@@ -1,11 +1,9 @@
-//! References between objects: kinds as they are referred to, ReferenceGrants, selectors of namespaces.
+//! References between objects: kinds as they are referred to, ReferenceGrants.
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-
 use super::{input::Object, types::gateway::ReferenceGrantSpec};
-use crate::model::{Credential, CredentialKind, Kind, Labels};
+use crate::model::{Credential, CredentialKind, Kind};
 
 /// Group of Gateway API.
 pub const GROUP: &str = "gateway.networking.k8s.io";
@@ -90,28 +88,4 @@ impl Grants {
         };
         !self.0.is_empty() && self.allow(from, &GroupKind::of(kind), &credential.namespace, &credential.name)
     }
-}
-
-/// The label that Kubernetes gives every namespace.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-
-/// Whether the namespace matches the selector; a selector that is not valid matches nothing.
-pub fn selects_namespace(selector: &LabelSelector, name: &str, labels: &Labels) -> bool {
-    let value = |key: &str| match key {
-        NAME_LABEL => Some(name),
-        key => labels.get(key).map(String::as_str),
-    };
-    let by_label = selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
-    let by_expression = selector.match_expressions.iter().flatten().all(|expression| {
-        let values = expression.values.as_deref().unwrap_or_default();
-        let found = value(&expression.key);
-        match expression.operator.as_str() {
-            "In" => found.is_some_and(|v| values.iter().any(|w| w == v)),
-            "NotIn" => !values.is_empty() && found.is_none_or(|v| values.iter().all(|w| w != v)),
-            "Exists" => values.is_empty() && found.is_some(),
-            "DoesNotExist" => values.is_empty() && found.is_none(),
-            _ => false,
-        }
-    });
-    by_label && by_expression
 }

@@ -7,12 +7,9 @@ pub mod gateway;
 pub mod policy;
 pub mod route;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-/// `null` and absence are the default.
-pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
-    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
-}
+pub use crate::translate::decoded::or_default;
 
 /// A reference to a parent of a route, or from a status to an ancestor of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]

@@ -1,0 +1,91 @@
+//! The first group of the service APIs (`networking.x-k8s.io/v1alpha1`), from which Gateway API came: where it still lives,
+//! its objects become what Istio 1.9 made of them.
+//!
+//! A Gateway of a class of ours becomes one Istio Gateway of the proxies labelled `istio: ingressgateway`, with a server for
+//! each listener; a route becomes one VirtualService at all Gateways that it is bound to; a backend of a BackendPolicy a
+//! DestinationRule. Names are Istio's. No status is written: Istio wrote none.
+//!
+//! A listener, rule or backend that cannot be is left out and reported, the rest of its object stays. Where Istio made
+//! something that could not work or did more than the user asked for, the API's own documentation is followed: a route
+//! without host names is for all hosts, a match that is not understood takes its rule with it, a rule without destinations
+//! answers 503, listeners of one port and protocol get names of their own, and destinations are in the domain of the mesh.
+
+mod backend_policy;
+mod binding;
+mod destination;
+mod gateway;
+mod http;
+mod stream;
+#[cfg(test)]
+mod tests;
+#[allow(missing_docs, reason = "a field is the field of that name, documented by the service APIs")]
+mod types;
+
+use types::{BackendPolicySpec, GatewayClassSpec, GatewaySpec, HttpRule, RouteSpec, StreamRule};
+
+use super::{
+    decoded::{Object, decoded},
+    draft::{Draft, Output},
+    objects::Objects,
+};
+use crate::model::{Config, ConfigKey, Kind, Labels, Meta, Origin, Spec, validation::validate};
+
+/// Everything that the translation looks at.
+struct Input<'a> {
+    objects: &'a Objects<'a>,
+    classes: Vec<Object<GatewayClassSpec>>,
+    gateways: Vec<Object<GatewaySpec>>,
+    http_routes: Vec<Object<RouteSpec<HttpRule>>>,
+    tcp_routes: Vec<Object<RouteSpec<StreamRule>>>,
+    tls_routes: Vec<Object<RouteSpec<StreamRule>>>,
+    policies: Vec<Object<BackendPolicySpec>>,
+}
+
+impl<'a> Input<'a> {
+    fn of(objects: &'a Objects<'a>, output: &mut Output) -> Self {
+        Self {
+            objects,
+            classes: decoded(objects.list(Kind::ServiceApisGatewayClass), output),
+            gateways: decoded(objects.list(Kind::ServiceApisGateway), output),
+            http_routes: decoded(objects.list(Kind::ServiceApisHTTPRoute), output),
+            tcp_routes: decoded(objects.list(Kind::ServiceApisTCPRoute), output),
+            tls_routes: decoded(objects.list(Kind::ServiceApisTLSRoute), output),
+            policies: decoded(objects.list(Kind::BackendPolicy), output),
+        }
+    }
+
+    /// Host name of a service.
+    fn host(&self, name: &str, namespace: &str) -> String {
+        format!("{name}.{namespace}.svc.{}", self.objects.mesh().domain)
+    }
+}
+
+/// Translates all objects of the group.
+pub fn translate(objects: &Objects<'_>, output: &mut Output) {
+    let input = Input::of(objects, output);
+    let bound = gateway::add(&input, output);
+    http::add(&input, &bound, output);
+    stream::add(&input, &bound, output);
+    backend_policy::add(&input, output);
+}
+
+/// Adds what an object became, unless another has the name already.
+fn add(from: &Config, name: String, spec: Spec, output: &mut Output) {
+    let taken = format!("there is a generated {} {name} already", spec.kind());
+    let (namespace, creation) = (from.meta.namespace.clone(), from.meta.creation);
+    if !output.add(Draft { namespace, name, annotations: Labels::new(), creation, spec }) {
+        output.report(from.key(), taken);
+    }
+}
+
+/// Whether Istio takes this content. If not, what is wrong is reported, the path in it exchanged for the one in the source.
+fn is_sound(spec: Spec, (generated, written): (&str, &str), of: &ConfigKey, output: &mut Output) -> bool {
+    // The names of generated objects are not the user's.
+    let meta = Meta { name: "generated".into(), namespace: of.namespace.clone(), ..Meta::default() };
+    let errors =
+        validate(&Config { meta, spec, status: serde_json::Value::Null, origin: Origin::default(), stamp: 0 }).errors;
+    for error in &errors {
+        output.report(of.clone(), error.replacen(generated, written, 1));
+    }
+    errors.is_empty()
+}
