@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::{http, proxy_status::Output, table};
+use crate::model::Kind;
 
 /// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
@@ -50,10 +51,19 @@ fn shown(statuses: &Value) -> String {
             parts.push(Default::default());
         }
         for (of, state, message) in parts {
-            rows.push([text(object, "kind"), text(object, "namespace"), text(object, "name"), of, state, message]);
+            rows.push([kind(object), text(object, "namespace"), text(object, "name"), of, state, message]);
         }
     }
     table::aligned(&rows)
+}
+
+/// The kind, with its group where that is the one whose kinds have the names of Gateway API's.
+fn kind(object: &Value) -> String {
+    let (kind, api_version) = (text(object, "kind"), text(object, "apiVersion"));
+    match api_version.split_once('/') {
+        Some((group, _)) if group == Kind::ServiceApisGateway.group() => format!("{kind}.{group}"),
+        _ => kind,
+    }
 }
 
 /// What a line is of, conditions and addresses, and messages of conditions that are not well.
@@ -119,7 +129,8 @@ mod tests {
             {"kind": "HTTPRoute", "namespace": "shop", "name": "r", "status": {"parents": [
                 {"parentRef": {"name": "gw", "sectionName": "http"}, "conditions": [condition("Accepted", "True")]}]}},
             {"kind": "Ingress", "namespace": "shop", "name": "i", "status": {"loadBalancer": {}}},
-            {"kind": "HTTPRoute", "namespace": "shop", "name": "odd", "status": null, "reports": ["spec.rules: no list"]},
+            {"kind": "HTTPRoute", "apiVersion": "networking.x-k8s.io/v1alpha1", "namespace": "shop", "name": "odd",
+             "status": null, "reports": ["spec.rules: no list"]},
         ]));
         let lines: Vec<Vec<&str>> =
             text.lines().map(|l| l.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect()).collect();
@@ -127,6 +138,6 @@ mod tests {
         assert_eq!(lines[2], ["Gateway", "edge", "gw", "listener http", "Conflicted=False"]);
         assert_eq!(lines[3], ["HTTPRoute", "shop", "r", "Gateway gw http", "Accepted=True"]);
         assert_eq!(lines[4], ["Ingress", "shop", "i"]);
-        assert_eq!(lines[5], ["HTTPRoute", "shop", "odd", "report", "spec.rules: no list"]);
+        assert_eq!(lines[5], ["HTTPRoute.networking.x-k8s.io", "shop", "odd", "report", "spec.rules: no list"]);
     }
 }
