@@ -35,11 +35,16 @@ pub fn service(host: &str, port: u16, protocol: &str, endpoints: &[Endpoint<'_>]
 
 /// A Gateway for routers labelled `app: edge`, with one HTTP server for all hosts.
 pub fn gateway(port: u16) -> String {
+    gateway_of("edge", port)
+}
+
+/// A Gateway of this name, for routers whose label `app` says the same.
+pub fn gateway_of(app: &str, port: u16) -> String {
     object(
         "Gateway",
-        "edge",
+        app,
         &json!({
-            "selector": {"app": "edge"},
+            "selector": {"app": app},
             "servers": [{"port": {"number": port, "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}],
         }),
     )

@@ -25,17 +25,28 @@ static BASE_ID: AtomicU32 = AtomicU32::new(0);
 impl Envoy {
     /// Starts Envoy as this node, with the control plane on this port of this machine, and waits until it is live.
     pub fn connect(grpc_port: u16, node: &str, metadata: &Value, delta: bool) -> Self {
+        Self::connect_any(&[grpc_port], node, metadata, delta)
+    }
+
+    /// As [`Envoy::connect`], with a control plane on each of these ports; it is connected to one at a time.
+    pub fn connect_any(grpc_ports: &[u16], node: &str, metadata: &Value, delta: bool) -> Self {
         let folder = scratch();
         fs::write(folder.join("metadata.json"), metadata.to_string()).unwrap();
         let mut bootstrap = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
         bootstrap.args(["bootstrap", "envoy", "--node", node, "--metadata"]).arg(folder.join("metadata.json"));
-        bootstrap.arg("--xds-address").arg(format!("127.0.0.1:{grpc_port}"));
+        bootstrap.arg("--xds-address").arg(format!("127.0.0.1:{}", grpc_ports[0]));
         if delta {
             bootstrap.arg("--delta");
         }
         let output = bootstrap.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let mut config: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let servers = &mut config["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"];
+        let mut next = servers[0].clone();
+        for port in &grpc_ports[1..] {
+            next["endpoint"]["address"]["socket_address"]["port_value"] = (*port).into();
+            servers.as_array_mut().unwrap().push(next.clone());
+        }
         let admin_port = free_port();
         config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
         fs::write(folder.join("envoy.json"), config.to_string()).unwrap();

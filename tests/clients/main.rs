@@ -14,6 +14,7 @@ mod envoy;
 mod gateway;
 mod grpc;
 mod http;
+mod leaders;
 mod mesh;
 mod outages;
 mod process;
@@ -21,6 +22,7 @@ mod registration;
 mod samples;
 #[path = "../kubernetes/server.rs"]
 mod server;
+mod shop;
 mod sidecar;
 mod tls;
 mod tools;

@@ -18,6 +18,7 @@ pub struct ControlPlane {
     pub grpc_port: u16,
     pub http_port: u16,
     arguments: Vec<OsString>,
+    environment: Vec<(String, String)>,
 }
 
 impl ControlPlane {
@@ -34,16 +35,17 @@ impl ControlPlane {
         Self::launch_with(configs, arguments, &[])
     }
 
-    /// As [`ControlPlane::launch`], with environment variables; a restart is without them.
+    /// As [`ControlPlane::launch`], with environment variables.
     pub fn launch_with(configs: PathBuf, arguments: &[OsString], environment: &[(&str, &str)]) -> Self {
         let (grpc_port, http_port, arguments) = (free_port(), free_port(), arguments.to_vec());
-        let process = Self::spawn(&arguments, environment, grpc_port, http_port);
-        Self { process, configs, grpc_port, http_port, arguments }
+        let environment: Vec<_> = environment.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
+        let process = Self::spawn(&arguments, &environment, grpc_port, http_port);
+        Self { process, configs, grpc_port, http_port, arguments, environment }
     }
 
-    fn spawn(arguments: &[OsString], environment: &[(&str, &str)], grpc_port: u16, http_port: u16) -> Process {
+    fn spawn(arguments: &[OsString], environment: &[(String, String)], grpc_port: u16, http_port: u16) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.arg("serve").args(arguments).envs(environment.iter().copied());
+        command.arg("serve").args(arguments).envs(environment.iter().cloned());
         command.args(["--grpc-addr", &format!("127.0.0.1:{grpc_port}")]);
         command.args(["--http-addr", &format!("127.0.0.1:{http_port}"), "--monitoring-addr", "127.0.0.1:0"]);
         Process::start("pilothouse", &mut command)
@@ -51,7 +53,7 @@ impl ControlPlane {
 
     /// Starts it again, after it was killed, on the same ports.
     pub fn restart(&mut self) {
-        self.process = Self::spawn(&self.arguments, &[], self.grpc_port, self.http_port);
+        self.process = Self::spawn(&self.arguments, &self.environment, self.grpc_port, self.http_port);
         self.wait_ready();
     }
 

@@ -28,6 +28,10 @@ impl Admin {
         Self { client: Client::try_from(config).unwrap() }
     }
 
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub fn api(&self, object: &Value) -> Api<DynamicObject> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
@@ -45,6 +49,22 @@ impl Admin {
         let name = object["metadata"]["name"].as_str().unwrap();
         let parameters = PatchParams::apply("test").force();
         let applied = self.api(object).patch(name, &parameters, &Patch::Apply(object)).await;
+        assert!(applied.is_ok(), "{object}: {applied:?}");
+    }
+
+    /// Applies an object as `kubectl apply --server-side` does: a field that its kind does not have is an error. The kind's CRD
+    /// may have just come.
+    pub async fn apply_strictly(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let parameters = PatchParams::apply("kubectl").validation_strict();
+        let mut applied = self.api(object).patch(name, &parameters, &Patch::Apply(object)).await;
+        for _ in 0..200 {
+            if !matches!(&applied, Err(kube::Error::Api(status)) if status.code == 404) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            applied = self.api(object).patch(name, &parameters, &Patch::Apply(object)).await;
+        }
         assert!(applied.is_ok(), "{object}: {applied:?}");
     }
 

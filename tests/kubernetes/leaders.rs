@@ -1,30 +1,30 @@
-//! Three control planes on one cluster, and the one that writes is killed under a stream of changes, twice: nothing is lost,
-//! nothing goes back, nothing is written twice.
+//! Three control planes on one cluster, each with a proxy, and the one that writes is killed under a stream of changes,
+//! twice: no proxy loses anything, no status goes back, nothing is written twice, and the proxies that are left are counted.
 
-use std::{collections::BTreeMap, path::Path, process::Stdio, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
 
 use crate::{
+    followers::{Follower, Kept},
     real::{Admin, documents, everything},
+    replica::Replica,
     status::{addresses, condition, until},
     versions::Versions,
 };
 
+const ENVIRONMENT: [(&str, &str); 2] = [("PILOT_ENABLE_STATUS", "true"), ("PILOTHOUSE_LEASE_DURATION", "5s")];
 const ROUNDS: usize = 60;
 const ROUTES: usize = 4;
-
-fn start(kubeconfig: &Path, name: &str) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-    command.args(["serve", "--write-status", "--lease-duration", "5s", "--grpc-addr", "127.0.0.1:0"]);
-    command.args(["--http-addr", "127.0.0.1:0", "--monitoring-addr", "", "--kubeconfig"]).arg(kubeconfig);
-    command.env("PILOT_ENABLE_STATUS", "true").env("POD_NAME", name);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap()
-}
+/// Of one entry: made, given addresses, and a count for each proxy that accepts it, of one writer and of the next.
+const MOST_VERSIONS: usize = 12;
 
 /// Which of the processes holds the lease.
-async fn leader(admin: &Admin, processes: &BTreeMap<String, Child>) -> String {
+async fn leader(admin: &Admin, processes: &BTreeMap<String, Replica>) -> String {
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "pilothouse-leader", "namespace": "istio-system"}});
     let of = |lease: &Value| {
@@ -45,6 +45,25 @@ fn route(round: usize) -> Value {
         "metadata": {"name": format!("r{}", round % ROUTES), "namespace": "shop"}, "spec": {
             "parentRefs": [{"name": "edge", "sectionName": "http"}], "hostnames": ["web.example"],
             "rules": [{"matches": [{"path": {"value": format!("/{round}")}}], "backendRefs": [{"name": "web", "port": 8080}]}]}})
+}
+
+fn cluster(round: usize) -> String {
+    format!("outbound|80||e{round}.example")
+}
+
+/// A proxy of each process. When that ends the proxy goes to the next, so that each that is left has one at any time.
+fn followers(processes: &BTreeMap<String, Replica>, kept: &Kept) -> Vec<Follower> {
+    let addresses: Vec<SocketAddr> = processes.values().map(|replica| replica.grpc).collect();
+    let from = |first: usize| addresses.iter().cycle().skip(first).take(addresses.len()).copied().collect();
+    (0..addresses.len()).map(|n| Follower::start(from(n), format!("10.7.0.{n}"), kept.clone())).collect()
+}
+
+/// What has reached every proxy of every process may not get lost when one of these ends.
+async fn keep_what_is_settled(admin: &Admin, rounds: usize, kept: &Kept) {
+    for round in 0..rounds {
+        let object = admin.get(&entry(round)).await;
+        kept.add(is_current(&object, &object, "Reconciled").then(|| cluster(round)));
+    }
 }
 
 fn of_parent(route: &Value) -> Value {
@@ -82,8 +101,16 @@ async fn the_writer_is_killed_under_a_stream_of_changes() {
         admin.apply_soon(&object).await;
     }
     let (entries, routes) = (Versions::follow(&admin, &entry(0)).await, Versions::follow(&admin, &route(0)).await);
-    let mut processes: BTreeMap<String, Child> =
-        ["one", "two", "three"].map(|name| (name.to_string(), start(&server.kubeconfig, name))).into();
+    let mut processes = BTreeMap::new();
+    for name in ["one", "two", "three"] {
+        let replica = Replica::start(&server.kubeconfig, name, &ENVIRONMENT).await;
+        processes.insert(name.to_string(), replica);
+    }
+    let kept = Kept::default();
+    let proxies = followers(&processes, &kept);
+    for proxy in &proxies {
+        proxy.until(&["outbound|443||payments.example".to_string()].into()).await;
+    }
     until(&admin, &documents(include_str!("statuses.yaml"))[4], |o| condition(o, "Accepted")["status"] == "True").await;
     let mut killed = Vec::new();
     for round in 0..ROUNDS {
@@ -91,7 +118,8 @@ async fn the_writer_is_killed_under_a_stream_of_changes() {
         admin.apply(&route(round)).await;
         if round == ROUNDS / 3 || round == ROUNDS * 2 / 3 {
             let name = leader(&admin, &processes).await;
-            processes.remove(&name).unwrap().kill().await.unwrap();
+            keep_what_is_settled(&admin, round, &kept).await;
+            processes.remove(&name).unwrap().kill().await;
             killed.push(name.clone());
             let after = leader(&admin, &processes);
             let mut more = round * 1000;
@@ -103,6 +131,10 @@ async fn the_writer_is_killed_under_a_stream_of_changes() {
         }
     }
     assert_eq!(killed.len(), 2);
+    let all: BTreeSet<String> = (0..ROUNDS).map(cluster).collect();
+    for proxy in &proxies {
+        proxy.until(&all).await;
+    }
 
     for round in 0..ROUNDS {
         let settled = |o: &Value| addresses(o).len() == 2 && is_current(o, o, "Reconciled");
@@ -128,7 +160,7 @@ async fn the_writer_is_killed_under_a_stream_of_changes() {
             assert_eq!(given.insert((*address).to_string(), name.clone()), None, "{address} of {name}");
         }
         assert_eq!(idle_writes(&versions), 0, "{name}: {versions:#?}");
-        assert!(versions.len() <= 8, "{name} was written {} times: {versions:#?}", versions.len());
+        assert!(versions.len() <= MOST_VERSIONS, "{name} was written {} times: {versions:#?}", versions.len());
     }
     for number in 0..ROUTES {
         let (name, versions) = (format!("r{number}"), routes.of(&format!("r{number}")));
@@ -143,9 +175,13 @@ async fn the_writer_is_killed_under_a_stream_of_changes() {
     let mut mark = entry(0);
     mark["metadata"]["name"] = "mark".into();
     admin.apply(&mark).await;
-    let last = until(&admin, &mark, |o| addresses(o).len() == 2 && is_current(o, o, "Reconciled")).await;
+    let counted = |o: &Value| condition(o, "Reconciled")["message"] == "3/3 proxies up to date.";
+    let settled = |o: &Value| addresses(o).len() == 2 && is_current(o, o, "Reconciled");
+    let last = until(&admin, &mark, |o| settled(o) && counted(o)).await;
     entries.until(&last).await;
     assert_eq!(entries.seen().len() - entries.of("mark").len(), before.0);
     assert_eq!(routes.seen().len(), before.1);
     assert_eq!(processes.len(), 1);
+    let connections: usize = proxies.iter().map(Follower::connections).sum();
+    assert!(connections >= 5, "each kill moved a proxy: {connections}");
 }

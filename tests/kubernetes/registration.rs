@@ -1,7 +1,8 @@
 //! Workloads that register themselves, in a cluster: their entries stand in the real API server, and come back by the watch.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
+use kube::api::ListParams;
 use pilothouse::{
     app::Running,
     model::{Features, Kind},
@@ -15,22 +16,29 @@ use pilothouse::{
 use serde_json::{Value, json};
 
 use crate::{
-    real::everything,
+    real::{Admin, everything},
+    replica::Replica,
     stage::DEADLINE,
     status::{condition, end, start_with, until},
     versions::Versions,
 };
 
+const IP: &str = "10.9.0.7";
 const NAME: &str = "vms-10.9.0.7";
 
-fn group() -> Value {
+pub fn group() -> Value {
     json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadGroup", "metadata": {"name": "vms", "namespace": "shop"},
         "spec": {"template": {"labels": {"app": "api"}, "serviceAccount": "payments", "ports": {"http": 8080}},
             "metadata": {"annotations": {"proxy.istio.io/health-checks-enabled": "true"}}}})
 }
 
-fn entry() -> Value {
-    json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": NAME, "namespace": "shop"}})
+pub fn entry() -> Value {
+    entry_of(IP)
+}
+
+fn entry_of(ip: &str) -> Value {
+    let name = format!("vms-{ip}");
+    json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": name, "namespace": "shop"}})
 }
 
 fn features(grace: Duration) -> Features {
@@ -38,16 +46,20 @@ fn features(grace: Duration) -> Features {
 }
 
 /// Connects as soon as the group is known there.
-async fn workload(running: &Running) -> SotwStream {
+pub async fn workload(running: &Running) -> SotwStream {
+    workload_at(running.addresses.grpc, IP).await
+}
+
+async fn workload_at(plane: SocketAddr, ip: &str) -> SotwStream {
     let node: Node = from_json(
-        &json!({"id": "sidecar~10.9.0.7~vm.shop~shop.svc.cluster.local", "metadata": {
+        &json!({"id": format!("sidecar~{ip}~vm.shop~shop.svc.cluster.local"), "metadata": {
             "AUTO_REGISTER_GROUP": "vms", "NAMESPACE": "shop", "SERVICE_ACCOUNT": "payments"}}),
         true,
     )
     .unwrap();
     let wait = async {
         loop {
-            let client = AdsClient::connect(running.addresses.grpc, "10.9.0.7").await.unwrap().with_node(node.clone());
+            let client = AdsClient::connect(plane, ip).await.unwrap().with_node(node.clone());
             let mut stream = client.sotw(None).await.unwrap();
             // A server that is not ready may have ended the stream before it is asked.
             let _ = stream.subscribe(ResourceType::Cluster, &[], "").await;
@@ -61,12 +73,12 @@ async fn workload(running: &Running) -> SotwStream {
     tokio::time::timeout(DEADLINE, wait).await.unwrap()
 }
 
-fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+pub fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][format!("istio.io/{name}")].as_str()
 }
 
 /// Whether a control plane has the entry in force, and how.
-async fn until_in_force(running: &Running, says: impl Fn(Option<&Value>) -> bool) {
+pub async fn until_in_force(running: &Running, says: impl Fn(Option<&Value>) -> bool) {
     let wait = async {
         loop {
             let snapshot = running.store.snapshot();
@@ -123,4 +135,54 @@ async fn an_entry_follows_its_proxy_from_one_replica_to_another_and_goes_with_it
     assert!(seen.len() <= 8, "made, ill, well, moved, let go, gone, and a reconnect in between: {seen:#?}");
     end(one).await;
     end(two).await;
+}
+
+#[actix::test]
+async fn what_a_killed_control_plane_leaves_is_cleaned_up_by_the_next_one() {
+    const BACK: &str = "10.9.0.8";
+    let Some((server, admin)) = everything().await else { return };
+    admin.apply_soon(&group()).await;
+    let (lost, back) = (Versions::follow(&admin, &entry()).await, entry_of(BACK));
+    let environment = [("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "2s"), ("PILOTHOUSE_LEASE_DURATION", "3s")];
+    let first = Replica::start(&server.kubeconfig, "first", &environment).await;
+    let machines = (workload_at(first.grpc, IP).await, workload_at(first.grpc, BACK).await);
+    let made = until(&admin, &back, |o| annotation(o, "connectedAt").is_some()).await;
+    until(&admin, &entry(), |o| annotation(o, "connectedAt").is_some()).await;
+    let lease = |o: &Value| {
+        let of_first = o["spec"]["holderIdentity"].as_str().is_some_and(|name| name.starts_with("first_"));
+        of_first && o["spec"]["leaseDurationSeconds"] == 6
+    };
+    until_any_lease(&admin, lease).await;
+
+    first.kill().await;
+    drop(machines);
+    let second = Replica::start(&server.kubeconfig, "second", &environment).await;
+    let _machine = workload_at(second.grpc, BACK).await;
+    let ours = |o: &Value| annotation(o, "workloadController").is_some_and(|name| name.starts_with("second_"));
+    until(&admin, &back, ours).await;
+    until(&admin, &entry(), Value::is_null).await;
+    let said: Vec<Value> = lost.of(NAME);
+    let let_go = said.iter().position(|o| annotation(o, "disconnectedAt").is_some()).unwrap();
+    assert!(said[..let_go].iter().all(|o| annotation(o, "connectedAt").is_some()));
+    assert!(annotation(&said[let_go], "workloadController").unwrap().starts_with("first_"), "nobody claimed it");
+
+    let kept = admin.get(&back).await;
+    assert_eq!(kept["metadata"]["uid"], made["metadata"]["uid"]);
+    assert!(ours(&kept) && annotation(&kept, "connectedAt").is_some(), "{kept:#}");
+}
+
+/// Waits until one of the leases says this.
+async fn until_any_lease(admin: &Admin, says: impl Fn(&Value) -> bool) {
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": "istio-system"}});
+    let wait = async {
+        loop {
+            let all = admin.api(&lease).list(&ListParams::default()).await.unwrap();
+            if all.items.into_iter().any(|lease| says(&serde_json::to_value(lease).unwrap())) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, wait).await.expect("no lease says so");
 }

@@ -51,7 +51,8 @@ pub struct KubeArgs {
     /// kubeconfig false.
     #[arg(long, env = "PILOTHOUSE_WRITE_STATUS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub write_status: Option<bool>,
-    /// How long the right to write statuses lasts when its holder does not renew it; another process writes after that.
+    /// How long the right to write statuses lasts when its holder does not renew it; another process writes after that. Twice
+    /// as long a process that does not show that it lives is counted, and the workloads that registered with it are kept.
     #[arg(long, env = "PILOTHOUSE_LEASE_DURATION", default_value = "30s", value_parser = lease, value_name = "DURATION")]
     pub lease_duration: Option<LeaseSettings>,
     /// Service registries: without `Kubernetes`, only config is read from the cluster.

@@ -1,0 +1,247 @@
+//! Role-based authorization in front of the API server of the tests, which lets everybody do everything: roles and bindings
+//! are read from the server as somebody applied them, and each request is let through or refused as Kubernetes does it.
+
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
+
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::AbortHandle};
+
+use crate::{real::Admin, rights::Triple};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// What a request does, as rules speak of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Action {
+    group: String,
+    /// With its subresource.
+    resource: String,
+    verb: &'static str,
+    namespace: String,
+    name: String,
+}
+
+/// What a subject may do, in which namespace; in all where none is named.
+type Grant = (Option<String>, Value);
+
+struct State {
+    client: Client,
+    /// By `namespace:name` of a service account.
+    grants: Vec<(String, Grant)>,
+    used: Mutex<BTreeSet<Triple>>,
+    denied: Mutex<Vec<String>>,
+}
+
+/// The authorizing server. It ends with this.
+pub struct Gate {
+    pub url: String,
+    state: Arc<State>,
+    task: AbortHandle,
+}
+
+impl Gate {
+    /// Starts it with what stands in the server now.
+    pub async fn start(admin: &Admin) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let state = Arc::new(State {
+            client: admin.client().clone(),
+            grants: grants(admin).await,
+            used: Mutex::default(),
+            denied: Mutex::default(),
+        });
+        let shared = state.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let state = shared.clone();
+                let service = service_fn(move |request| {
+                    let state = state.clone();
+                    async move { Ok::<_, Infallible>(state.answer(request).await) }
+                });
+                tokio::spawn(async move {
+                    drop(http1::Builder::new().serve_connection(TokioIo::new(socket), service).await)
+                });
+            }
+        });
+        Self { url, state, task: accepting.abort_handle() }
+    }
+
+    /// What was let through.
+    pub fn used(&self) -> BTreeSet<Triple> {
+        self.state.used.lock().unwrap().clone()
+    }
+
+    /// What was refused.
+    pub fn denied(&self) -> Vec<String> {
+        self.state.denied.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl State {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let subject = subject(request.headers());
+        match (action(request.method(), request.uri()), subject) {
+            (_, None) => refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "no token"),
+            // Discovery is everybody's.
+            (None, Some(_)) => self.forward(request).await,
+            (Some(action), Some(subject)) if self.allows(&subject, &action) => {
+                self.used.lock().unwrap().insert((action.group, action.resource, action.verb.to_string()));
+                self.forward(request).await
+            }
+            (Some(action), Some(subject)) => {
+                self.denied.lock().unwrap().push(format!("{subject}: {action:?}"));
+                refusal(
+                    StatusCode::FORBIDDEN,
+                    "Forbidden",
+                    &format!("{subject} cannot {} {}", action.verb, action.resource),
+                )
+            }
+        }
+    }
+
+    fn allows(&self, subject: &str, action: &Action) -> bool {
+        let here = |namespace: &Option<String>| namespace.as_ref().is_none_or(|n| *n == action.namespace);
+        let of_subject = self.grants.iter().filter(|(who, _)| who == subject);
+        of_subject.into_iter().any(|(_, (namespace, rule))| here(namespace) && covers(rule, action))
+    }
+
+    async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        // Its own client says who it is and where it calls.
+        parts.headers.remove(header::AUTHORIZATION);
+        parts.headers.remove(header::HOST);
+        let body = body.collect().await.unwrap().to_bytes();
+        match self.client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await {
+            Ok(response) => response,
+            Err(error) => refusal(StatusCode::BAD_GATEWAY, "BadGateway", &error.to_string()),
+        }
+    }
+}
+
+fn refusal(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": reason, "code": code.as_u16()});
+    let mut response = Response::new(Body::from(status.to_string().into_bytes()));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, "application/json".parse().unwrap());
+    response
+}
+
+/// The service account of a token of the test server (`sa:NAMESPACE:NAME`).
+fn subject(headers: &HeaderMap) -> Option<String> {
+    let token = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")?;
+    token.strip_prefix("sa:").map(str::to_string)
+}
+
+/// What a request does; `None` where it is about no resource.
+fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
+    let mut parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
+    let group = match parts.first()? {
+        &"api" if parts.len() > 2 => parts.drain(..2).next().map(|_| ""),
+        &"apis" if parts.len() > 3 => parts.drain(..3).nth(1),
+        _ => None,
+    }?;
+    let mut namespace = String::new();
+    if parts[0] == "namespaces" && parts.len() > 2 {
+        namespace = parts[1].to_string();
+        parts.drain(..2);
+    }
+    let resource = parts.get(2).map_or(parts[0].to_string(), |sub| format!("{}/{sub}", parts[0]));
+    let name = parts.get(1).unwrap_or(&"").to_string();
+    let watches = uri.query().unwrap_or_default().split('&').any(|q| matches!(q, "watch=true" | "watch=1" | "watch"));
+    let verb = match (method, name.is_empty()) {
+        (&Method::GET, false) => "get",
+        (&Method::GET, true) if watches => "watch",
+        (&Method::GET, true) => "list",
+        (&Method::POST, _) => "create",
+        (&Method::PUT, _) => "update",
+        (&Method::PATCH, _) => "patch",
+        (&Method::DELETE, false) => "delete",
+        (&Method::DELETE, true) => "deletecollection",
+        _ => "unknown",
+    };
+    Some(Action { group: group.to_string(), resource, verb, namespace, name })
+}
+
+fn covers(rule: &Value, action: &Action) -> bool {
+    let names = |key: &str, wanted: &str| rule[key].as_array().into_iter().flatten().any(|v| v == wanted || v == "*");
+    let named = rule["resourceNames"].as_array().is_none_or(|names| names.iter().any(|n| *n == *action.name));
+    names("verbs", action.verb) && names("apiGroups", &action.group) && names("resources", &action.resource) && named
+}
+
+/// A schema of lists of strings under these names.
+fn lists(names: &[&str]) -> Value {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    names.iter().map(|name| ((*name).to_string(), list.clone())).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// The definition of a kind of roles or bindings, with the fields that it has in Kubernetes.
+pub fn definition(kind: &str) -> Value {
+    let properties = if kind.ends_with("Binding") {
+        let text = json!({"type": "string"});
+        let reference = json!({"apiGroup": text, "kind": text, "name": text});
+        let mut subject = reference.clone();
+        subject["namespace"] = text;
+        json!({"roleRef": {"type": "object", "required": ["apiGroup", "kind", "name"], "properties": reference},
+            "subjects": {"type": "array", "items": {"type": "object", "required": ["kind", "name"], "properties": subject}}})
+    } else {
+        let properties = lists(&["apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"]);
+        json!({"rules": {"type": "array", "items": {"type": "object", "required": ["verbs"], "properties": properties}}})
+    };
+    let (singular, scope) = (kind.to_lowercase(), if kind.starts_with("Cluster") { "Cluster" } else { "Namespaced" });
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{singular}s.{GROUP}"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {"group": GROUP, "scope": scope,
+            "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": format!("{singular}s"), "singular": singular},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}]}})
+}
+
+/// Who may do what, of the bindings of the server.
+async fn grants(admin: &Admin) -> Vec<(String, Grant)> {
+    let all = async |kind: &str| {
+        let object = json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind});
+        let list = admin.api(&object).list(&Default::default()).await.unwrap();
+        let of_kind = |object| {
+            let mut object = serde_json::to_value(object).unwrap();
+            object["kind"] = kind.into();
+            object
+        };
+        list.items.into_iter().map(of_kind).collect::<Vec<Value>>()
+    };
+    let mut roles = all("Role").await;
+    roles.extend(all("ClusterRole").await);
+    let mut grants = Vec::new();
+    for binding in all("RoleBinding").await.into_iter().chain(all("ClusterRoleBinding").await) {
+        let namespace = binding["metadata"]["namespace"].as_str();
+        let reference = &binding["roleRef"];
+        let is_meant = |role: &&Value| {
+            let same_place = role["kind"] == "ClusterRole" || role["metadata"]["namespace"].as_str() == namespace;
+            role["kind"] == reference["kind"] && role["metadata"]["name"] == reference["name"] && same_place
+        };
+        let role = roles.iter().find(is_meant).expect("a binding names a role that there is");
+        for subject in binding["subjects"].as_array().unwrap().iter().filter(|s| s["kind"] == "ServiceAccount") {
+            let text = |name: &str| subject[name].as_str().unwrap_or_default();
+            let who = format!("{}:{}", text("namespace"), text("name"));
+            let rules = role["rules"].as_array().unwrap().iter();
+            grants.extend(rules.map(|rule| (who.clone(), (namespace.map(str::to_string), rule.clone()))));
+        }
+    }
+    grants
+}
