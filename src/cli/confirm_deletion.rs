@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 
-use super::{EXIT_DATA, http};
+use super::{
+    EXIT_DATA,
+    http::{self, ServerArgs},
+};
 
 /// Arguments of `confirm-deletion`.
 #[derive(Debug, Clone, Args)]
@@ -13,15 +15,9 @@ pub struct ConfirmDeletionArgs {
     /// The source, as /debug/sourcez names it: `file:DIR`.
     #[arg(value_name = "SOURCE")]
     pub source: String,
-    /// Address of the server's admin pages; the server takes this from its own machine only.
-    #[arg(
-        long,
-        alias = "httpAddr",
-        env = "PILOTHOUSE_HTTP_ADDR",
-        default_value = "127.0.0.1:8080",
-        value_name = "HOST:PORT"
-    )]
-    pub http_addr: String,
+    /// The server, which takes this from its own machine only.
+    #[command(flatten)]
+    pub server: ServerArgs,
 }
 
 /// Confirms it, and prints what the server says. Exit code 65 when the source does not exist or holds nothing back.
@@ -30,8 +26,7 @@ pub struct ConfirmDeletionArgs {
 /// A server that does not answer.
 pub fn run(args: ConfirmDeletionArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/debug/sourcez/confirm?source={}", http::quoted(&args.source));
-    let answer =
-        http::ask("POST", &args.http_addr, &path).with_context(|| format!("asking http://{}{path}", args.http_addr))?;
+    let answer = args.server.ask("POST", &path)?;
     let text = String::from_utf8_lossy(&answer.body);
     match answer.status {
         200 => {

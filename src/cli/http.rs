@@ -1,4 +1,4 @@
-//! One plain HTTP request to a running server's admin pages.
+//! A running server's admin pages: where they are, and one plain HTTP request to them.
 
 use std::{
     io::{Read, Write},
@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
+use clap::Args;
 use serde_json::Value;
 
 /// How long a running server may take to answer.
@@ -14,6 +15,38 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An answer that is longer than this, in bytes, is not one of ours.
 const LONGEST_ANSWER: u64 = 1 << 30;
+
+/// Which server is asked.
+#[derive(Debug, Clone, Args)]
+pub struct ServerArgs {
+    /// Address of the server's admin pages.
+    #[arg(
+        long,
+        alias = "httpAddr",
+        env = "PILOTHOUSE_HTTP_ADDR",
+        default_value = "127.0.0.1:8080",
+        value_name = "HOST:PORT"
+    )]
+    pub http_addr: String,
+}
+
+impl ServerArgs {
+    /// A page in JSON.
+    ///
+    /// # Errors
+    /// A server that does not answer with one.
+    pub(super) fn fetch(&self, path: &str) -> anyhow::Result<Value> {
+        fetch(&self.http_addr, path).with_context(|| format!("asking http://{}{path}", self.http_addr))
+    }
+
+    /// Asks, and reads the answer to its end.
+    ///
+    /// # Errors
+    /// A server that does not answer, or not in HTTP.
+    pub(super) fn ask(&self, method: &str, path: &str) -> anyhow::Result<Answer> {
+        ask(method, &self.http_addr, path).with_context(|| format!("asking http://{}{path}", self.http_addr))
+    }
+}
 
 /// An answer: status and body.
 pub(super) struct Answer {
@@ -23,11 +56,7 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-/// Asks, and reads the answer to its end.
-///
-/// # Errors
-/// A server that does not answer, or not in HTTP.
-pub(super) fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<Answer> {
+fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<Answer> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
@@ -42,11 +71,7 @@ pub(super) fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<Ans
     Ok(Answer { status, body: answer.split_off(split + 4) })
 }
 
-/// A page in JSON.
-///
-/// # Errors
-/// A server that does not answer with one.
-pub(super) fn fetch(address: &str, path: &str) -> anyhow::Result<Value> {
+fn fetch(address: &str, path: &str) -> anyhow::Result<Value> {
     let answer = ask("GET", address, path)?;
     anyhow::ensure!(answer.status == 200, "the server answered {}", answer.status);
     serde_json::from_slice(&answer.body).context("the answer is not JSON")

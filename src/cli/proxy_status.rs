@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
-use super::{http, table};
+use super::{http::ServerArgs, table};
 
 /// Form of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -21,15 +20,9 @@ pub enum Output {
 /// Arguments of `proxy-status`.
 #[derive(Debug, Clone, Args)]
 pub struct ProxyStatusArgs {
-    /// Address of the server's admin pages.
-    #[arg(
-        long,
-        alias = "httpAddr",
-        env = "PILOTHOUSE_HTTP_ADDR",
-        default_value = "127.0.0.1:8080",
-        value_name = "HOST:PORT"
-    )]
-    pub http_addr: String,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// Form of the answer.
     #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
     pub output: Output,
@@ -40,8 +33,7 @@ pub struct ProxyStatusArgs {
 /// # Errors
 /// A server that does not answer.
 pub fn run(args: ProxyStatusArgs) -> anyhow::Result<ExitCode> {
-    let proxies = http::fetch(&args.http_addr, "/debug/syncz")
-        .with_context(|| format!("asking http://{}/debug/syncz", args.http_addr))?;
+    let proxies = args.server.fetch("/debug/syncz")?;
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&proxies)?),
         Output::Table => print!("{}", shown(&proxies)),

@@ -2,25 +2,18 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
-use super::{http, proxy_status::Output, table};
+use super::{http::ServerArgs, proxy_status::Output, table};
 use crate::model::Kind;
 
 /// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
-    /// Address of the server's admin pages.
-    #[arg(
-        long,
-        alias = "httpAddr",
-        env = "PILOTHOUSE_HTTP_ADDR",
-        default_value = "127.0.0.1:8080",
-        value_name = "HOST:PORT"
-    )]
-    pub http_addr: String,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// Form of the answer.
     #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
     pub output: Output,
@@ -31,8 +24,7 @@ pub struct StatusArgs {
 /// # Errors
 /// A server that does not answer.
 pub fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
-    let statuses = http::fetch(&args.http_addr, "/debug/statusz")
-        .with_context(|| format!("asking http://{}/debug/statusz", args.http_addr))?;
+    let statuses = args.server.fetch("/debug/statusz")?;
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&statuses)?),
         Output::Table => print!("{}", shown(&statuses)),

@@ -2,31 +2,21 @@
 
 use std::fs;
 
-use crate::{
-    proxy::Proxies,
-    stage::{end, entry, restarted, start, until},
-};
+use crate::stage::{Served, end, entry, restarted, start, until};
 
 #[actix::test]
 async fn the_context_in_force_stays_until_the_next_one_is_built() {
-    let dir = tempfile::tempdir().unwrap();
-    let write =
-        |name: &str| fs::write(dir.path().join(format!("{name}.yaml")), entry(name, &format!("{name}.example")));
-    write("a").unwrap();
-    let running = start(&[dir.path()], None).await;
-    until(&running, |c| !c.inputs.registry.services.is_empty()).await;
-    let mut proxies = Proxies::connect(running.addresses.grpc).await;
-    proxies.until("a.example").await;
+    let mut served = Served::start().await;
     for (times, fault) in [(1, "xds-server, apart"), (2, "xds-server")] {
-        let before = running.state.current().unwrap().context.clone();
-        running.wards.faults().order(fault, 1);
-        write(&format!("b{times}")).unwrap();
-        restarted(&running, "xds-server", times).await;
-        let now = running.state.current().unwrap().context.clone();
+        let before = served.running.state.current().unwrap().context.clone();
+        served.running.wards.faults().order(fault, 1);
+        served.add(&format!("b{times}"));
+        restarted(&served.running, "xds-server", times).await;
+        let now = served.running.state.current().unwrap().context.clone();
         assert!(now.inputs.registry.services.len() >= before.inputs.registry.services.len());
-        proxies.until(&format!("b{times}.example")).await;
+        served.proxies.until(&format!("b{times}.example")).await;
     }
-    end(running).await;
+    end(served.running).await;
 }
 
 #[actix::test]

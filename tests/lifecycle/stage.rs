@@ -1,6 +1,6 @@
 //! What the tests have in common: the process started inside the test, and waiting for what it publishes.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use pilothouse::{
     app::{self, Running},
@@ -8,6 +8,9 @@ use pilothouse::{
     runtime::Shutdown,
     settings::{AdminSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings, SourceSettings, XdsSettings},
 };
+use tempfile::TempDir;
+
+use crate::proxy::Proxies;
 
 /// How long anything in these tests may take to come true.
 pub const DEADLINE: Duration = Duration::from_secs(120);
@@ -17,6 +20,33 @@ pub fn entry(name: &str, host: &str) -> String {
     format!(
         "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata:\n  name: {name}\n  namespace: shop\nspec:\n  hosts:\n  - {host}\n  ports:\n  - number: 80\n    name: http\n    protocol: HTTP\n  resolution: STATIC\n  endpoints:\n  - address: 10.0.0.1\n"
     )
+}
+
+/// A folder, the process that serves it, and two proxies that hold what is in it: one service `a` at first.
+pub struct Served {
+    dir: TempDir,
+    /// The process.
+    pub running: Running,
+    /// Connected, one for each protocol.
+    pub proxies: Proxies,
+}
+
+impl Served {
+    /// Everything is up, and the proxies hold the first service.
+    pub async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+        let running = start(&[dir.path()], None).await;
+        until(&running, |c| !c.inputs.registry.services.is_empty()).await;
+        let mut proxies = Proxies::connect(running.addresses.grpc).await;
+        proxies.until("a.example").await;
+        Self { dir, running, proxies }
+    }
+
+    /// Adds a service `NAME.example`.
+    pub fn add(&self, name: &str) {
+        fs::write(self.dir.path().join(format!("{name}.yaml")), entry(name, &format!("{name}.example"))).unwrap();
+    }
 }
 
 /// Settings on free ports, with pauses that suit tests.
