@@ -114,8 +114,10 @@ impl StatusReporterActor {
             if begins {
                 core.begin_term();
             }
-            if let Some(board) = writing.board.as_ref().filter(|_| report || begins) {
-                let (mine, counts) = core.report(xds.connections().iter().filter(|c| c.is_proxy()).count());
+            // A process that has published nothing serves nobody, and is waited for by nobody.
+            if let Some(board) = writing.board.as_ref().filter(|_| (report || begins) && xds.current().is_some()) {
+                let proxies = xds.connections().iter().filter(|c| c.is_proxy()).count();
+                let (mine, counts) = core.report(proxies, &(writing.snapshots)());
                 board.tell(mine, counts);
             }
             let may = peers.is_some() && term.as_mut().is_some_and(|t| has_caught_up(t, xds, writing));

@@ -4,7 +4,7 @@
 //! acknowledged that publication, or was not concerned by it. From then on it is settled: a proxy that connects later gets
 //! the object in its first configuration, so the answer does not change until the generation does. Without generations
 //! (files have none) other content counts as another generation. Where several processes serve the proxies, who writes adds
-//! up what all of them report; an object is settled when it has reached everybody everywhere.
+//! up what all of them report; an object is settled when every process knows it and it has reached everybody everywhere.
 //!
 //! Unlike Istio's, the count is of proxies, not of pairs of proxy and resource type.
 
@@ -28,19 +28,21 @@ pub struct Reach {
     pub acked: usize,
     /// Proxies that are connected.
     pub total: usize,
+    /// Processes that do not know it yet: a proxy that connects to one of these would lack it.
+    pub lagging: usize,
 }
 
 impl Reach {
     /// Of two groups of proxies together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
-        Self { acked: self.acked + other.acked, total: self.total + other.total }
+        Self { acked: self.acked + other.acked, total: self.total + other.total, lagging: self.lagging + other.lagging }
     }
 
     /// Nobody lacks it.
     #[must_use]
     pub const fn is_complete(self) -> bool {
-        self.acked >= self.total
+        self.acked >= self.total && self.lagging == 0
     }
 
     /// The condition for an object of this generation (0 for none), without a transition time.
@@ -75,7 +77,7 @@ impl Levels {
     #[must_use]
     pub fn reach(&self, version: u64) -> Reach {
         let behind = self.0.partition_point(|level| *level < version);
-        Reach { acked: self.0.len() - behind, total: self.0.len() }
+        Reach { acked: self.0.len() - behind, total: self.0.len(), lagging: 0 }
     }
 }
 
@@ -225,12 +227,21 @@ impl Distribution {
         }
     }
 
-    /// What this process has to say to the one that writes: `proxies` are connected to it.
+    /// What this process has to say to the one that writes: `proxies` are connected to it, and `stored` is what it was told
+    /// by now. A change of nothing but a status is in no publication, and is part of the history all the same.
     #[must_use]
-    pub fn report(&self, proxies: usize) -> Report {
+    pub fn report(&self, proxies: usize, stored: &ConfigSnapshot) -> Report {
+        let mut seen = self.seen.clone();
+        for (kind, known) in &mut seen {
+            let list = stored.list(*kind);
+            let is_published = |c: &Arc<Config>| self.objects.get(&c.key()).is_some_and(|p| p.is_of(c));
+            if list.iter().filter(|c| is_followed(c)).all(is_published) {
+                *known = list.iter().map(|c| order_of(c)).fold(*known, u64::max);
+            }
+        }
         let open = self.in_progress.iter().filter_map(|key| Some((key, self.objects.get(key)?)));
         let behind = open.filter(|(_, p)| !p.local.is_complete());
-        Report::new(proxies, &self.seen, behind.map(|(key, p)| (key, p.generation, p.local)))
+        Report::new(proxies, &seen, behind.map(|(key, p)| (key, p.generation, p.local)))
     }
 
     /// The condition of every object that was counted.
@@ -287,6 +298,31 @@ mod tests {
         assert!(distribution.is_in_progress());
         assert!(distribution.publish(3, &ConfigSnapshot::default()));
         assert!(!distribution.is_in_progress() && messages(&distribution).is_empty());
+    }
+
+    #[test]
+    fn other_processes_are_waited_for_until_they_know_the_object_and_a_status_alone_is_known_at_once() {
+        let of = |generation: i64, version: &str| {
+            let mut rule = (*rule("a", generation, "h")).clone();
+            rule.meta.resource_version = version.into();
+            ConfigSnapshot::of([Arc::new(rule)])
+        };
+        let (mut ours, mut other) = (Distribution::default(), Distribution::default());
+        other.publish(1, &of(1, "10"));
+        let nobody = Levels::default();
+        other.advance(&nobody, &[]);
+        ours.publish(1, &of(2, "12"));
+        ours.advance(&nobody, &[other.report(0, &of(1, "11"))]);
+        assert!(ours.is_in_progress(), "a proxy that connects there would lack it");
+        assert!(
+            !other.report(0, &of(2, "13")).reach(&rule("a", 2, "h").key(), 2, 12).is_complete(),
+            "not in force yet"
+        );
+        other.publish(2, &of(2, "12"));
+        let known = other.report(0, &of(2, "13"));
+        assert!(known.reach(&rule("a", 2, "h").key(), 2, 13).is_complete(), "its status was written meanwhile");
+        ours.advance(&nobody, &[known]);
+        assert!(!ours.is_in_progress());
     }
 
     proptest! {

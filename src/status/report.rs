@@ -1,7 +1,8 @@
 //! What one process says to the one that writes: how many proxies it serves, how far it knows the history of each kind, and
 //! which objects have not reached all of its proxies.
 //!
-//! An object that is not among these has reached all of them, if the process knows the history up to it; else none of them.
+//! An object that is not among these has reached all of them, if the process knows the history up to it; else none of them,
+//! and none that may connect to it since.
 
 use std::collections::BTreeMap;
 
@@ -44,15 +45,13 @@ impl Report {
     #[must_use]
     pub fn reach(&self, key: &ConfigKey, generation: i64, order: u64) -> Reach {
         let total = self.proxies;
+        let knows = self.seen.get(key.kind.as_str()).copied().unwrap_or_default() >= order;
         let acked = match self.behind.get(&key.to_string()) {
             Some((named, acked)) if *named == generation => (*acked).min(total),
-            Some(_) => 0,
-            None => {
-                let known = self.seen.get(key.kind.as_str()).copied().unwrap_or_default();
-                if known >= order && !self.cut { total } else { 0 }
-            }
+            None if knows && !self.cut => total,
+            _ => 0,
         };
-        Reach { acked, total }
+        Reach { acked, total, lagging: usize::from(!knows) }
     }
 }
 
@@ -67,14 +66,15 @@ mod tests {
     #[test]
     fn what_is_not_named_has_come_as_far_as_the_history_is_known() {
         let (a, seen) = (key("a"), BTreeMap::from([(Kind::DestinationRule, 100)]));
-        let report = Report::new(5, &seen, [(&a, 2, Reach { acked: 3, total: 5 })].into_iter());
+        let report = Report::new(5, &seen, [(&a, 2, Reach { acked: 3, total: 5, lagging: 0 })].into_iter());
         let report: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
         let acked = |name: &str, generation, order| report.reach(&key(name), generation, order).acked;
         assert_eq!((acked("a", 2, 90), acked("a", 3, 101), acked("b", 1, 100), acked("b", 1, 101)), (3, 0, 5, 0));
         let keys: Vec<ConfigKey> = (0..=MOST).map(|n| key(&n.to_string())).collect();
         let many = Report::new(5, &seen, keys.iter().map(|k| (k, 1, Reach::default())));
         assert_eq!((many.behind.len(), many.reach(&a, 1, 1).acked), (MOST, 0), "nobody knows");
-        let nobody: Report = serde_json::from_str("{}").unwrap();
-        assert!(nobody.reach(&a, 1, 1).is_complete(), "a process without proxies lacks nothing");
+        let nobody = Report::new(0, &seen, std::iter::empty());
+        assert!(nobody.reach(&a, 1, 100).is_complete(), "a process without proxies lacks nothing that it knows");
+        assert!(!nobody.reach(&a, 1, 101).is_complete(), "a proxy that comes now lacks it");
     }
 }

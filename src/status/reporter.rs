@@ -12,7 +12,7 @@ use super::{
     report::Report,
 };
 use crate::{
-    model::{Config, ConfigKey, Kind, kind::KindClass},
+    model::{Config, ConfigKey, ConfigSnapshot, Kind, kind::KindClass},
     push::PushContext,
 };
 
@@ -78,10 +78,10 @@ impl Reporter {
         self.distribution.reopen();
     }
 
-    /// What this process reports of the proxies that are connected to it, and whether it counts.
+    /// What this process reports of the proxies that are connected to it, and of what it was told; and whether it counts.
     #[must_use]
-    pub fn report(&self, proxies: usize) -> (Report, bool) {
-        (self.distribution.report(proxies), self.distribution.is_in_progress())
+    pub fn report(&self, proxies: usize, stored: &ConfigSnapshot) -> (Report, bool) {
+        (self.distribution.report(proxies, stored), self.distribution.is_in_progress())
     }
 
     /// The next statuses to write, at most so many; nothing while nothing has moved and nothing waits.
