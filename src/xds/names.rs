@@ -3,22 +3,32 @@
 //! A thousand proxies of one view subscribe to the same thousand clusters: the set is held once and known by its hash.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
 };
 
 use xxhash_rust::xxh3::Xxh3;
 
 /// An immutable set of names.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct NameSet {
     sorted: Vec<Arc<str>>,
     hash: u128,
+    sums: Mutex<VecDeque<Sum>>,
 }
+
+impl PartialEq for NameSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.sorted == other.sorted
+    }
+}
+
+impl Eq for NameSet {}
 
 type Table = Mutex<HashMap<u128, Weak<NameSet>>>;
 static TABLE: LazyLock<Table> = LazyLock::new(Table::default);
-static EMPTY: LazyLock<Arc<NameSet>> = LazyLock::new(|| Arc::new(NameSet { sorted: Vec::new(), hash: 0 }));
+static EMPTY: LazyLock<Arc<NameSet>> =
+    LazyLock::new(|| Arc::new(NameSet { sorted: Vec::new(), hash: 0, sums: Mutex::default() }));
 
 impl NameSet {
     /// The set without names.
@@ -53,7 +63,7 @@ impl NameSet {
         if table.len() == table.capacity() {
             table.retain(|_, set| set.strong_count() > 0);
         }
-        let set = Arc::new(Self { sorted, hash });
+        let set = Arc::new(Self { sorted, hash, sums: Mutex::default() });
         table.insert(hash, Arc::downgrade(&set));
         set
     }
@@ -84,8 +94,11 @@ impl NameSet {
 
     /// The names that are here and not in `other`.
     #[must_use]
-    pub fn minus(&self, other: &Self) -> Arc<Self> {
-        Self::of(self.sorted.iter().filter(|n| !other.contains(n)).cloned())
+    pub fn minus(self: &Arc<Self>, other: &Arc<Self>) -> Arc<Self> {
+        if self.is_empty() || other.is_empty() {
+            return self.clone();
+        }
+        self.sum(Operation::Minus, other, || Self::of(self.sorted.iter().filter(|n| !other.contains(n)).cloned()))
     }
 
     /// The names of either set.
@@ -97,7 +110,68 @@ impl NameSet {
         if self.is_empty() {
             return other.clone();
         }
-        Self::of(self.sorted.iter().chain(&other.sorted).cloned())
+        self.sum(Operation::Plus, other, || Self::of(self.sorted.iter().chain(&other.sorted).cloned()))
+    }
+
+    /// The clients of a view do the same sums one after another.
+    fn sum(&self, operation: Operation, other: &Arc<Self>, make: impl FnOnce() -> Arc<Self>) -> Arc<Self> {
+        if self.sorted.len() < SUMS_FROM {
+            return make();
+        }
+        let lock = || self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let same =
+            |sum: &&Sum| sum.operation == operation && sum.other.get().is_some_and(|set| Arc::ptr_eq(&set, other));
+        if let Some(result) = lock().iter().find(same).and_then(|sum| sum.result.get()) {
+            return result;
+        }
+        let result = make();
+        let mut sums = lock();
+        sums.retain(|sum| !same(&sum) && sum.other.get().is_some() && sum.result.get().is_some());
+        if sums.len() == SUMS {
+            sums.pop_front();
+        }
+        sums.push_back(Sum { operation, other: Operand::of(other), result: Operand::of(&result) });
+        result
+    }
+}
+
+/// A smaller set does its sums sooner than it looks them up.
+const SUMS_FROM: usize = 16;
+
+/// How many sums a set remembers.
+const SUMS: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Minus,
+    Plus,
+}
+
+/// A set and another one make a third.
+#[derive(Debug)]
+struct Sum {
+    operation: Operation,
+    other: Operand,
+    result: Operand,
+}
+
+/// A small set, or a large one while somebody else holds it: large ones remember sums, and must not hold each other.
+#[derive(Debug)]
+enum Operand {
+    Small(Arc<NameSet>),
+    Large(Weak<NameSet>),
+}
+
+impl Operand {
+    fn of(set: &Arc<NameSet>) -> Self {
+        if set.sorted.len() < SUMS_FROM { Self::Small(set.clone()) } else { Self::Large(Arc::downgrade(set)) }
+    }
+
+    fn get(&self) -> Option<Arc<NameSet>> {
+        match self {
+            Self::Small(set) => Some(set.clone()),
+            Self::Large(set) => set.upgrade(),
+        }
     }
 }
 
@@ -159,5 +233,24 @@ mod tests {
         assert_eq!(ab.plus(&bc), set(&["a", "b", "c"]));
         assert!(ab.contains("a") && !ab.contains("c"));
         assert!(NameSet::of([]).is_empty());
+        assert!(ab.minus(&ab).is_empty());
+        assert!(Arc::ptr_eq(&ab, &ab.minus(&NameSet::empty())) && Arc::ptr_eq(&ab, &NameSet::empty().plus(&ab)));
+    }
+
+    #[test]
+    fn a_sum_is_done_once_while_its_result_is_held() {
+        let many: Vec<String> = (0..SUMS_FROM).map(|i| format!("many-{i}")).collect();
+        let large = NameSet::of(many.iter().map(|n| n.as_str().into()));
+        let small = || set(&["many-1", "another"]);
+        let (plus, minus) = (large.plus(&small()), large.minus(&small()));
+        assert_eq!((plus.names().len(), minus.names().len()), (SUMS_FROM + 1, SUMS_FROM - 1));
+        let done = || -> Arc<NameSet> { panic!("it is done already") };
+        assert!(Arc::ptr_eq(&plus, &large.sum(Operation::Plus, &small(), done)));
+        assert!(Arc::ptr_eq(&minus, &large.sum(Operation::Minus, &small(), done)));
+        let back = plus.minus(&set(&["another"]));
+        assert!(Arc::ptr_eq(&large, &back));
+        let held = [&large, &plus].map(Arc::downgrade);
+        drop((back, large, plus));
+        assert!(held.iter().all(|set| set.strong_count() == 0), "sums hold no large set");
     }
 }

@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{
     names::NameSet,
     wire::{Field, Fields, Malformed},
+    written,
 };
 
 /// Names in one request or on one stream; Istio has no bound.
@@ -51,11 +52,19 @@ pub struct RawNames<'a> {
     field: u32,
     /// How many there are.
     pub count: usize,
-    /// Hash of the names in the order of the message.
+    /// Hash of the names in the order of the message; 0 where it is not taken.
     pub hash: u128,
 }
 
 impl<'a> RawNames<'a> {
+    fn values(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let own = self.field;
+        Fields::of(self.message).filter_map(move |field| match field {
+            Ok(Field::Bytes(number, value)) if number == own => Some(value),
+            _ => None,
+        })
+    }
+
     /// Parses the names.
     ///
     /// # Errors
@@ -83,10 +92,16 @@ impl<'a> RawNames<'a> {
     /// # Errors
     /// As [`RawNames::parse`].
     pub fn parse_set(&self) -> Result<(bool, Arc<NameSet>), RequestError> {
-        let mut names = self.parse()?;
-        let before = names.len();
-        names.retain(|n| &**n != "*");
-        Ok((names.len() < before, NameSet::of(names)))
+        let looked_up = self.hash != 0 && self.count >= written::LOOKED_UP_FROM;
+        if looked_up && let Some(known) = written::recall(self.hash, self.values()) {
+            return Ok(known);
+        }
+        let list = self.parse()?;
+        let names = NameSet::of(list.iter().filter(|n| &***n != "*").cloned());
+        if looked_up {
+            written::remember(self.hash, &list, &names);
+        }
+        Ok((list.iter().any(|n| &**n == "*"), names))
     }
 }
 

@@ -15,8 +15,10 @@ use super::{
     names::{NameSet, Scope},
     request::{MAX_NAMES, Request, RequestError},
     resource_type::{PerType, ResourceType, TypeSet},
-    snapshot::{Protocol, Snapshot, Update, Updates},
+    snapshot::Snapshot,
     subscription::{Received, Subscription},
+    update::{Protocol, Update},
+    updates::Updates,
     wire,
 };
 
@@ -37,7 +39,7 @@ impl Response {
     pub fn frames(&self) -> (Bytes, Option<Bytes>) {
         let mut head = BytesMut::with_capacity(self.nonce.len() + 4);
         wire::put_bytes(&mut head, 5, self.nonce.as_bytes());
-        wire::grpc_frames(&head, self.update.body().clone())
+        wire::grpc_frames(&head, self.update.body())
     }
 }
 

@@ -408,3 +408,6 @@ fn audience_key(audience: &Audience) -> u128 {
     }
     hasher.digest128()
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,9 @@ use super::{
     names::{NameSet, Scope},
     request::{Complaint, Request, RequestError},
     resource_type::ResourceType,
-    snapshot::{Difference, Protocol, Snapshot, Update, Updates, add_again},
+    snapshot::{Difference, Snapshot},
+    update::{Protocol, Update},
+    updates::{Updates, add_again},
 };
 
 /// What a client holds.
@@ -288,7 +290,7 @@ impl Subscription {
         if !unsubscribed.is_empty() {
             names = names.minus(&unsubscribed);
         }
-        let again = if spontaneous { subscribed } else { names.minus(&self.scope.names) };
+        let again = if spontaneous { subscribed } else { subscribed.minus(&unsubscribed).minus(&self.scope.names) };
         self.again(again);
         self.everything_again |= star && (spontaneous || !self.scope.wildcard);
         let wildcard = (self.scope.wildcard || star) && !no_star;
@@ -395,7 +397,8 @@ impl Subscription {
             return None;
         }
         let news = if everything { None } else { Some(update.names().clone()) };
-        let update = if whole { between(None, &[]) } else { update };
+        let update =
+            if whole { updates.whole(self.kind, self.protocol, self.acked().map(Arc::as_ref), target) } else { update };
         Some(Sending { update, news })
     }
 

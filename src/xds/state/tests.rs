@@ -1,0 +1,105 @@
+//! What holds in the middle of a publication.
+
+use std::sync::{
+    Arc, Mutex, OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use futures::FutureExt;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    model::{Locality, Reason},
+    push::{ProxyView, context::PushInputs},
+    xds::{Layout, Resource, ResourceType, Slot, TypeSet},
+};
+
+/// Gives every node another view with each generation, and looks in the middle of a publication who knows of his.
+#[derive(Default)]
+struct Moving {
+    generation: AtomicU64,
+    state: OnceLock<XdsState>,
+    /// Connections that were told of a view before what they are sent from it counted.
+    early: Mutex<Vec<String>>,
+    /// How often there was somebody to look at who had got another view already.
+    looks: AtomicU64,
+}
+
+impl Moving {
+    fn look(&self) {
+        let Some(state) = self.state.get().filter(|state| state.current().is_some()) else { return };
+        let version = state.current().unwrap().version;
+        let moved = |c: &Arc<Connection>| c.moved_at.load(Ordering::Acquire) == version;
+        for connection in state.connections().into_iter().filter(moved) {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            if connection.moved.notified().now_or_never().is_some() && state.swept() < version {
+                self.early.lock().unwrap().push(connection.id.clone());
+            }
+        }
+    }
+}
+
+impl Generator for Moving {
+    fn audience(&self, _: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+        self.look();
+        let mut view = ProxyView::of_node(node);
+        view.cluster_id = self.generation.load(Ordering::Relaxed).to_string().into();
+        let view = Arc::new(view);
+        Audience::new(view.clone(), view.clone(), view, identity.cloned())
+    }
+
+    fn layout(&self, _: &Slot, _: ResourceType) -> Layout {
+        Layout { parts: &[], listed: true }
+    }
+
+    fn list(&self, _: &PushContext, _: &Slot, _: ResourceType) -> Vec<Arc<Resource>> {
+        Vec::new()
+    }
+
+    fn named(&self, _: &PushContext, _: &Slot, _: ResourceType, _: &[Arc<str>]) -> Vec<Arc<Resource>> {
+        Vec::new()
+    }
+
+    fn affects(&self, _: &PushContext, _: &PushContext, _: &PushRequest, _: &Slot) -> TypeSet {
+        TypeSet::ALL
+    }
+
+    fn affects_name(&self, _: &PushRequest, _: ResourceType, _: &str) -> bool {
+        true
+    }
+
+    fn moves_nodes(&self, _: &PushContext, _: &PushContext, _: &PushRequest) -> bool {
+        true
+    }
+}
+
+/// A stream that takes its view notes the last publication that is swept as the one that it was served as of. Were it told of
+/// the view before, its client would count as behind that publication for ever.
+#[test]
+fn nobody_is_told_of_another_view_before_it_counts() {
+    let generator = Arc::new(Moving::default());
+    let state = XdsState::new(generator.clone(), XdsOptions::default());
+    let publish = || {
+        generator.generation.fetch_add(1, Ordering::Relaxed);
+        let context = Arc::new(PushContext::build(PushInputs::default()));
+        state.publish(context, &PushRequest::everything(Reason::Global))
+    };
+    publish();
+    let connect = |number| {
+        let id = format!("sidecar~10.0.0.{number}~p{number}.a~a.svc.cluster.local");
+        let node = Node::from_parts(&id, json!({}), Locality::default()).unwrap();
+        state.connect(Arc::new(node), None, None, Protocol::Delta).unwrap()
+    };
+    let connections = [1, 2, 3].map(connect);
+    let views = connections.each_ref().map(|c| c.view_key());
+    assert!(generator.state.set(state.clone()).is_ok());
+    let version = publish();
+    assert!(generator.looks.load(Ordering::Relaxed) > 0, "nobody had moved when others were looked at");
+    assert_eq!(*generator.early.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(state.swept(), version);
+    for (connection, before) in connections.iter().zip(views) {
+        assert_ne!(connection.view_key(), before);
+        assert!(connection.moved.notified().now_or_never().is_some(), "its stream is told");
+    }
+}
