@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use metrics::counter;
 use prost::Name;
+use rayon::prelude::*;
 
 use super::{
     ObjectType, Omission, Resource, ResourceType, TypeSet,
@@ -35,6 +36,9 @@ use crate::{
         requests::{self, Types},
     },
 };
+
+/// Fewer load assignments are not worth another thread.
+const WORTH_A_THREAD: usize = 64;
 
 /// Generates what Istio would send. What is made from equal inputs is made once: clusters, load assignments, and virtual
 /// hosts for all route configurations that hold them.
@@ -94,11 +98,11 @@ impl MeshGenerator {
 
     fn planned_clusters(&self, plan: &OutboundPlan<'_>, into: &mut Vec<Arc<Resource>>) {
         let make = |inputs: &ClusterInputs<'_>| inputs.build().map(|c| Resource::encode(c.name.as_str(), &c));
-        into.extend(plan.inputs().filter_map(|inputs| self.clusters.get_or(inputs.key(), || make(&inputs))));
+        into.extend(plan.make(|inputs| self.clusters.get_or(inputs.key(), || make(inputs))));
     }
 
     /// A cluster that nobody knows has no endpoints, which a client must be told so that it does not wait.
-    fn endpoints<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
+    fn endpoints<S: AsRef<str> + Sync>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
         let plan = EndpointPlan::of(context, view);
         let known = |name: &str| {
             let make = |i: &EndpointInputs<'_>| Resource::encode(name, &i.load_assignment());
@@ -109,7 +113,8 @@ impl MeshGenerator {
             Arc::new(Resource::encode(name, &ClusterLoadAssignment { cluster_name, ..Default::default() }))
         };
         self.endpoints.prune();
-        names.iter().map(AsRef::as_ref).map(|name| known(name).unwrap_or_else(|| unknown(name))).collect()
+        let names = names.par_iter().with_min_len(WORTH_A_THREAD).map(AsRef::as_ref);
+        names.map(|name| known(name).unwrap_or_else(|| unknown(name))).collect()
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use rayon::prelude::*;
+
 use super::{
     capabilities::Capabilities,
     inputs::{ClusterInputs, ClusterMode},
@@ -13,6 +15,9 @@ use crate::{
     proto::{mesh::mesh_config::extension_provider::Provider, networking::Subset},
     push::{MergedDestinationRule, ProxyView, PushContext},
 };
+
+/// Fewer services are not worth another thread.
+const WORTH_A_THREAD: usize = 32;
 
 /// The outbound clusters of one view, not built yet: an owner of what their [`ClusterInputs`] borrow.
 #[derive(Debug)]
@@ -87,13 +92,21 @@ impl<'a> OutboundPlan<'a> {
 
     /// What each cluster is made from, in order: services, their ports, for each all endpoints and then the subsets.
     pub fn inputs(&self) -> impl Iterator<Item = ClusterInputs<'_>> {
-        self.services.iter().flat_map(move |planned| {
-            let ports = planned.service.ports.iter().filter(|p| p.protocol != Protocol::Udp);
-            ports.flat_map(move |port| {
-                let subsets = planned.rule.iter().flat_map(|r| &r.rule.subsets);
-                let subsets = subsets.filter(|_| !is_wildcard_dynamic(&planned.service));
-                std::iter::once(None).chain(subsets.map(Some)).map(move |subset| self.cluster(planned, port, subset))
-            })
+        self.services.iter().flat_map(|planned| self.inputs_of(planned))
+    }
+
+    /// What `make` makes of the inputs, in their order. Where there are many, all cores work on them.
+    pub fn make<R: Send>(&self, make: impl Fn(&ClusterInputs<'_>) -> Option<R> + Sync + Send) -> Vec<R> {
+        let services = self.services.par_iter().with_min_len(WORTH_A_THREAD);
+        services.flat_map_iter(|planned| self.inputs_of(planned)).filter_map(|inputs| make(&inputs)).collect()
+    }
+
+    fn inputs_of<'b>(&'b self, planned: &'b PlannedService) -> impl Iterator<Item = ClusterInputs<'b>> {
+        let ports = planned.service.ports.iter().filter(|p| p.protocol != Protocol::Udp);
+        ports.flat_map(move |port| {
+            let subsets = planned.rule.iter().flat_map(|r| &r.rule.subsets);
+            let subsets = subsets.filter(|_| !is_wildcard_dynamic(&planned.service));
+            std::iter::once(None).chain(subsets.map(Some)).map(move |subset| self.cluster(planned, port, subset))
         })
     }
 

@@ -10,6 +10,7 @@ use std::{
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::{Message, encoding::encode_varint};
+use rayon::prelude::*;
 
 use super::virtual_host::VirtualHostInputs;
 use crate::proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
@@ -18,6 +19,9 @@ use crate::proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 /// Field 2 of `RouteConfiguration`, length-delimited.
 const VIRTUAL_HOSTS_TAG: u8 = 2 << 3 | 2;
+
+/// Fewer virtual hosts are not worth another thread.
+const WORTH_A_THREAD: usize = 32;
 
 /// A route configuration before it is built.
 #[derive(Debug)]
@@ -42,7 +46,9 @@ impl RouteTable<'_> {
     #[must_use]
     pub fn encode(&self, memo: &VirtualHostMemo) -> Bytes {
         let last = self.last.as_ref().map(|host| Bytes::from(host.encode_to_vec()));
-        let hosts: Vec<Bytes> = self.hosts.iter().map(|host| memo.encoded(host)).chain(last).collect();
+        let hosts = self.hosts.par_iter().with_min_len(WORTH_A_THREAD);
+        let mut hosts: Vec<Bytes> = hosts.map(|host| memo.encoded(host)).collect();
+        hosts.extend(last);
         let fields = self.fields();
         let room = fields.encoded_len() + hosts.iter().map(|h| h.len() + 6).sum::<usize>();
         let mut bytes = BytesMut::with_capacity(room);

@@ -7,12 +7,10 @@ use std::{
     cell::OnceCell,
     collections::HashMap,
     path::PathBuf,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
+use rayon::prelude::*;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -27,10 +25,8 @@ use crate::{
     sources::yaml::{self, Chunk, Outline},
 };
 
-/// Documents below this number are read on the caller's thread.
-const PARALLEL_FROM: usize = 64;
-/// How many documents a thread takes at once.
-const STRIDE: usize = 16;
+/// Fewer documents are not worth another thread.
+const WORTH_A_THREAD: usize = 32;
 
 /// What became of one object.
 #[derive(Debug, Clone)]
@@ -148,8 +144,8 @@ pub fn parse_files(base: &Origin, files: &[FileText<'_>]) -> Vec<Vec<Document>> 
         })
         .collect();
     let read = |&(file, _, chunk): &(usize, usize, Chunk<'_>)| parse_document(base, &files[file].path, chunk);
-    for (job, outcomes) in in_parallel(&jobs, read) {
-        let (file, document, _) = jobs[job];
+    let read: Vec<_> = jobs.par_iter().with_min_len(WORTH_A_THREAD).map(read).collect();
+    for ((file, document, _), outcomes) in jobs.into_iter().zip(read) {
         results[file][document].outcomes = outcomes;
     }
     results
@@ -159,31 +155,6 @@ pub fn parse_files(base: &Origin, files: &[FileText<'_>]) -> Vec<Vec<Document>> 
 #[must_use]
 pub fn parse_text(base: &Origin, path: &Arc<PathBuf>, text: &str) -> Vec<Document> {
     parse_files(base, &[FileText { path: path.clone(), text, before: &[] }]).pop().unwrap_or_default()
-}
-
-fn in_parallel<T: Sync, R: Send>(jobs: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<(usize, R)> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    if jobs.len() < PARALLEL_FROM || threads == 1 {
-        return jobs.iter().map(work).enumerate().collect();
-    }
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(jobs.len()));
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let mut mine = Vec::new();
-                loop {
-                    let start = next.fetch_add(STRIDE, Ordering::Relaxed);
-                    let Some(slice) = jobs.get(start..jobs.len().min(start + STRIDE)).filter(|s| !s.is_empty()) else {
-                        break;
-                    };
-                    mine.extend(slice.iter().enumerate().map(|(i, job)| (start + i, work(job))));
-                }
-                done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut mine);
-            });
-        }
-    });
-    done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Reads one document. A fault of ours while doing so refuses the document and nothing else.

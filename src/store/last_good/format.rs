@@ -2,8 +2,9 @@
 //!
 //! The second line holds the length and the hash of everything after it, so that a file is read whole or not at all.
 
-use std::{path::PathBuf, sync::Arc, thread};
+use std::{path::PathBuf, sync::Arc};
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
@@ -151,24 +152,14 @@ fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..end)?, bytes.get(end + 1..)?))
 }
 
-/// Decodes the objects, on as many threads as there are cores.
+/// Decodes the objects, on all cores when there are many.
 fn objects(source: &str, lines: &[&[u8]]) -> Result<Vec<Arc<Config>>, FormatError> {
-    const WORTH_A_THREAD: usize = 512;
+    const WORTH_A_THREAD: usize = 256;
     let source: Arc<str> = source.into();
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(lines.len() / WORTH_A_THREAD + 1);
-    let share = lines.len().div_ceil(threads).max(1);
-    let part = |(index, lines): (usize, &[&[u8]])| {
-        let numbered = lines.iter().enumerate().map(|(n, l)| (index * share + n + 1, *l));
-        numbered.map(|(number, line)| object(&source, line).map_err(|e| FormatError::Object(number, e))).collect()
-    };
-    let part = &part;
-    let parts: Vec<Result<Vec<_>, FormatError>> = thread::scope(|scope| {
-        let running: Vec<_> = lines.chunks(share).enumerate().map(|work| scope.spawn(move || part(work))).collect();
-        let lost = || Err(FormatError::Header("a thread that decodes failed".to_string()));
-        running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
-    });
-    let parts = parts.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok(parts.into_iter().flatten().collect())
+    let numbered = lines.par_iter().with_min_len(WORTH_A_THREAD).enumerate();
+    let read = numbered.map(|(n, line)| object(&source, line).map_err(|e| FormatError::Object(n + 1, e)));
+    // The first that fails is named, whichever was read first.
+    read.collect::<Vec<_>>().into_iter().collect()
 }
 
 fn object(source: &Arc<str>, line: &[u8]) -> Result<Arc<Config>, String> {
