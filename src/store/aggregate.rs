@@ -170,20 +170,17 @@ impl Aggregate {
     /// Takes a batch in and gives the effective changes, by key. A batch of an unknown source gives none.
     pub fn apply(&mut self, batch: SourceBatch) -> Vec<ConfigEvent> {
         let Some((_, store)) = self.sources.iter_mut().find(|(id, _)| *id == batch.source) else { return Vec::new() };
-        let mut touched = BTreeSet::new();
+        let mut touched = Vec::new();
         let full = matches!(batch.change, Change::Full(_));
         match batch.change {
             Change::Full(configs) => {
                 touched.extend(store.iter().map(|(key, _)| key.clone()));
-                *store = MemoryStore::default();
-                for config in configs {
-                    touched.insert(StoreKey::of(&config));
-                    store.put(config);
-                }
+                *store = MemoryStore::of(configs);
+                touched.extend(store.iter().map(|(key, _)| key.clone()));
             }
             Change::Delta { upserts, deletes } => {
                 for config in upserts {
-                    touched.insert(StoreKey::of(&config));
+                    touched.push(StoreKey::of(&config));
                     store.put(config);
                 }
                 let deletes: BTreeSet<ConfigKey> = deletes.into_iter().collect();
@@ -191,7 +188,7 @@ impl Aggregate {
                 let found: Vec<StoreKey> = store.iter().map(|(k, _)| k).filter(gone).cloned().collect();
                 for key in found {
                     store.take(&key);
-                    touched.insert(key);
+                    touched.push(key);
                 }
             }
         }
@@ -237,12 +234,14 @@ impl Aggregate {
             WriteRequest::Delete(key, version) => store.delete(&key, version.as_deref())?,
         };
         let key = StoreKey::of(&written);
-        Ok((written, self.settle(BTreeSet::from([key]))))
+        Ok((written, self.settle(vec![key])))
     }
 
-    /// Recomputes the view of these keys and gives what changed.
-    fn settle(&mut self, touched: BTreeSet<StoreKey>) -> Vec<ConfigEvent> {
-        let mut events = Vec::new();
+    /// Recomputes the view of these keys and gives what changed, by key.
+    fn settle(&mut self, mut touched: Vec<StoreKey>) -> Vec<ConfigEvent> {
+        touched.sort_unstable();
+        touched.dedup();
+        let (mut events, mut added) = (Vec::new(), Vec::new());
         for key in touched {
             let now = self.sources.iter().find_map(|(_, store)| store.get(&key)).cloned();
             let before = self.view.get(&key).cloned();
@@ -258,12 +257,18 @@ impl Aggregate {
                 (Some(old), None) => ConfigEvent { old: Some(old.clone()), current: old, kind: EventKind::Delete },
                 (None, None) => continue,
             };
-            if event.kind == EventKind::Delete {
-                self.view.remove(&key);
-            } else {
-                self.view.insert(key, event.current.clone());
+            match event.kind {
+                EventKind::Delete => drop(self.view.remove(&key)),
+                EventKind::Update => drop(self.view.insert(key, event.current.clone())),
+                EventKind::Add => added.push((key, event.current.clone())),
             }
             events.push(event);
+        }
+        if added.len() > self.view.len() {
+            // A map that is made of a whole list has full nodes, and takes half the room of one that grew.
+            self.view.append(&mut added.into_iter().collect());
+        } else {
+            self.view.extend(added);
         }
         self.refresh(&events);
         events

@@ -62,6 +62,12 @@ impl MemoryStore {
         self.objects.get(key)
     }
 
+    /// A store of objects that their source has checked; of several with one key the last stays.
+    pub(super) fn of(configs: Vec<Arc<Config>>) -> Self {
+        let objects = configs.into_iter().map(|config| (StoreKey::of(&config), config)).collect();
+        Self { objects, ..Self::default() }
+    }
+
     /// All objects, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&StoreKey, &Arc<Config>)> {
         self.objects.iter()
