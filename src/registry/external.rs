@@ -254,6 +254,11 @@ fn selector_of(config: &Config) -> Option<Labels> {
 
 /// Notes which services differ, and which hosts have to be merged again. Offers are told apart by host and address.
 fn compare(old: &[Offer], new: &[Offer], changes: &mut Changes, hosts: &mut BTreeSet<ServiceKey>) {
+    if let ([], [only]) = (old, new) {
+        changes.services.push((only.service.key(), EventKind::Add));
+        hosts.insert(only.service.key());
+        return;
+    }
     let index = |offers: &[Offer]| -> BTreeMap<(ServiceKey, String), Offer> {
         offers.iter().map(|o| ((o.service.key(), o.service.default_address.clone()), o.clone())).collect()
     };

@@ -67,6 +67,8 @@ pub struct StatusReporterActor {
     /// The term in which this process writes.
     term: Option<Term>,
     under_way: bool,
+    /// Somebody wants to see statuses. Where none are written there is no other reason to know them.
+    asked: bool,
     looks: u64,
     vitals: Vitals,
 }
@@ -89,6 +91,7 @@ impl StatusReporterActor {
             writing,
             term: None,
             under_way: false,
+            asked: false,
             looks: 0,
             vitals,
         });
@@ -102,10 +105,12 @@ impl StatusReporterActor {
         self.looks += 1;
         let report = self.looks.is_multiple_of(REPORT_EVERY);
         let (core, xds, writing, term) = (&mut self.core, &self.xds, &self.writing, &mut self.term);
-        let free = !self.under_way;
+        let (free, asked) = (!self.under_way, self.asked);
         let jobs = self.vitals.guard(context, || {
             let Some(writing) = writing else {
-                look(core, xds, &[]);
+                if asked {
+                    look(core, xds, &[]);
+                }
                 return Vec::new();
             };
             let begins = follow_term(term, &writing.leadership);
@@ -213,6 +218,7 @@ impl Handler<AskStatuses> for StatusReporterActor {
     type Result = Vec<Value>;
 
     fn handle(&mut self, _: AskStatuses, context: &mut Self::Context) -> Self::Result {
+        self.asked = true;
         let (core, xds) = (&mut self.core, &self.xds);
         let peers = self.writing.as_ref().and_then(|w| peers_of(w, self.term.as_ref()));
         let rows = self.vitals.guard(context, || {
