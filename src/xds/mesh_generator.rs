@@ -102,7 +102,12 @@ impl MeshGenerator {
     }
 
     /// A cluster that nobody knows has no endpoints, which a client must be told so that it does not wait.
-    fn endpoints<S: AsRef<str> + Sync>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
+    fn endpoints<S: AsRef<str> + Sync>(
+        &self,
+        context: &PushContext,
+        view: &ProxyView,
+        names: &[S],
+    ) -> Vec<Arc<Resource>> {
         let plan = EndpointPlan::of(context, view);
         let known = |name: &str| {
             let make = |i: &EndpointInputs<'_>| Resource::encode(name, &i.load_assignment());

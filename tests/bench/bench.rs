@@ -14,7 +14,10 @@ use pilothouse::{
     push::PushContext,
     registry::ServiceEntryStore,
     sources::{Change, SourceBatch, file::parse::parse_text},
-    store::Aggregate,
+    store::{
+        Aggregate,
+        last_good::{decode, encode},
+    },
     xds::{
         Generator, MeshGenerator, NameSet, Part, Protocol, Resource, ResourceType, Scope, Session, Slot, Snapshot,
         Updates, request::Request, resource::Block,
@@ -47,6 +50,8 @@ fn reading(c: &mut Criterion) {
             BatchSize::LargeInput,
         );
     });
+    let saved = encode(&source, 0, &objects[..TEN_THOUSAND]).unwrap();
+    c.bench_function("store: 10,000 saved objects", |b| b.iter(|| decode(black_box(&saved)).unwrap()));
 }
 
 /// From objects to services and endpoints.

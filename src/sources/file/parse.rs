@@ -3,12 +3,7 @@
 //! Pure. Lines inside an outcome count from the document's own first line, so that an unchanged document that moved in its
 //! file is used again as it is.
 
-use std::{
-    cell::OnceCell,
-    collections::HashMap,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{cell::OnceCell, collections::HashMap, path::PathBuf, sync::Arc};
 
 use rayon::prelude::*;
 use serde_json::Value;
