@@ -151,9 +151,9 @@ fn subject(headers: &HeaderMap) -> Option<String> {
 /// What a request does; `None` where it is about no resource.
 fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let mut parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
-    let group = match parts.first()? {
-        &"api" if parts.len() > 2 => parts.drain(..2).next().map(|_| ""),
-        &"apis" if parts.len() > 3 => parts.drain(..3).nth(1),
+    let group = match *parts.first()? {
+        "api" if parts.len() > 2 => parts.drain(..2).next().map(|_| ""),
+        "apis" if parts.len() > 3 => parts.drain(..3).nth(1),
         _ => None,
     }?;
     let mut namespace = String::new();
