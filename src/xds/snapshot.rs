@@ -31,12 +31,25 @@ pub struct Snapshot {
     scope: Scope,
     digest: u128,
     onward: Onward,
+    /// What clients are to hold after this one, which stands in for it for a while.
+    _next: Option<Arc<Snapshot>>,
 }
 
 impl Snapshot {
     /// Arranges blocks. A name that two blocks hold counts in the first one only.
     #[must_use]
-    pub fn new(mut blocks: Vec<Arc<Block>>, scope: Scope) -> Arc<Self> {
+    pub fn new(blocks: Vec<Arc<Block>>, scope: Scope) -> Arc<Self> {
+        Self::arrange(blocks, scope, None)
+    }
+
+    /// `next` with a block before its own. Whoever holds the result holds `next` too: it would be made anew for each client
+    /// as long as none has come to hold it itself.
+    pub(super) fn before(next: &Arc<Self>, block: Arc<Block>) -> Arc<Self> {
+        let blocks = std::iter::once(block).chain(next.blocks.iter().cloned()).collect();
+        Self::arrange(blocks, next.scope.clone(), Some(next.clone()))
+    }
+
+    fn arrange(mut blocks: Vec<Arc<Block>>, scope: Scope, next: Option<Arc<Self>>) -> Arc<Self> {
         for at in 1..blocks.len() {
             let (before, rest) = blocks.split_at_mut(at);
             let Some(block) = rest.first_mut() else { continue };
@@ -49,7 +62,14 @@ impl Snapshot {
             (0, first) => first,
             (before, next) => xxh3_128_with_seed(&before.to_le_bytes(), next as u64) ^ next,
         });
-        Arc::new(Self { id: NEXT_ID.fetch_add(1, Relaxed), blocks, scope, digest, onward: Onward::default() })
+        Arc::new(Self {
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            blocks,
+            scope,
+            digest,
+            onward: Onward::default(),
+            _next: next,
+        })
     }
 
     /// Tells it from all other snapshots.

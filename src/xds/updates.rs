@@ -142,7 +142,7 @@ impl Updates {
     }
 
     /// `new`, but with the resources of these names as `old` has them. `None` when that makes no difference.
-    pub fn keeping(&self, old: &Snapshot, new: &Snapshot, names: &NameSet) -> Option<Arc<Snapshot>> {
+    pub fn keeping(&self, old: &Snapshot, new: &Arc<Snapshot>, names: &NameSet) -> Option<Arc<Snapshot>> {
         if names.is_empty() {
             return None;
         }
@@ -151,9 +151,7 @@ impl Updates {
             let wanted = names.names().iter().filter(|n| new.scope().contains(n));
             let mut kept = wanted.filter_map(|name| old.get(name)).filter(differs).peekable();
             kept.peek()?;
-            let block = Block::build(kept.cloned(), None);
-            let blocks = std::iter::once(block).chain(new.blocks().iter().cloned()).collect();
-            Some(Snapshot::new(blocks, new.scope().clone()))
+            Some(Snapshot::before(new, Block::build(kept.cloned(), None)))
         })
     }
 
@@ -278,5 +276,10 @@ mod tests {
         assert!(Arc::ptr_eq(&kept, &updates.keeping(&old, &new, &set(&["a", "b"])).unwrap()));
         assert!(updates.keeping(&old, &new, &set(&["b"])).is_none());
         assert!(updates.keeping(&old, &new, &NameSet::empty()).is_none());
+        let next = Arc::downgrade(&new);
+        drop(new);
+        assert!(next.upgrade().is_some(), "who holds what is kept will be asked to go on");
+        drop(kept);
+        assert!(next.upgrade().is_none());
     }
 }
