@@ -82,10 +82,16 @@ impl Requests {
 /// What goes to the transport.
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    /// A message in one or two pieces.
-    Message(Bytes, Option<Bytes>),
+    /// A message in one or two pieces. Boxed: the runtime's queue has room for 32 from the start, and most streams are idle.
+    Message(Box<(Bytes, Option<Bytes>)>),
     /// The end of the stream.
     End(Status),
+}
+
+impl Outgoing {
+    pub(super) fn message(first: Bytes, rest: Option<Bytes>) -> Self {
+        Self::Message(Box::new((first, rest)))
+    }
 }
 
 /// A response body that yields what the connection task hands over.
@@ -125,7 +131,8 @@ impl Body for ResponseBody {
         }
         let frame = match self.messages.poll_recv(cx) {
             Poll::Pending => return Poll::Pending,
-            Poll::Ready(Some(Outgoing::Message(first, rest))) => {
+            Poll::Ready(Some(Outgoing::Message(message))) => {
+                let (first, rest) = *message;
                 self.rest = rest;
                 Frame::data(first)
             }
@@ -172,7 +179,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_ends_with_its_status() {
         let (tx, rx) = mpsc::channel(4);
-        tx.send(Outgoing::Message(Bytes::from_static(b"a"), Some(Bytes::from_static(b"b")))).await.unwrap();
+        tx.send(Outgoing::message(Bytes::from_static(b"a"), Some(Bytes::from_static(b"b")))).await.unwrap();
         tx.send(Outgoing::End(Status::unavailable("later"))).await.unwrap();
         let collected = ResponseBody::new(rx).collect().await.unwrap();
         assert_eq!(collected.trailers().unwrap()["grpc-status"], "14");

@@ -376,7 +376,7 @@ impl Stream {
     /// Sends the next thing that is to be sent.
     async fn send(&mut self, permit: mpsc::OwnedPermit<Outgoing>) {
         if let Some((first, rest)) = self.unknown.answer() {
-            permit.send(Outgoing::Message(first, rest));
+            permit.send(Outgoing::message(first, rest));
             self.note_sent();
             return;
         }
@@ -387,7 +387,7 @@ impl Stream {
                 None => Vec::new(),
             };
             let (first, rest) = self.questions.frames(self.session.protocol(), type_url, resources);
-            permit.send(Outgoing::Message(first, rest));
+            permit.send(Outgoing::message(first, rest));
             self.note_sent();
             return;
         }
@@ -413,7 +413,7 @@ impl Stream {
         };
         let (first, rest) = response.frames();
         let bytes = first.len() + rest.as_ref().map_or(0, bytes::Bytes::len);
-        permit.send(Outgoing::Message(first, rest));
+        permit.send(Outgoing::message(first, rest));
         self.note_sent();
         let published = current();
         published.record.sent(bytes);
