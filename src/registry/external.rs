@@ -254,17 +254,9 @@ fn selector_of(config: &Config) -> Option<Labels> {
 
 /// Notes which services differ, and which hosts have to be merged again. Offers are told apart by host and address.
 fn compare(old: &[Offer], new: &[Offer], changes: &mut Changes, hosts: &mut BTreeSet<ServiceKey>) {
-    if let ([], [only]) = (old, new) {
-        changes.services.push((only.service.key(), EventKind::Add));
-        hosts.insert(only.service.key());
-        return;
-    }
-    let index = |offers: &[Offer]| -> BTreeMap<(ServiceKey, String), Offer> {
-        offers.iter().map(|o| ((o.service.key(), o.service.default_address.clone()), o.clone())).collect()
-    };
-    let (before, now) = (index(old), index(new));
-    for ((key, address), offer) in &now {
-        match before.get(&(key.clone(), address.clone())) {
+    let (before, now) = (by_address(old), by_address(new));
+    for (at @ (key, _), offer) in &now {
+        match before.get(at) {
             None => changes.services.push((key.clone(), EventKind::Add)),
             Some(known) => {
                 let same = known.service.stamp == offer.service.stamp && known.target_ports == offer.target_ports;
@@ -278,10 +270,14 @@ fn compare(old: &[Offer], new: &[Offer], changes: &mut Changes, hosts: &mut BTre
         }
         hosts.insert(key.clone());
     }
-    for (key, address) in before.keys() {
-        if !now.contains_key(&(key.clone(), address.clone())) {
+    for at @ (key, _) in before.keys() {
+        if !now.contains_key(at) {
             changes.services.push((key.clone(), EventKind::Delete));
             hosts.insert(key.clone());
         }
     }
+}
+
+fn by_address(offers: &[Offer]) -> BTreeMap<(ServiceKey, &str), &Offer> {
+    offers.iter().map(|o| ((o.service.key(), o.service.default_address.as_str()), o)).collect()
 }
