@@ -52,7 +52,7 @@ pub(super) fn start(
         // Before the first publication not every source has delivered, and a group may seem to be missing.
         snapshots: Arc::new(move || published.current().map(|_| store.snapshot())),
         memory,
-        cluster: writable.map(|c| ClusterEntries(KubeWriter::new(c.clone()))),
+        cluster: writable.map(|c| ClusterEntries::new(KubeWriter::new(c.clone()))),
         gone: Arc::new(move || board.ended()),
     };
     state.set_registrar(Arc::new(RegistrationActor::start(wards, setup)));

@@ -89,6 +89,8 @@ pub struct RegistrationActor {
     replies: HashMap<u64, oneshot::Sender<Answer>>,
     seen: Option<Arc<ConfigSnapshot>>,
     gone: Gone,
+    /// Why the last task did not reach its store, if it did not.
+    outage: Option<String>,
     vitals: Vitals,
 }
 
@@ -122,6 +124,7 @@ impl RegistrationActor {
             replies: HashMap::new(),
             seen: None,
             gone: Gone::default(),
+            outage: None,
             vitals,
         });
         let counter = Arc::default();
@@ -189,7 +192,7 @@ impl RegistrationActor {
                 let group = self.group(&key, &guest.group);
                 let store = self.store(&key, group.as_deref());
                 async move {
-                    let ours = settle(&*store, &guest, &claim, group.as_deref(), &rules).await?;
+                    let ours = settle(&*store, &guest, &claim, group, &rules).await?;
                     Ok(if ours { Outcome::Settled } else { Outcome::Left })
                 }
                 .boxed()
@@ -293,7 +296,7 @@ impl Handler<Listen> for RegistrationActor {
 
     fn handle(&mut self, Listen(guest): Listen, context: &mut Self::Context) {
         self.change(context, |ledger| {
-            if let Some(said) = guest.take_said() {
+            if let Some(said) = guest.health.take() {
                 ledger.say(&guest.key, said);
             }
         });
@@ -305,12 +308,24 @@ impl Handler<Done> for RegistrationActor {
 
     fn handle(&mut self, Done(key, result): Done, context: &mut Self::Context) {
         let outcome = match &result {
-            Ok(outcome) => *outcome,
+            Ok(outcome) => {
+                self.outage = None;
+                *outcome
+            }
             Err(Failure::Refused(refusal)) => {
                 tracing::warn!(entry = %key, %refusal, "a workload may not register");
                 Outcome::Refused
             }
             Err(Failure::Ignored) => Outcome::Refused,
+            Err(Failure::Unreached(error)) => {
+                metrics::counter!("auto_registration_errors_total").increment(1);
+                // Once for all entries: an outage meets them all.
+                if self.outage.as_ref() != Some(error) {
+                    tracing::warn!(error, "WorkloadEntries cannot be written now, trying again");
+                    self.outage = Some(error.clone());
+                }
+                Outcome::Unreached
+            }
             Err(Failure::Failed(error)) => {
                 metrics::counter!("auto_registration_errors_total").increment(1);
                 tracing::warn!(entry = %key, error, "the WorkloadEntry cannot be written now, trying again");
@@ -346,7 +361,7 @@ impl Presence for Registered {
     fn health(&self, health: Result<(), String>) {
         let said = Said { healthy: health.is_ok(), message: health.err().unwrap_or_default(), at: Timestamp::now() };
         // One that waits already is replaced: only the last word counts.
-        if locked(&self.guest.said).replace(said).is_none() {
+        if self.guest.health.say(said) {
             self.handle.mailbox.tell(Listen(self.guest.clone()));
         }
     }
@@ -371,7 +386,7 @@ impl Registrar for RegistrationHandle {
                 node: arrival.node,
                 identity: arrival.identity,
                 at: Timestamp::try_from(arrival.at).unwrap_or_default(),
-                said: Arc::default(),
+                health: Arc::default(),
             };
             let closed = |_| Refusal::Unavailable("registration is not there".to_string());
             let accepted = handle.mailbox.send(Arrive(guest)).await.map_err(closed)??;

@@ -4,7 +4,7 @@
 //! leases which of them have ended, and lets the entries go that name one of these: from then on the grace period runs, in
 //! which a proxy may come back to any process, and who still holds a connection takes its entry back. Who takes one back
 //! lives, whatever its lease says, and is not doubted again. Nobody else can tell a process that is cut off from the API
-//! server for so long from a dead one: its machines come back to the mesh with it.
+//! server for so long from a dead one: its machines come back to the mesh with it, as soon as it reaches the API server again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,20 +1,71 @@
 //! Entries in a Kubernetes cluster: written to its API server, from where they come back by the watch.
+//!
+//! While the API server is not reached, one request at a time tries: all others fail at once, so that a proxy that connects
+//! meanwhile is not kept waiting.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use serde_json::{Value, json};
 
 use super::{EntryKey, EntryStore};
 use crate::{
-    model::Kind,
+    model::{Config, Kind, decode, validation::validate},
     sources::{
         WriteError,
         kube::{KubeWriter, Place},
     },
 };
 
-/// The entries of a cluster.
+/// How long after a request that did not get through the next one tries.
+const NEXT_TRIAL: Duration = Duration::from_secs(1);
+/// How long the one that tries is waited for; longer than a request takes at most.
+const TRIAL: Duration = Duration::from_secs(12);
+
+/// The entries of a cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct ClusterEntries(pub KubeWriter);
+pub struct ClusterEntries {
+    writer: KubeWriter,
+    outage: Arc<Outage>,
+}
+
+/// When the next request may try, and why the last one did not get through; `None` while requests do.
+#[derive(Debug, Default)]
+struct Outage(Mutex<Option<(Instant, String)>>);
+
+impl Outage {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn may_ask(&self, now: Instant) -> Result<(), WriteError> {
+        match &mut *self.lock() {
+            Some((next, why)) if *next > now => Err(WriteError::Unreachable(why.clone())),
+            Some((next, _)) => {
+                *next = now + TRIAL;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn learn(&self, now: Instant, failed: Option<&WriteError>) {
+        *self.lock() = match failed {
+            Some(WriteError::Unreachable(why)) => Some((now + NEXT_TRIAL, why.clone())),
+            _ => None,
+        };
+    }
+
+    async fn ask<T>(&self, request: impl Future<Output = Result<T, WriteError>>) -> Result<T, WriteError> {
+        self.may_ask(Instant::now())?;
+        let answer = request.await;
+        self.learn(Instant::now(), answer.as_ref().err());
+        answer
+    }
+}
 
 fn place(stored: &Value) -> Place {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
@@ -27,10 +78,16 @@ fn place(stored: &Value) -> Place {
 }
 
 impl ClusterEntries {
+    /// The entries of the cluster that this writes to.
+    #[must_use]
+    pub fn new(writer: KubeWriter) -> Self {
+        Self { writer, outage: Arc::default() }
+    }
+
     fn merge(&self, stored: &Value, mut patch: Value, status: bool) -> BoxFuture<'static, Result<Value, WriteError>> {
-        let (writer, place) = (self.0.clone(), place(stored));
+        let (entries, place) = (self.clone(), place(stored));
         patch["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
-        async move { writer.merge(&place, &patch, status).await }.boxed()
+        async move { entries.outage.ask(entries.writer.merge(&place, &patch, status)).await }.boxed()
     }
 }
 
@@ -39,13 +96,29 @@ impl EntryStore for ClusterEntries {
         let kind = Kind::WorkloadEntry;
         let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
         let place = Place { kind, api_version: kind.api_version(), namespace, name };
-        let writer = self.0.clone();
-        async move { writer.find(&place).await }.boxed()
+        let entries = self.clone();
+        async move { entries.outage.ask(entries.writer.find(&place)).await }.boxed()
+    }
+
+    /// Entries and groups are watched apart: that an entry is gone may be known before what became of its group.
+    fn group(&self, known: Arc<Config>) -> BoxFuture<'static, Result<Option<Arc<Config>>, WriteError>> {
+        let place = Place {
+            kind: known.kind(),
+            api_version: known.meta.api_version.to_string(),
+            namespace: known.meta.namespace.to_string(),
+            name: known.meta.name.to_string(),
+        };
+        let entries = self.clone();
+        async move {
+            let found = entries.outage.ask(entries.writer.find(&place)).await?;
+            Ok(found.map(|document| good(&document, &known).map_or(known, Arc::new)))
+        }
+        .boxed()
     }
 
     fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, WriteError>> {
-        let (writer, place) = (self.0.clone(), place(&document));
-        async move { writer.create(&place, &document).await }.boxed()
+        let (entries, place) = (self.clone(), place(&document));
+        async move { entries.outage.ask(entries.writer.create(&place, &document)).await }.boxed()
     }
 
     fn annotate(&self, stored: &Value, annotations: Value) -> BoxFuture<'static, Result<Value, WriteError>> {
@@ -57,8 +130,34 @@ impl EntryStore for ClusterEntries {
     }
 
     fn delete(&self, stored: &Value) -> BoxFuture<'static, Result<(), WriteError>> {
-        let (writer, place) = (self.0.clone(), place(stored));
+        let (entries, place) = (self.clone(), place(stored));
         let version = stored["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
-        async move { writer.delete(&place, &version).await }.boxed()
+        async move { entries.outage.ask(entries.writer.delete(&place, &version)).await }.boxed()
+    }
+}
+
+/// The group of a document, if it is good: else the last good one stays in force.
+fn good(document: &Value, known: &Config) -> Option<Config> {
+    let config = decode::from_value(document, known.origin.clone()).ok()?;
+    validate(&config).is_valid().then_some(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_nothing_gets_through_one_at_a_time_tries() {
+        let (outage, start) = (Outage::default(), Instant::now());
+        let may = |at: Duration| outage.may_ask(start + at);
+        assert!(may(Duration::ZERO).is_ok() && may(Duration::ZERO).is_ok());
+        let lost = WriteError::Unreachable("no answer".to_string());
+        outage.learn(start, Some(&lost));
+        assert_eq!(may(NEXT_TRIAL / 2), Err(lost.clone()));
+        assert_eq!((may(NEXT_TRIAL), may(NEXT_TRIAL)), (Ok(()), Err(lost.clone())));
+        assert!(may(NEXT_TRIAL + TRIAL).is_ok(), "one that never ends keeps nobody from trying");
+        outage.learn(start, Some(&lost));
+        outage.learn(start, Some(&WriteError::Conflict));
+        assert!(may(Duration::ZERO).is_ok(), "that was an answer");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -22,6 +22,8 @@ const TOGETHER: usize = 16;
 /// Pause before a task that failed is tried again; it doubles with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The same while the store is not reached: then it costs little to ask, and everything waits for the moment when it is.
+const LONGEST_OUTAGE_PAUSE: Duration = Duration::from_secs(8);
 
 /// A connection of a proxy that stands for an entry.
 #[derive(Debug, Clone)]
@@ -38,14 +40,31 @@ pub struct Guest {
     pub identity: Option<Identity>,
     /// When it connected.
     pub at: Timestamp,
-    /// What it said of its health and nobody has taken up yet.
-    pub said: Arc<Mutex<Option<Said>>>,
+    /// What it said last of its health.
+    pub health: Arc<Health>,
 }
 
-impl Guest {
-    /// Takes what was said.
-    pub fn take_said(&self) -> Option<Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// The last word of a connection about its workload's health. It outlives the ledger.
+#[derive(Debug, Default)]
+pub struct Health(Mutex<(Option<Said>, bool)>);
+
+impl Health {
+    fn lock(&self) -> MutexGuard<'_, (Option<Said>, bool)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what is said now; whether nobody was told before that there is something to take.
+    pub fn say(&self, said: Said) -> bool {
+        let mut health = self.lock();
+        health.0 = Some(said);
+        !std::mem::replace(&mut health.1, true)
+    }
+
+    /// The last word.
+    pub fn take(&self) -> Option<Said> {
+        let mut health = self.lock();
+        health.1 = false;
+        health.0.clone()
     }
 }
 
@@ -81,6 +100,19 @@ pub enum Outcome {
     Refused,
     /// It did not work; it is tried again.
     Failed,
+    /// The store is not reached; it is tried again.
+    Unreached,
+}
+
+impl Outcome {
+    /// The longest pause before it is tried again, if it is.
+    const fn longest_pause(self) -> Option<Duration> {
+        match self {
+            Self::Failed => Some(LONGEST_PAUSE),
+            Self::Unreached => Some(LONGEST_OUTAGE_PAUSE),
+            Self::Settled | Self::Left | Self::Waits(_) | Self::Refused => None,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -117,7 +149,11 @@ impl Ledger {
     pub fn of(guests: impl IntoIterator<Item = Guest>) -> Self {
         let mut ledger = Self::default();
         for guest in guests {
+            let (key, said) = (guest.key.clone(), guest.health.take());
             ledger.accept(guest);
+            if let Some(said) = said {
+                ledger.say(&key, said);
+            }
         }
         ledger
     }
@@ -257,8 +293,9 @@ impl Ledger {
         let lane = self.lanes.get_mut(key)?;
         let arrival = lane.running.take()?;
         self.running -= 1;
-        if outcome == Outcome::Failed {
-            let pause = FIRST_PAUSE.saturating_mul(1 << lane.failures.min(10)).min(LONGEST_PAUSE);
+        let failed = outcome.longest_pause();
+        if let Some(longest) = failed {
+            let pause = FIRST_PAUSE.saturating_mul(1 << lane.failures.min(10)).min(longest);
             lane.failures = lane.failures.saturating_add(1);
             lane.not_before = now.checked_add(pause).ok();
         } else {
@@ -273,14 +310,14 @@ impl Ledger {
             // Who cannot be registered now is served all the same, and registered later.
             self.accept(guest.clone());
             if let Some(lane) = self.lanes.get_mut(key) {
-                lane.dirty |= outcome == Outcome::Failed;
+                lane.dirty |= failed.is_some();
             }
             return Some((guest.id, Some(guest)));
         }
         let gone = lane.holder.as_ref().and_then(|(_, claim)| claim.gone_at);
         match (outcome, gone) {
-            (Outcome::Failed, _) if lane.holder.is_some() => lane.dirty = true,
-            (Outcome::Failed, _) => lane.clean_at = lane.not_before,
+            _ if failed.is_some() && lane.holder.is_some() => lane.dirty = true,
+            _ if failed.is_some() => lane.clean_at = lane.not_before,
             (Outcome::Settled, Some(gone)) if !lane.dirty => {
                 lane.holder = None;
                 lane.clean_at = gone.checked_add(grace).ok();

@@ -2,10 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use serde_json::Value;
 
-use crate::sources::WriteError;
+use crate::{model::Config, sources::WriteError};
 
 /// Namespace and name of a WorkloadEntry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +26,11 @@ impl fmt::Display for EntryKey {
 pub trait EntryStore: Send + Sync + 'static {
     /// Reads an entry; `None` when there is none.
     fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, WriteError>>;
+
+    /// A group as it is where it stands, of which `known` is in force; `None` when it is gone.
+    fn group(&self, known: Arc<Config>) -> BoxFuture<'static, Result<Option<Arc<Config>>, WriteError>> {
+        async move { Ok(Some(known)) }.boxed()
+    }
 
     /// Writes a new entry.
     fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, WriteError>>;

@@ -26,11 +26,16 @@ pub enum Failure {
     Ignored,
     /// The store does not do it.
     Failed(String),
+    /// The store is not reached.
+    Unreached(String),
 }
 
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Self {
-        Self::Failed(error.to_string())
+        match error {
+            WriteError::Unreachable(text) => Self::Unreached(text),
+            other => Self::Failed(other.to_string()),
+        }
     }
 }
 
@@ -55,7 +60,7 @@ pub async fn settle(
     store: &dyn EntryStore,
     guest: &Guest,
     claim: &Claim,
-    group: Option<&Config>,
+    group: Option<Arc<Config>>,
     rules: &Rules,
 ) -> Result<bool, Failure> {
     let key = &guest.key;
@@ -70,7 +75,13 @@ pub async fn settle(
             }
             (Step::Done, _) => return Ok(true),
             (Step::Leave, _) => return Ok(false),
-            (Step::Create, _) => (store.create(new_entry(guest, claim, group, rules)?).await, "success"),
+            (Step::Create, _) => {
+                let group = match group.clone() {
+                    Some(known) => store.group(known).await?,
+                    None => None,
+                };
+                (store.create(new_entry(guest, claim, group.as_deref(), rules)?).await, "success")
+            }
             (Step::Annotate(annotations), Some(stored)) => {
                 let what = if claim.gone_at.is_some() { "unregister" } else { "updates" };
                 (store.annotate(stored, annotations).await, what)

@@ -9,6 +9,9 @@ pub enum WriteError {
     /// There is no such object (404).
     #[error("there is no such object")]
     Gone,
+    /// Nobody answered, for a person: not in time, or not at all.
+    #[error("{0}")]
+    Unreachable(String),
     /// Anything else, for a person.
     #[error("{0}")]
     Other(String),

@@ -44,7 +44,7 @@ async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> Outco
             Ok(stored) => return Outcome::Stored(stored.status),
             Err(WriteError::Conflict) => {}
             Err(WriteError::Gone) => return Outcome::Superseded,
-            Err(WriteError::Other(error)) => return Outcome::Failed(error),
+            Err(WriteError::Other(error) | WriteError::Unreachable(error)) => return Outcome::Failed(error),
         }
         held = match sink.fetch(&job.config).await {
             // What we say is about a spec that is not in force any more; the watch brings the new one.

@@ -241,7 +241,11 @@ impl XdsState {
     /// The view of a client that connects now, without registering it.
     pub(super) fn view_of(&self, node: &Node, identity: Option<&Identity>) -> Option<Arc<View>> {
         let published = self.current()?;
-        Some(self.view(self.inner.builder.generator.audience(&published.context, node, identity)))
+        Some(self.view_in(&published, node, identity))
+    }
+
+    fn view_in(&self, published: &Published, node: &Node, identity: Option<&Identity>) -> Arc<View> {
+        self.view(self.inner.builder.generator.audience(&published.context, node, identity))
     }
 
     /// Registers a client. `None` while nothing is published.
@@ -253,8 +257,8 @@ impl XdsState {
         protocol: Protocol,
     ) -> Option<Arc<Connection>> {
         let number = self.inner.counter.fetch_add(1, Ordering::Relaxed) + 1;
-        let view = self.view_of(&node, identity.as_ref())?;
-        let published = self.current()?;
+        let mut published = self.current()?;
+        let view = self.view_in(&published, &node, identity.as_ref());
         let connection = Arc::new(Connection {
             id: format!("{}-{number}", node.id),
             node,
@@ -270,13 +274,13 @@ impl XdsState {
             status: Mutex::default(),
         });
         self.inner.connections.insert(number, connection.clone());
-        // A publication between the two lines above would have missed the connection.
-        if self.current().is_some_and(|now| now.version != published.version)
-            && let Some(view) = self.view_of(&connection.node, connection.identity.as_ref())
-        {
+        // A publication since the view was made has missed the connection. One that comes while the next view is made moves
+        // the connection itself, and is overwritten: therefore until there is none.
+        while let Some(now) = self.current().filter(|now| now.version != published.version) {
             // It holds nothing yet that could be of the former view.
-            connection.move_to(view, 0);
+            connection.move_to(self.view_in(&now, &connection.node, connection.identity.as_ref()), 0);
             connection.moved.notify_one();
+            published = now;
         }
         metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
         self.observe(ClientEvent::Connected(connection.clone()));

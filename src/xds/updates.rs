@@ -57,37 +57,40 @@ fn remember<K, V>(list: &mut VecDeque<(K, V)>, key: K, value: V) {
 }
 
 impl Onward {
-    fn update(&self, way: Way, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
-        let known =
-            |ways: &Ways| ways.updates.iter().find(|(known, _)| *known == way).map(|(_, update)| update.clone());
-        if let Some(known) = known(&locked(&self.0)) {
+    /// What is found, or is made and kept. It is made without the lock: of several who make it at once, all get the one that
+    /// was there first.
+    fn find_or_make<T>(
+        &self,
+        find: impl Fn(&Ways) -> Option<T>,
+        make: impl FnOnce() -> T,
+        keep: impl FnOnce(&mut Ways, &T),
+    ) -> T {
+        if let Some(known) = find(&locked(&self.0)) {
             return known;
         }
         let made = make();
         let mut ways = locked(&self.0);
-        if let Some(known) = known(&ways) {
+        if let Some(known) = find(&ways) {
             return known;
         }
-        remember(&mut ways.updates, way, made.clone());
+        keep(&mut ways, &made);
         made
     }
 
+    fn update(&self, way: Way, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
+        let find = |ways: &Ways| ways.updates.iter().find(|(known, _)| *known == way).map(|(_, update)| update.clone());
+        self.find_or_make(find, make, |ways, made| remember(&mut ways.updates, way, made.clone()))
+    }
+
     fn kept(&self, key: (u64, u128), make: impl FnOnce() -> Option<Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
-        let known = |ways: &Ways| {
+        let find = |ways: &Ways| {
             let (_, kept) = ways.kept.iter().find(|(known, _)| *known == key)?;
             kept.as_ref().map_or(Some(None), |snapshot| snapshot.upgrade().map(Some))
         };
-        if let Some(known) = known(&locked(&self.0)) {
-            return known;
-        }
-        let made = make();
-        let mut ways = locked(&self.0);
-        if let Some(known) = known(&ways) {
-            return known;
-        }
-        ways.kept.retain(|(known, _)| *known != key);
-        remember(&mut ways.kept, key, made.as_ref().map(Arc::downgrade));
-        made
+        self.find_or_make(find, make, |ways, made| {
+            ways.kept.retain(|(known, _)| *known != key);
+            remember(&mut ways.kept, key, made.as_ref().map(Arc::downgrade));
+        })
     }
 }
 

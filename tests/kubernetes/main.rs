@@ -24,5 +24,7 @@ mod service_apis;
 mod stage;
 mod status;
 mod statuses;
+mod taken_away;
 mod versions;
 mod watches;
+mod wire;

@@ -23,8 +23,8 @@ use crate::{
     versions::Versions,
 };
 
-const IP: &str = "10.9.0.7";
-const NAME: &str = "vms-10.9.0.7";
+pub const IP: &str = "10.9.0.7";
+pub const NAME: &str = "vms-10.9.0.7";
 
 pub fn group() -> Value {
     json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadGroup", "metadata": {"name": "vms", "namespace": "shop"},
@@ -36,7 +36,7 @@ pub fn entry() -> Value {
     entry_of(IP)
 }
 
-fn entry_of(ip: &str) -> Value {
+pub fn entry_of(ip: &str) -> Value {
     let name = format!("vms-{ip}");
     json!({"apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": name, "namespace": "shop"}})
 }
@@ -50,7 +50,7 @@ pub async fn workload(running: &Running) -> SotwStream {
     workload_at(running.addresses.grpc, IP).await
 }
 
-async fn workload_at(plane: SocketAddr, ip: &str) -> SotwStream {
+pub async fn workload_at(plane: SocketAddr, ip: &str) -> SotwStream {
     let node: Node = from_json(
         &json!({"id": format!("sidecar~{ip}~vm.shop~shop.svc.cluster.local"), "metadata": {
             "AUTO_REGISTER_GROUP": "vms", "NAMESPACE": "shop", "SERVICE_ACCOUNT": "payments"}}),

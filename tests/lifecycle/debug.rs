@@ -1,7 +1,5 @@
 //! Debug pages over xDS, as `istioctl` asks for them.
 
-use std::fs;
-
 use pilothouse::{
     proto::envoy::{
         config::core::v3::Node,
@@ -15,19 +13,12 @@ use pilothouse::{
 };
 use prost::Message;
 
-use crate::{
-    proxy::Proxies,
-    stage::{DEADLINE, end, entry, start, until},
-};
+use crate::stage::{DEADLINE, Served, end};
 
 #[actix::test]
 async fn pages_states_and_dumps_are_answered() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
-    let running = start(&[dir.path()], None).await;
-    until(&running, |c| !c.inputs.registry.services.is_empty()).await;
-    let mut proxies = Proxies::connect(running.addresses.grpc).await;
-    proxies.until("a.example").await;
+    let served = Served::start().await;
+    let running = &served.running;
     let client = AdsClient::connect(running.addresses.grpc, "10.0.0.3").await.unwrap();
     let operator = client.with_node(Node {
         id: "sidecar~10.0.0.3~ctl.istio-system~istio-system.svc.cluster.local".into(),
@@ -73,5 +64,5 @@ async fn pages_states_and_dumps_are_answered() {
     let mut other = client.sotw(None).await.unwrap();
     other.send(ask(debug::PAGE, &["configz"])).await.unwrap();
     assert!(other.next().await.is_err(), "configz is for the root namespace");
-    end(running).await;
+    end(served.running).await;
 }

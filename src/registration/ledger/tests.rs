@@ -24,7 +24,7 @@ fn guest(id: u64, second: i64) -> Guest {
         node: Arc::new(node),
         identity: None,
         at: at(second),
-        said: Arc::default(),
+        health: Arc::default(),
     }
 }
 
@@ -100,6 +100,27 @@ fn what_fails_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
     assert_eq!(done(&mut ledger, Outcome::Refused, 100), Some(false));
     ledger.leave(&key(), 1, at(101));
     assert_eq!(task(&mut ledger, 101), "leave", "who was refused holds nothing");
+}
+
+#[test]
+fn what_is_not_reached_is_asked_again_soon_and_what_was_said_outlives_the_ledger() {
+    let mut ledger = Ledger::default();
+    arrived(&mut ledger, 1, 0);
+    let said = |healthy| Said { healthy, message: String::new(), at: at(1) };
+    ledger.say(&key(), said(false));
+    let mut second = 0;
+    for _ in 0..20 {
+        assert_eq!(task(&mut ledger, second), "settle");
+        done(&mut ledger, Outcome::Unreached, second);
+        assert_eq!(task(&mut ledger, second), "");
+        second += 8;
+    }
+    let machine = guest(2, 0);
+    assert!(machine.health.say(said(false)) && !machine.health.say(said(true)), "one message is enough");
+    let mut again = Ledger::of([machine.clone()]);
+    let Some((_, Task::Settle { claim, .. })) = again.due(at(0)).pop() else { panic!("nothing is settled") };
+    assert_eq!(claim.said, Some(said(true)));
+    assert!(machine.health.say(said(false)), "it was taken");
 }
 
 fn stored(annotations: Value) -> ConfigSnapshot {

@@ -68,6 +68,8 @@ pub fn registration_rights() -> Vec<Right> {
     let mut rights: Vec<Right> =
         ["create", "delete", "get", "patch"].into_iter().map(|verb| right(kind.plural(), verb)).collect();
     rights.push(right(&status, "patch"));
+    // What an entry is made of is read when it is made.
+    rights.push(right(Kind::WorkloadGroup.plural(), "get"));
     rights
 }
 

@@ -137,9 +137,11 @@ impl KubeWriter {
                 if matches!(&error, Error::Api(status) if status.code == 401) {
                     self.cluster.forget_client();
                 }
-                Err(WriteError::Other(of_error(&error)))
+                let text = of_error(&error);
+                let unanswered = matches!(error, Error::Service(_) | Error::HyperError(_));
+                Err(if unanswered { WriteError::Unreachable(text) } else { WriteError::Other(text) })
             }
-            Err(_) => Err(WriteError::Other(format!("no answer within {} ms", patience.as_millis()))),
+            Err(_) => Err(WriteError::Unreachable(format!("no answer within {} ms", patience.as_millis()))),
         }
     }
 }

@@ -24,6 +24,15 @@ struct Moving {
     early: Mutex<Vec<String>>,
     /// How often there was somebody to look at who had got another view already.
     looks: AtomicU64,
+    /// How many of the next looks at a node are overtaken by a publication.
+    overtaken: AtomicU64,
+}
+
+/// Publishes the next generation.
+fn publish(state: &XdsState, generator: &Moving) -> u64 {
+    generator.generation.fetch_add(1, Ordering::Relaxed);
+    let context = Arc::new(PushContext::build(PushInputs::default()));
+    state.publish(context, &PushRequest::everything(Reason::Global))
 }
 
 impl Moving {
@@ -46,6 +55,12 @@ impl Generator for Moving {
         let mut view = ProxyView::of_node(node);
         view.cluster_id = self.generation.load(Ordering::Relaxed).to_string().into();
         let view = Arc::new(view);
+        // A publication looks at nodes too, and none begins within another.
+        let publications = self.overtaken.swap(0, Ordering::Relaxed);
+        if publications > 0 {
+            publish(self.state.get().unwrap(), self);
+            self.overtaken.store(publications - 1, Ordering::Relaxed);
+        }
         Audience::new(view.clone(), view.clone(), view, identity.cloned())
     }
 
@@ -74,32 +89,45 @@ impl Generator for Moving {
     }
 }
 
+fn connect(state: &XdsState, number: u8) -> Arc<Connection> {
+    let id = format!("sidecar~10.0.0.{number}~p{number}.a~a.svc.cluster.local");
+    let node = Node::from_parts(&id, json!({}), Locality::default()).unwrap();
+    state.connect(Arc::new(node), None, None, Protocol::Delta).unwrap()
+}
+
 /// A stream that takes its view notes the last publication that is swept as the one that it was served as of. Were it told of
 /// the view before, its client would count as behind that publication for ever.
 #[test]
 fn nobody_is_told_of_another_view_before_it_counts() {
     let generator = Arc::new(Moving::default());
     let state = XdsState::new(generator.clone(), XdsOptions::default());
-    let publish = || {
-        generator.generation.fetch_add(1, Ordering::Relaxed);
-        let context = Arc::new(PushContext::build(PushInputs::default()));
-        state.publish(context, &PushRequest::everything(Reason::Global))
-    };
-    publish();
-    let connect = |number| {
-        let id = format!("sidecar~10.0.0.{number}~p{number}.a~a.svc.cluster.local");
-        let node = Node::from_parts(&id, json!({}), Locality::default()).unwrap();
-        state.connect(Arc::new(node), None, None, Protocol::Delta).unwrap()
-    };
-    let connections = [1, 2, 3].map(connect);
+    publish(&state, &generator);
+    let connections = [1, 2, 3].map(|number| connect(&state, number));
     let views = connections.each_ref().map(|c| c.view_key());
     assert!(generator.state.set(state.clone()).is_ok());
-    let version = publish();
+    let version = publish(&state, &generator);
     assert!(generator.looks.load(Ordering::Relaxed) > 0, "nobody had moved when others were looked at");
     assert_eq!(*generator.early.lock().unwrap(), Vec::<String>::new());
     assert_eq!(state.swept(), version);
     for (connection, before) in connections.iter().zip(views) {
         assert_ne!(connection.view_key(), before);
         assert!(connection.moved.notified().now_or_never().is_some(), "its stream is told");
+    }
+}
+
+/// The first publication comes before the connection is known, so it misses it. The others come while the connection is given
+/// the view that it missed: each moves it on, to a view that must not be lost.
+#[test]
+fn who_connects_during_publications_has_the_view_of_the_last_one() {
+    for publications in 0..4 {
+        let generator = Arc::new(Moving::default());
+        let state = XdsState::new(generator.clone(), XdsOptions::default());
+        assert!(generator.state.set(state.clone()).is_ok());
+        publish(&state, &generator);
+        generator.overtaken.store(publications, Ordering::Relaxed);
+        let connection = connect(&state, 1);
+        assert_eq!(state.current().unwrap().version, 1 + publications);
+        assert_eq!(connection.moved.notified().now_or_never().is_some(), publications > 0);
+        assert_eq!(connection.view_key(), state.view_of(&connection.node, None).unwrap().key, "after {publications}");
     }
 }
