@@ -113,7 +113,8 @@ impl ServeArgs {
     /// # Errors
     /// A monitoring address that is none.
     pub fn settings(&self) -> anyhow::Result<Settings> {
-        let (features, wrong) = Features::from_env();
+        let (mut features, wrong) = Features::from_env();
+        features.revision.clone_from(&self.kube.revision);
         for text in wrong {
             eprintln!("pilothouse: {text}; the default stays");
         }

@@ -111,6 +111,7 @@ features! {
     multi_network_gateway_api: bool = true, "PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API";
     enable_gateway_api_manual_deployment: bool = true, "ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT";
     gateway_api_default_gatewayclass: String = "istio".to_string(), "PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME";
+    revision: String = String::new(), "REVISION";
     gateway_api_controller_name: String = "istio.io/gateway-controller".to_string(), "PILOT_GATEWAY_API_CONTROLLER_NAME";
 }
 

@@ -30,6 +30,14 @@ pub enum PemError {
     Mismatch,
 }
 
+/// The kinds of the PEM blocks of a text (`CERTIFICATE`, `EC PRIVATE KEY`), in order.
+#[must_use]
+pub fn kinds(pem: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(pem);
+    let begins = text.lines().filter_map(|line| line.trim_end().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
+    begins.map(String::from).collect()
+}
+
 /// Every certificate of the text parses, and there is at least one.
 ///
 /// # Errors

@@ -1,9 +1,10 @@
 //! The file source: folders of YAML and JSON, watched.
 //!
-//! `parse` (text → documents), `scan` (folder → files), `tree` (documents → objects in force) and `hold` (mass deletions)
-//! are pure or nearly so; `watch` and `source` only move bytes and time. An unchanged file costs a hash, an unchanged
-//! document nothing.
+//! `parse` (text → documents), `defaults` (what an API server would fill in), `scan` (folder → files), `tree` (documents →
+//! objects in force) and `hold` (mass deletions) are pure or nearly so; `watch` and `source` only move bytes and time. An
+//! unchanged file costs a hash, an unchanged document nothing.
 
+pub mod defaults;
 pub mod folder;
 pub mod hold;
 pub mod load;

@@ -6,6 +6,7 @@
 
 mod address;
 mod ancestor;
+mod attachment;
 mod backend;
 mod certificate;
 mod class;
@@ -18,12 +19,14 @@ mod gateway_status;
 mod http;
 mod input;
 mod listener;
+mod listening;
 mod matching;
 mod parent;
 mod policy;
 mod policy_status;
 mod pool;
 mod reference;
+mod revision;
 mod route;
 mod route_status;
 mod tls;
@@ -42,12 +45,16 @@ pub fn translate(objects: &Objects<'_>, output: &mut Output) {
     let grants = Grants::of(&input.grants);
     class::report(&input, output);
     let mut gateways = Gateways::of(&input, &grants);
-    let parents = std::mem::take(&mut gateways.parents);
+    let (parents, drafts) = std::mem::take(&mut gateways.listeners).into_parts();
+    for draft in drafts {
+        output.add(draft);
+    }
     let context = RouteContext::new(&input, &grants, &parents);
     let routes = Routes::of(&context, output);
     gateways.write(&routes.attachments, output);
     let policies = policy::policies(&input, &routes.ancestors, output);
     destination_rule::write(&input, policies, output);
     pool::report(&input, output);
+    output.statuses.retain(|key, _| revision::is_ours(&input, key));
     output.grants = grants;
 }

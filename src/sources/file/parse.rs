@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::place::misfit;
+use super::{defaults::filled, place::misfit};
 use crate::{
     model::{
         Config, ConfigKey, Kind, Origin,
@@ -233,7 +233,7 @@ fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Ori
         let missing = if who.kind.is_empty() { "kind" } else { "apiVersion" };
         return refuse(format!("{missing} is missing"));
     }
-    match with_warnings(value, origin) {
+    match with_warnings(&filled(value), origin) {
         Ok((config, _)) if config.meta.name.is_empty() => refuse("metadata.name is missing".to_string()),
         Ok((config, _)) if !config.is_of_main_cluster() && !config.kind().is_read_of_remote_clusters() => {
             Some(Outcome::Ignored { api_version: who.api_version.into(), kind: who.kind.into(), name: who.name.into() })

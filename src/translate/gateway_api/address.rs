@@ -154,7 +154,8 @@ impl Instances {
             return;
         }
         let meant = instances.iter().filter(|(_, list)| list.iter().any(|e| e.port == port));
-        let meant: Vec<String> = meant.map(|(service_port, _)| service_port.to_string()).collect();
+        let mut meant: Vec<String> = meant.map(|(service_port, _)| service_port.to_string()).collect();
+        meant.sort();
         let managed = service.labels.contains_key(MANAGED);
         if !meant.is_empty() {
             self.warnings.push(format!(

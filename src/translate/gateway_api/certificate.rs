@@ -29,16 +29,47 @@ pub fn check_pair(secret: &Config) -> Result<(), String> {
             keys(&data)
         ));
     };
-    pem::check_pair(certificate, key).map_err(|e| format!("the certificate is malformed: {}", as_go_says(&e)))
+    pem::check_pair(certificate, key)
+        .map_err(|e| format!("the certificate is malformed: {}", as_go_says(&e, certificate, key)))
 }
 
-fn as_go_says(error: &PemError) -> String {
+fn as_go_says(error: &PemError, certificate: &[u8], key: &[u8]) -> String {
     match error {
-        PemError::NoCertificate => "tls: failed to find any PEM data in certificate input".into(),
-        PemError::NoKey => "tls: failed to find any PEM data in key input".into(),
+        PemError::NoCertificate => no_certificate(&pem::kinds(certificate)),
+        PemError::NoKey => no_key(&pem::kinds(key)),
         PemError::Key => "tls: failed to parse private key".into(),
         PemError::Mismatch => "tls: private key does not match public key".into(),
         PemError::Certificate(_, text) => text.clone(),
+    }
+}
+
+fn no_certificate(found: &[String]) -> String {
+    match found {
+        [] => "tls: failed to find any PEM data in certificate input".into(),
+        [kind] if kind.ends_with("PRIVATE KEY") => {
+            "tls: failed to find certificate PEM data in certificate input, but \
+                                                    did find a private key; PEM inputs may have been switched"
+                .into()
+        }
+        kinds => format!(
+            "tls: failed to find \"CERTIFICATE\" PEM block in certificate input after skipping PEM blocks of the \
+             following types: [{}]",
+            kinds.join(" ")
+        ),
+    }
+}
+
+fn no_key(found: &[String]) -> String {
+    match found {
+        [] => "tls: failed to find any PEM data in key input".into(),
+        [kind] if kind == "CERTIFICATE" => {
+            "tls: found a certificate rather than a key in the PEM for the private key".into()
+        }
+        kinds => format!(
+            "tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks \
+             of the following types: [{}]",
+            kinds.join(" ")
+        ),
     }
 }
 
@@ -83,5 +114,22 @@ fn keys(data: &Data<'_>) -> String {
     match keys.get(..3) {
         Some(first) => format!("{}, and {} more...", first.join(", "), keys.len() - 3),
         None => keys.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_instead_of_a_certificate_or_a_key_is_named() {
+        let kinds = |pem: &str| pem::kinds(pem.as_bytes());
+        let key = "-----BEGIN EC PRIVATE KEY-----\nAA==\n-----END EC PRIVATE KEY-----\n";
+        let request = "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n";
+        assert!(no_certificate(&kinds("")).ends_with("any PEM data in certificate input"));
+        assert!(no_certificate(&kinds(key)).ends_with("PEM inputs may have been switched"));
+        assert!(no_certificate(&kinds(&format!("{key}{request}"))).ends_with("[EC PRIVATE KEY CERTIFICATE REQUEST]"));
+        assert!(no_key(&kinds(request)).ends_with("following types: [CERTIFICATE REQUEST]"));
+        assert!(no_key(&["CERTIFICATE".to_string()]).contains("a certificate rather than a key"));
     }
 }

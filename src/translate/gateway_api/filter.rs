@@ -73,8 +73,7 @@ pub fn redirect(filter: &RequestRedirect) -> HttpRedirect {
         (None, None) => RedirectPort::DerivePort(RedirectPortSelection::FromRequestPort as i32),
     };
     let mut redirect = HttpRedirect {
-        // The default of the CRD, which an API server fills in and a file does not.
-        redirect_code: filter.status_code.unwrap_or(302),
+        redirect_code: filter.status_code.unwrap_or_default(),
         authority: filter.hostname.clone().unwrap_or_default(),
         scheme: filter.scheme.clone().unwrap_or_default(),
         redirect_port: Some(port),

@@ -1,20 +1,19 @@
 //! Gateways and ListenerSets: one Istio Gateway for each listener, and what routes may attach to.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     address,
+    attachment::Attachments,
     class::{self, Controller},
     conditions::{Conditions, Problem},
     conflict::{self, Conflicts},
     gateway_status::{GatewayReport, listener_set_status, listeners_of, status_with, unmanaged_status},
     input::{Input, Object},
     listener::{self, ListenerStatus},
+    listening::{Listeners, Listening},
     reference::{Grants, GroupKind},
     tls,
     types::{
@@ -74,19 +73,16 @@ pub struct PartialStatus {
 /// Everything that Gateways and ListenerSets became.
 #[derive(Default)]
 pub struct Gateways {
-    /// Listeners that routes may name.
-    pub parents: Vec<Parent>,
+    /// Listeners that routes may name, with their Istio Gateways.
+    pub listeners: Listeners,
     statuses: Vec<PartialStatus>,
-    drafts: Vec<Draft>,
 }
 
 /// The listeners of a ListenerSet, on their way into the Gateway's.
 struct Attached {
     gateway: ConfigKey,
-    parent: Parent,
+    listening: Listening,
     server: Server,
-    draft: Draft,
-    valid: bool,
 }
 
 impl Gateways {
@@ -104,19 +100,18 @@ impl Gateways {
         all
     }
 
-    /// Writes the Istio Gateways, and the statuses with the number of routes by owner and listener.
-    pub fn write(self, attachments: &BTreeMap<(ConfigKey, String), u32>, output: &mut Output) {
-        for draft in self.drafts {
-            output.add(draft);
-        }
+    /// Writes the statuses with the number of routes by owner and listener.
+    pub fn write(self, attachments: &Attachments, output: &mut Output) {
         for PartialStatus { key, mut status, mut listeners } in self.statuses {
             for listener in &mut listeners {
-                let count = attachments.get(&(key.clone(), listener.name.clone()));
-                listener.attached_routes = count.copied().unwrap_or_default();
+                listener.attached_routes = attachments.count(&key, &listener.name);
             }
             match listeners.is_empty() {
                 true => status.as_object_mut().and_then(|s| s.remove("listeners")),
-                false => status.as_object_mut().and_then(|s| s.insert("listeners".into(), json!(listeners))),
+                false => {
+                    let listeners = listeners.iter().map(|listener| listener.written(key.kind)).collect();
+                    status.as_object_mut().and_then(|s| s.insert("listeners".into(), listeners))
+                }
             };
             output.status(key, status);
         }
@@ -159,7 +154,7 @@ impl Gateways {
         }
         let conflicts = conflict::of(conflicts, Kind::ListenerSet, set.namespace(), set.name());
         let owner = Owner { kind: Kind::ListenerSet, namespace: set.namespace(), labels: &set.config.meta.labels };
-        let (mut servers, mut valid) = (Vec::new(), 0);
+        let (mut servers, mut valid, before) = (Vec::new(), 0, attached.len());
         for (index, listener) in set.spec.listeners.iter().enumerate() {
             if let Some(reason) = conflicts.and_then(|c| c.get(&listener.name)) {
                 listener::report_conflict(index, listener, set.generation(), reason, &mut statuses);
@@ -173,13 +168,14 @@ impl Gateways {
             valid += usize::from(ok);
             servers.push(server.clone());
             let made = Made { listener, server: &server, services: &services, parent, controller };
-            attached.push(Attached {
-                gateway: parent.config.key(),
-                parent: made.parent(set.config.key()),
-                draft: made.draft(input, set, Kind::ListenerSet),
-                valid: ok,
-                server,
-            });
+            let draft = ok.then(|| made.draft(input, set, Kind::ListenerSet));
+            let listening = Listening { parent: made.parent(set.config.key()), draft };
+            let own = attached.get(before..).unwrap_or_default();
+            let same = own.iter().position(|a| a.listening.parent.section_name == listener.name);
+            if let Some(same) = same {
+                attached.remove(before + same);
+            }
+            attached.push(Attached { gateway: parent.config.key(), listening, server });
         }
         let status = listener_set_status(input, parent, set, &services, &servers, problem, valid > 0);
         listener::prune(&mut statuses, &set.spec.listeners);
@@ -211,6 +207,7 @@ impl Gateways {
         let conflicts = conflict::of(conflicts, Kind::KubernetesGateway, gateway.namespace(), gateway.name());
         let labels = &gateway.config.meta.labels;
         let owner = Owner { kind: Kind::KubernetesGateway, namespace: gateway.namespace(), labels };
+        let mut listeners = Listeners::default();
         for (index, listener) in gateway.spec.listeners.iter().enumerate() {
             if let Some(reason) = conflicts.and_then(|c| c.get(&listener.name)) {
                 listener::report_conflict(index, listener, gateway.generation(), reason, &mut statuses);
@@ -226,20 +223,19 @@ impl Gateways {
                 controller == Controller::Mesh || (controller == Controller::EastWest && listener.port == 15008);
             if !no_routes {
                 let made = Made { listener, server: &server, services: &services, parent: gateway, controller };
-                self.parents.push(made.parent(gateway.config.key()));
-                if ok {
-                    self.drafts.push(made.draft(input, gateway, Kind::KubernetesGateway));
-                }
+                let draft = ok.then(|| made.draft(input, gateway, Kind::KubernetesGateway));
+                listeners.put(Listening { parent: made.parent(gateway.config.key()), draft });
             }
             report.servers.push(server);
         }
         let mut sets = BTreeSet::new();
-        for from_set in attached.iter().filter(|a| a.valid && a.gateway == gateway.config.key()) {
-            sets.insert(&from_set.parent.owner);
+        let programmed = attached.iter().filter(|a| a.listening.draft.is_some());
+        for from_set in programmed.filter(|a| a.gateway == gateway.config.key()) {
+            sets.insert(&from_set.listening.parent.owner);
             report.servers.push(from_set.server.clone());
-            self.parents.push(from_set.parent.clone());
-            self.drafts.push(from_set.draft.clone());
+            listeners.put(from_set.listening.clone());
         }
+        self.listeners.join(listeners);
         (report.listener_sets, report.problem) = (sets.len(), problem);
         listener::prune(&mut statuses, &gateway.spec.listeners);
         self.add_status(gateway, report.status(input, gateway), statuses);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{
     class::Controller,
@@ -30,6 +31,17 @@ pub struct ListenerStatus {
     pub supported_kinds: Vec<RouteGroupKind>,
     pub attached_routes: u32,
     pub conditions: Vec<Condition>,
+}
+
+impl ListenerStatus {
+    /// As it is written. Only a Gateway says so when no kind of route may attach; a ListenerSet leaves the field out.
+    pub fn written(&self, owner: Kind) -> Value {
+        let mut written = json!(self);
+        if owner == Kind::ListenerSet && self.supported_kinds.is_empty() {
+            written.as_object_mut().and_then(|fields| fields.remove("supportedKinds"));
+        }
+        written
+    }
 }
 
 const LABEL_NETWORK: &str = "topology.istio.io/network";
@@ -247,5 +259,17 @@ fn namespaces(input: &Input<'_>, own: &str, allowed: Option<&AllowedRoutes>) -> 
             let matching = all.iter().filter(|(name, labels)| selects_namespace(selector, name, labels));
             matching.map(|(name, _)| name.clone()).filter(|name| !name.is_empty()).collect()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_set_does_not_say_that_no_kind_may_attach() {
+        let kinds = |owner| ListenerStatus::default().written(owner).get("supportedKinds").cloned();
+        assert_eq!(kinds(Kind::KubernetesGateway), Some(json!([])));
+        assert_eq!(kinds(Kind::ListenerSet), None);
     }
 }

@@ -92,6 +92,8 @@ pub fn backend(context: &RouteContext<'_>, to: &BackendReference, namespace: &st
 #[serde(rename_all = "camelCase", default)]
 struct ParentStatus {
     parent_ref: Value,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    controller_name: String,
     conditions: Vec<Condition>,
 }
 
@@ -125,7 +127,7 @@ pub fn report(input: &Input<'_>, output: &mut Output) {
             let conditions = conditions(input, pool, namespace, name).over(kept, pool.generation());
             let parent_ref =
                 json!({"group": Kind::Gateway.group(), "kind": "Gateway", "namespace": namespace, "name": name});
-            parents.push(ParentStatus { parent_ref, conditions });
+            parents.push(ParentStatus { parent_ref, conditions, ..ParentStatus::default() });
         }
         let status = if parents.is_empty() { json!({}) } else { json!({"parents": parents}) };
         output.status(pool.config.key(), status);
