@@ -88,6 +88,10 @@ pub struct Endpoint {
     pub network: Arc<str>,
     /// Where it is.
     pub locality: Locality,
+    /// The locality is written with all three parts, empty ones too, as that of a node is. To Istio `r/z/` and `r/z` are two
+    /// localities when it groups endpoints, though Envoy is told the same of both.
+    #[serde(skip)]
+    pub locality_is_padded: bool,
     /// Cluster id of the registry that reported it.
     pub cluster: Arc<str>,
     /// Weight as written; 0 means unset.

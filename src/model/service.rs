@@ -230,6 +230,9 @@ pub struct Service {
     pub cluster_external_addresses: BTreeMap<Arc<str>, Vec<String>>,
     /// Service port to node port, by cluster id.
     pub cluster_external_ports: BTreeMap<Arc<str>, BTreeMap<u32, u32>>,
+    /// The network that the Service of each cluster is labelled as a gateway of, and the service port for it; no port where
+    /// the Service does not have that port.
+    pub cluster_gateway_of: BTreeMap<Arc<str>, (Arc<str>, Option<u32>)>,
     /// Service port to target port, for passthrough services with a target port.
     pub passthrough_target_ports: BTreeMap<u32, u32>,
     /// `spec.type` of a Kubernetes Service.

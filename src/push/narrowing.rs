@@ -90,6 +90,7 @@ impl ReadKeys {
         }
         routing.add_failover(mesh.locality_lb_setting.as_ref().map_or(&[], |s| &s.failover_priority));
         routing.add_failover(mesh.zone_aware_lb_setting.as_ref().map_or(&[], |s| &s.failover_priority));
+        inputs.registry.services.iter().for_each(|s| routing.add_service(s));
         let node_name =
             routing.0.contains(NODE_NAME_LABEL) || inputs.registry.services.iter().any(|s| asks_for_node(s));
         let outbound: BTreeSet<_> = routing.0.union(&listeners.0).cloned().collect();
@@ -99,9 +100,21 @@ impl ReadKeys {
     }
 }
 
+/// Labels that services compare which prefer endpoints near the client.
+const TOPOLOGY_LABELS: [&str; 4] = [
+    "topology.istio.io/network",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.istio.io/subzone",
+];
+
 /// The service prefers or demands endpoints on the client's own Kubernetes node.
 fn asks_for_node(service: &Service) -> bool {
-    service.node_local || service.traffic_distribution.to_ascii_lowercase().contains("node")
+    service.node_local || prefers_node(service)
+}
+
+fn prefers_node(service: &Service) -> bool {
+    service.traffic_distribution.to_ascii_lowercase().contains("node")
 }
 
 #[derive(Default)]
@@ -120,6 +133,15 @@ impl Keys {
 
     fn add_all(&mut self, labels: Option<&Labels>) {
         labels.into_iter().flat_map(Labels::keys).for_each(|key| self.add(key));
+    }
+
+    fn add_service(&mut self, service: &Service) {
+        if !service.traffic_distribution.is_empty() {
+            self.add_named(&TOPOLOGY_LABELS);
+        }
+        if prefers_node(service) {
+            self.add(NODE_NAME_LABEL);
+        }
     }
 
     fn add_config(&mut self, config: &Config) {
@@ -323,6 +345,22 @@ mod tests {
         assert_eq!(keys(&context.routing_view(&view)), ["version", "zone"]);
         let router = context.view_of(&node("router", "10.0.0.1", "one"));
         assert_eq!(keys(&router), ["app", "istio", traced, "version", "zone"]);
+    }
+
+    #[test]
+    fn services_that_prefer_near_endpoints_read_the_topology() {
+        let keys_with = |distribution: &str| {
+            let service = Service { traffic_distribution: distribution.to_string(), ..Service::default() };
+            let registry = crate::model::RegistrySnapshot {
+                services: Arc::new(vec![Arc::new(service)]),
+                ..crate::model::RegistrySnapshot::default()
+            };
+            ReadKeys::build(&PushInputs { registry, ..PushInputs::default() }).routing
+        };
+        assert!(keys_with("").is_empty());
+        let zone = keys_with("PreferSameZone");
+        assert!(zone.contains("topology.istio.io/network") && !zone.contains(NODE_NAME_LABEL));
+        assert!(keys_with("PreferSameNode").contains(NODE_NAME_LABEL));
     }
 
     #[test]

@@ -3,6 +3,10 @@
 //!
 //! A gateway whose address is a host name counts only for DNS clusters ([`NetworkGateways::unresolved`]): there Envoy
 //! resolves it. Istio resolves such names itself for EDS; nothing here does I/O, so they are left out there.
+//!
+//! Istio brings the set for DNS clusters up to date only when a look at the gateways leaves the resolved set as it was. The
+//! look that finds gateways with an IP therefore leaves it empty, and DNS endpoints of other networks are called directly
+//! wherever such a gateway exists. So it is here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +22,7 @@ use crate::{
     proto::mesh::network::{istio_network_gateway::Gw, network_endpoints::Ne},
 };
 
-/// Label of a Service that is the gateway of a network.
+/// Label of a Gateway API Gateway that is the gateway of a network.
 const NETWORK_LABEL: &str = "topology.istio.io/network";
 /// Label with the port of such a gateway.
 const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
@@ -92,7 +96,7 @@ impl GatewaySet {
 pub struct NetworkGateways {
     /// Those with an IP.
     pub resolved: GatewaySet,
-    /// All of them.
+    /// Those that count for DNS clusters: all, but none where any has an IP.
     pub unresolved: GatewaySet,
 }
 
@@ -121,7 +125,10 @@ impl NetworkGateways {
         if inputs.features.multi_network_gateway_api {
             all.extend(inputs.configs.list(Kind::KubernetesGateway).iter().flat_map(|c| of_gateway(inputs, c)));
         }
-        let resolved = all.iter().filter(|g| g.address.parse::<IpAddr>().is_ok()).cloned().collect();
+        let resolved: BTreeSet<_> = all.iter().filter(|g| g.address.parse::<IpAddr>().is_ok()).cloned().collect();
+        if !resolved.is_empty() {
+            all.clear();
+        }
         Self { resolved: GatewaySet::of(&resolved), unresolved: GatewaySet::of(&all) }
     }
 }
@@ -144,11 +151,10 @@ fn of_service(inputs: &PushInputs, service: &Service) -> Vec<NetworkGateway> {
     found
 }
 
-/// Networks that a Service is the gateway of, with the service port: by label, else by name in `meshNetworks`.
+/// Networks that a cluster's Service is the gateway of, with the service port: by label, else by name in `meshNetworks`.
 fn ports_of_service(inputs: &PushInputs, service: &Service, cluster: &Arc<str>) -> Vec<(Arc<str>, u32)> {
-    if let Some(network) = service.labels.get(NETWORK_LABEL).filter(|n| !n.is_empty()) {
-        let port = service.labels.get(PORT_LABEL).and_then(|p| p.parse().ok()).unwrap_or(DEFAULT_PORT);
-        return service.port_by_number(port).map(|_| (network.as_str().into(), port)).into_iter().collect();
+    if let Some((network, port)) = service.cluster_gateway_of.get(cluster) {
+        return port.map(|port| (network.clone(), port)).into_iter().collect();
     }
     let networks = &inputs.mesh.networks.networks;
     networks
@@ -211,6 +217,37 @@ mod tests {
     fn weights_scale_by_the_least_common_multiple() {
         assert_eq!(least_common_multiple(4, 6), 12);
         assert_eq!(least_common_multiple(1, 7), 7);
+    }
+
+    #[test]
+    fn each_cluster_s_service_is_the_gateway_of_its_own_network() {
+        let service = |networks: [&str; 2], address: &str| {
+            let by_cluster = |i: usize| (Arc::from(["east", "west"][i]), vec![format!("{address}{i}")]);
+            let gateway_of = |i: usize| (Arc::from(["east", "west"][i]), (Arc::from(networks[i]), Some(15443)));
+            Service {
+                registry: Registry::Kubernetes,
+                cluster_external_addresses: [0, 1].map(by_cluster).into(),
+                cluster_gateway_of: [0, 1].map(gateway_of).into(),
+                ..Service::default()
+            }
+        };
+        let built = |address: &str| {
+            let registry = crate::model::RegistrySnapshot {
+                services: Arc::new(vec![Arc::new(service(["net1", "net2"], address))]),
+                ..crate::model::RegistrySnapshot::default()
+            };
+            NetworkGateways::build(&PushInputs { registry, ..PushInputs::default() })
+        };
+        let (ips, names) = (built("192.0.2."), built("gw."));
+        let of = |set: &GatewaySet, network: &str| -> Vec<String> {
+            set.by_network.get(network).into_iter().flatten().map(|g| g.address.clone()).collect()
+        };
+        assert_eq!(of(&ips.resolved, "net1"), ["192.0.2.0"]);
+        assert_eq!(of(&ips.resolved, "net2"), ["192.0.2.1"]);
+        assert_eq!(ips.resolved.scale, 1);
+        assert!(!ips.unresolved.is_multi_network(), "with addresses, names are never looked at");
+        assert!(!names.resolved.is_multi_network());
+        assert_eq!(of(&names.unresolved, "net2"), ["gw.1"]);
     }
 
     fn built(class: &str, cluster: &str, labels: Value) -> Vec<(String, u32, String)> {

@@ -61,10 +61,11 @@ fn merge(first: &Service, other: &Service, cluster: &Arc<str>) -> Service {
             merged.service_accounts.push(account.clone());
         }
     }
-    // Gateways between networks are read from every cluster's own addresses.
+    // Gateways between networks are read from every cluster's own labels and addresses.
     let (addresses, ports) = (&other.cluster_external_addresses, &other.cluster_external_ports);
     merged.cluster_external_addresses.extend(addresses.iter().map(|(c, a)| (c.clone(), a.clone())));
     merged.cluster_external_ports.extend(ports.iter().map(|(c, p)| (c.clone(), p.clone())));
+    merged.cluster_gateway_of.extend(other.cluster_gateway_of.iter().map(|(c, g)| (c.clone(), g.clone())));
     merged.stamped()
 }
 

@@ -95,10 +95,15 @@ pub fn parse_locality(text: &str) -> Locality {
     Locality { region: next(), zone: next(), subzone: next() }
 }
 
-/// The locality that labels give to a workload, `.` read as `/` unless there is a `/`.
-pub fn locality_of_labels(labels: &Labels) -> Option<Locality> {
+/// The locality that labels give to a workload as text, `.` read as `/` unless there is a `/`.
+pub fn locality_of_labels(labels: &Labels) -> Option<String> {
     let text = labels.get(names::LOCALITY).or_else(|| labels.get(names::OLD_LOCALITY)).filter(|t| !t.is_empty())?;
-    Some(if text.contains('/') { parse_locality(text) } else { parse_locality(&text.replace('.', "/")) })
+    Some(if text.contains('/') { text.clone() } else { text.replace('.', "/") })
+}
+
+/// Whether a locality is written with all its parts, empty ones too.
+pub fn is_padded(locality: &str) -> bool {
+    locality.matches('/').count() > 1
 }
 
 /// Labels with topology added (Istio's `AugmentLabels`): locality, cluster and node always, the network if it is not there.
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn locality_labels_are_read_with_dots_or_slashes() {
-        let of = |k: &str, v: &str| locality_of_labels(&labels(&[(k, v)])).map(|l| l.label());
+        let of = |k: &str, v: &str| locality_of_labels(&labels(&[(k, v)]));
         assert_eq!(of("istio-locality", "a.b.c"), Some("a/b/c".into()));
         assert_eq!(of("topology.istio.io/locality", "a/b.c"), Some("a/b.c".into()));
         assert_eq!(of("istio-locality", ""), None);

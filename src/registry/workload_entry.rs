@@ -4,7 +4,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use super::{
-    env::{Env, augment_labels, locality_of_labels, names, parse_locality},
+    env::{Env, augment_labels, is_padded, locality_of_labels, names, parse_locality},
     intern::Interner,
     service_entry::is_dns,
 };
@@ -65,10 +65,11 @@ pub fn instance(
     labels: &Labels,
     identity: &Identity,
 ) -> WorkloadInstance {
-    let locality = match entry.locality.as_str() {
+    let written = match entry.locality.as_str() {
         "" => locality_of_labels(labels).unwrap_or_default(),
-        written => parse_locality(written),
+        written => written.to_string(),
     };
+    let locality = parse_locality(&written);
     let tls_mode = match labels.get(names::TLS_MODE) {
         Some(mode) => mode.as_str(),
         None if entry.service_account.is_empty() => "disabled",
@@ -93,6 +94,7 @@ pub fn instance(
             network: interner.text(&entry.network),
             labels: interner.labels(&augment_labels(labels, cluster, &locality, "", &network)),
             locality,
+            locality_is_padded: is_padded(&written),
             cluster: cluster.clone(),
             lb_weight: entry.weight,
             namespace: identity.namespace.clone(),

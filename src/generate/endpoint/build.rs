@@ -78,7 +78,7 @@ impl EndpointInputs<'_> {
         let (unhealthy, cluster_local) = (self.sends_unhealthy(), self.is_cluster_local());
         for endpoint in endpoints.iter().filter(|e| self.is_sent(e, unhealthy, cluster_local)) {
             let group = by_locality
-                .entry(endpoint.locality.label())
+                .entry(group_key(endpoint))
                 .or_insert_with(|| Group { locality: endpoint.locality.clone(), ..Group::default() });
             group.members.push(member::of_endpoint(self, endpoint));
         }
@@ -114,5 +114,30 @@ impl EndpointInputs<'_> {
         }
         let session = self.service.labels.get(&self.features.persistent_session_label).is_some_and(|v| !v.is_empty());
         session || !member::is_draining(self, endpoint)
+    }
+}
+
+/// What Istio groups endpoints by: the locality as it was written.
+fn group_key(endpoint: &Endpoint) -> String {
+    let l = &endpoint.locality;
+    match endpoint.locality_is_padded && !l.is_empty() {
+        true => format!("{}/{}/{}", l.region, l.zone, l.subzone),
+        false => l.label(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Locality;
+
+    #[test]
+    fn a_locality_written_in_two_ways_makes_two_groups() {
+        let key = |text: &str, locality_is_padded| {
+            group_key(&Endpoint { locality: Locality::parse(text), locality_is_padded, ..Endpoint::default() })
+        };
+        assert_ne!(key("r/z", true), key("r/z", false));
+        assert_eq!(key("r/z/s", true), key("r/z/s", false));
+        assert_eq!(key("", true), key("", false));
     }
 }

@@ -11,10 +11,12 @@ use crate::proto::envoy::{
     },
 };
 
-/// The names, sorted. Default filter chains are not searched: none of ours has routes of its own.
+/// The names, sorted. Default filter chains count too: a listener that its application calls directly ends in one with routes
+/// where the protocol is guessed.
 #[must_use]
 pub fn route_names(listeners: &[Listener]) -> Vec<String> {
-    let filters = listeners.iter().flat_map(|l| &l.filter_chains).flat_map(|c| &c.filters);
+    let chains = listeners.iter().flat_map(|l| l.filter_chains.iter().chain(&l.default_filter_chain));
+    let filters = chains.flat_map(|c| &c.filters);
     filters.filter_map(of_filter).collect::<BTreeSet<_>>().into_iter().collect()
 }
 

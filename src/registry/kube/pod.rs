@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod as PodObject, PodSpec, PodStatus
 use crate::{
     model::{Config, Endpoint, HealthStatus, LabelLookup, LabelSet, Locality, WorkloadInstance},
     registry::{
-        env::{Env, augment_labels, locality_of_labels, names},
+        env::{Env, augment_labels, is_padded, locality_of_labels, names, parse_locality},
         intern::Interner,
     },
 };
@@ -66,7 +66,9 @@ impl Pod {
         let cluster = env.cluster(&config.origin.cluster);
         let ips = addresses(interner, status);
         let first = ips.first().cloned().unwrap_or_default();
-        let locality = locality_of_labels(&meta.labels).or(node).unwrap_or_default();
+        let labelled = locality_of_labels(&meta.labels);
+        let locality_is_padded = labelled.as_deref().is_none_or(is_padded);
+        let locality = labelled.as_deref().map(parse_locality).or(node).unwrap_or_default();
         let network = network_of(env, &cluster, &meta.labels, network, &first);
         let node_name = spec.node_name.as_deref().unwrap_or_default();
         let subdomain = spec.subdomain.as_deref().unwrap_or_default();
@@ -81,6 +83,7 @@ impl Pod {
             service_account: interner.text(&env.spiffe(&meta.namespace, account)),
             network,
             locality,
+            locality_is_padded,
             cluster,
             tls_mode: interner.text(meta.labels.get(names::TLS_MODE).map_or("disabled", String::as_str)),
             namespace: interner.text(&meta.namespace),
