@@ -62,7 +62,7 @@ pub enum Error {
     #[error("{0}")]
     Source(String),
     /// The folder for the last good content cannot be had.
-    #[error("state folder: {0}")]
+    #[error("--state-dir {0}")]
     State(String),
     /// An arbiter did not start.
     #[error("the config thread did not start")]

@@ -1,6 +1,7 @@
 //! Which sources there are, and their actors.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
@@ -46,13 +47,13 @@ pub(super) fn named(
     let mesh = &*inputs.mesh();
     let skip: Vec<PathBuf> =
         [&mesh_settings.config_file, &mesh_settings.networks_file].into_iter().flatten().cloned().collect();
-    let folder = |path: &Path| -> Result<Arc<dyn Source>, Error> {
+    let folder = |named_by: &str, path: &Path| -> Result<Arc<dyn Source>, Error> {
         match fs::metadata(path) {
             Err(e) if kept => {
                 tracing::warn!(folder = %path.display(), error = %e, "starting without this config folder")
             }
             found => {
-                found.map_err(|e| Error::Source(format!("config folder {}: {e}", path.display())))?;
+                found.map_err(|e| Error::Source(format!("{named_by}{}: {e}", path.display())))?;
             }
         }
         Ok(Arc::new(FileSource::new(path, skip.clone(), settings.clone())))
@@ -63,29 +64,31 @@ pub(super) fn named(
         cluster.into_iter().flat_map(|c| groups.iter().map(|g| source(c, *g))).collect()
     };
     let config = [Group::Crd, Group::GatewayApi];
-    let upstream = |target: Result<Target, TargetError>| -> Result<Arc<dyn Source>, Error> {
-        let target = target.map_err(|e| Error::Source(e.to_string()))?;
+    let upstream = |named_by: &str, target: Result<Target, TargetError>| -> Result<Arc<dyn Source>, Error> {
+        let target = target.map_err(|e| Error::Source(format!("{named_by}: {e}")))?;
         Ok(Arc::new(UpstreamSource::new(target, &settings.upstream, settings.deletion_hold)))
     };
     let mut sources = Vec::new();
     if mesh.config.config_sources.is_empty() {
         for dir in &settings.config_dirs {
-            sources.push(folder(dir)?);
+            sources.push(folder("--config-dir ", dir)?);
         }
         sources.extend(of_cluster(&config));
         for address in &settings.upstream.addresses {
-            sources.push(upstream(Target::of_settings(address, &settings.upstream, mesh))?);
+            sources.push(upstream("--upstream", Target::of_settings(address, &settings.upstream, mesh))?);
         }
     }
     for source in &mesh.config.config_sources {
         match source.address.split_once("://") {
             Some(("fs", "")) => return Err(Error::Source("configSources: fs:// without a path".to_string())),
-            Some(("fs", path)) => sources.push(folder(Path::new(path))?),
+            Some(("fs", path)) => sources.push(folder("configSources: fs://", Path::new(path))?),
             Some(("k8s", "" | "/")) if cluster.is_some() => sources.extend(of_cluster(&config)),
             Some(("k8s", "" | "/")) => {
                 return Err(Error::Source("configSources: k8s:// without a cluster; name a kubeconfig".to_string()));
             }
-            Some(("xds", _)) => sources.push(upstream(Target::of_source(source, &settings.upstream, mesh))?),
+            Some(("xds", _)) => {
+                sources.push(upstream("configSources", Target::of_source(source, &settings.upstream, mesh))?);
+            }
             _ => tracing::warn!(address = source.address, "config source of a kind that is not read yet, passed over"),
         }
     }
@@ -96,7 +99,19 @@ pub(super) fn named(
     for remote in &settings.remote_clusters {
         sources.extend(remote_folder(inputs, remote, settings)?.map(|s| Arc::new(s) as Arc<dyn Source>));
     }
+    if let Some(cluster) = twice(settings.remote_clusters.iter().map(|remote| &remote.name)) {
+        return Err(Error::Source(format!("--remote-cluster {cluster}: there are two of this name")));
+    }
+    if let Some(source) = twice(sources.iter().map(|source| source.id())) {
+        let named_by = "--config-dir, --upstream and configSources name each source once";
+        return Err(Error::Source(format!("{source} is there twice; {named_by}")));
+    }
     Ok(sources)
+}
+
+fn twice<T: Ord>(mut names: impl Iterator<Item = T>) -> Option<T> {
+    let mut seen = BTreeSet::new();
+    names.find_map(|name| seen.replace(name))
 }
 
 /// Puts the mesh settings of the cluster in force before anything starts, unless files hold them. A cluster that cannot be
@@ -130,9 +145,10 @@ fn remote_folder(
 ) -> Result<Option<FileSource>, Error> {
     let (name, path) = (remote.name.as_str(), remote.path.as_path());
     if *name == *inputs.mesh().cluster_id {
-        return Err(Error::Source(format!("remote cluster {name}: this is the main cluster's id")));
+        return Err(Error::Source(format!("--remote-cluster {name}: this is the main cluster's id (--cluster-id)")));
     }
-    let found = fs::metadata(path).map_err(|e| Error::Source(format!("{} of cluster {name}: {e}", path.display())))?;
+    let found =
+        fs::metadata(path).map_err(|e| Error::Source(format!("--remote-cluster {name}={}: {e}", path.display())))?;
     Ok(found.is_dir().then(|| FileSource::new(path, Vec::new(), settings.clone()).of_cluster(name)))
 }
 

@@ -35,8 +35,11 @@ pub trait MeshSink: Send + Sync + 'static {
 /// # Errors
 /// A text that names the file and the field.
 pub fn read_mesh(settings: &MeshSettings, max_file_bytes: u64) -> Result<Mesh, String> {
-    let config = document(settings.config_file.as_deref(), max_file_bytes)?;
-    let networks = document(settings.networks_file.as_deref(), max_file_bytes)?;
+    let of = |flag: &'static str, path: &Option<PathBuf>| {
+        document(path.as_deref(), max_file_bytes).map_err(|error| format!("{flag} {error}"))
+    };
+    let config = of("--mesh-config", &settings.config_file)?;
+    let networks = of("--networks-config", &settings.networks_file)?;
     Mesh::from_values(&config, &networks, &settings.domain, &settings.cluster_id).map_err(|error| {
         let files = [&settings.config_file, &settings.networks_file];
         let names: Vec<String> = files.into_iter().flatten().map(|p| p.display().to_string()).collect();

@@ -111,7 +111,7 @@ pub async fn campaign(
         if let Err(error) = &result
             && leadership.report().last_error != error.to_string()
         {
-            tracing::warn!(%error, "the lease that says who writes statuses");
+            tracing::warn!(%error, "the lease that says who writes statuses (--write-status) cannot be had");
         }
         leadership.take(&election, result.as_ref().err());
         let pause = if result.is_ok() { timing.look } else { timing.look.min(RETRY) };

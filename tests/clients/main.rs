@@ -11,6 +11,9 @@ mod changes;
 mod clusters;
 mod config;
 mod envoy;
+#[path = "../kubernetes/gate.rs"]
+#[allow(dead_code, reason = "the tests of the rights use more of it")]
+mod gate;
 mod gateway;
 mod grpc;
 mod http;
@@ -24,6 +27,8 @@ mod samples;
 mod server;
 mod shop;
 mod sidecar;
+mod sources;
+mod taken_away;
 mod tls;
 mod tools;
 mod traffic;

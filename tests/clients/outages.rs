@@ -1,42 +1,18 @@
 //! Sources die and come back, and so does the process, while requests go through a real Envoy: none fails, nothing is
 //! refused, and `/debug/sourcez` says what is the matter for as long as it is.
 
-use std::{ffi::OsString, fs, path::Path};
+use std::{fs, path::Path};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     admin::{Admin, server},
     config::service,
     mesh::{ControlPlane, folder},
     process::{scratch, wait_for},
-    shop::{CRDS, Doors, HOST, Shop, apply, error, until_sources, until_well},
+    shop::{CRDS, Doors, HOST, Shop, apply, arguments, until_saved, until_saved_is_served, until_stale, until_well},
     traffic::Traffic,
 };
-
-/// The source fails and says so.
-fn until_stale(plane: &ControlPlane, prefix: &str) {
-    until_sources(plane, prefix, "stale", |s| !error(s).is_empty());
-}
-
-/// The process lives on what it saved.
-fn until_saved_is_served(plane: &ControlPlane, prefix: &str) {
-    let says = |s: &Value| !error(s).is_empty() && s["saved_at"].is_u64() && s["age_seconds"].is_u64();
-    until_sources(plane, prefix, "stale", says);
-}
-
-/// Waits until the content of so many sources is on disk.
-fn until_saved(state: &Path, sources: usize) {
-    let saved = || fs::read_dir(state).into_iter().flatten().flatten();
-    let is_whole = |name: OsString| name.to_string_lossy().ends_with(".last-good");
-    wait_for("the last good content is saved", || {
-        (saved().filter(|f| is_whole(f.file_name())).count() >= sources).then_some(())
-    });
-}
-
-fn arguments(all: &[(&str, &Path)]) -> Vec<OsString> {
-    all.iter().flat_map(|(flag, value)| [OsString::from(flag), value.as_os_str().to_owned()]).collect()
-}
 
 #[test]
 fn a_folder_goes_and_comes_back() {

@@ -1,5 +1,7 @@
 //! What the tests of outages share: a host in two versions behind gateways of every API, and what sources say of themselves.
 
+use std::{ffi::OsString, fs, path::Path};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -46,18 +48,24 @@ impl Shop {
 
     /// All objects; requests go to this version.
     pub fn objects(&self, version: &str) -> String {
+        self.behind_gateways(HOST, version) + &gateway_of("edge", self.port) + &gateway_of("rim", self.rim_port)
+    }
+
+    /// A host with both versions of it behind the gateways; requests go to this version.
+    pub fn behind_gateways(&self, host: &str, version: &str) -> String {
         let endpoints = [(self.v1.port, "v1", ""), (self.v2.port, "v2", "")];
-        service(HOST, 80, "HTTP", &endpoints)
-            + &subsets(HOST)
-            + &gateway_of("edge", self.port)
-            + &gateway_of("rim", self.rim_port)
-            + &Self::route(version)
+        service(host, 80, "HTTP", &endpoints) + &subsets(host) + &Self::route_of(host, version)
+    }
+
+    /// The VirtualService of a host.
+    pub fn route_of(host: &str, version: &str) -> String {
+        let route = json!({"hosts": [host], "gateways": ["edge", "rim"], "http": [{"route": [to(host, version)]}]});
+        object("VirtualService", &host.replace('.', "-"), &route)
     }
 
     /// The VirtualService.
     pub fn route(version: &str) -> String {
-        let route = json!({"hosts": [HOST], "gateways": ["edge", "rim"], "http": [{"route": [to(HOST, version)]}]});
-        object("VirtualService", "web", &route)
+        Self::route_of(HOST, version)
     }
 
     /// The Envoy of `edge` on one of these control planes, once it answers. It is that of an Ingress too.
@@ -91,7 +99,8 @@ impl Shop {
     }
 }
 
-fn until_answered(port: u16, host: &str, version: &str) {
+/// Waits until a version answers for a host at a port.
+pub fn until_answered(port: u16, host: &str, version: &str) {
     wait_for(&format!("{version} answers for {host}"), || {
         get(port, host, "/", &[]).ok().filter(|a| a.status == 200 && a.seen("name") == version)
     });
@@ -211,4 +220,28 @@ pub fn error(source: &Value) -> &str {
 /// The source is well, or is again.
 pub fn until_well(plane: &ControlPlane, prefix: &str) {
     until_sources(plane, prefix, "synced", |s| error(s).is_empty() && s.get("saved_at").is_none());
+}
+
+/// The source fails and says so.
+pub fn until_stale(plane: &ControlPlane, prefix: &str) {
+    until_sources(plane, prefix, "stale", |s| !error(s).is_empty());
+}
+
+/// The process lives on what it saved.
+pub fn until_saved_is_served(plane: &ControlPlane, prefix: &str) {
+    let says = |s: &Value| !error(s).is_empty() && s["saved_at"].is_u64() && s["age_seconds"].is_u64();
+    until_sources(plane, prefix, "stale", says);
+}
+
+/// Waits until the content of so many sources is on disk.
+pub fn until_saved(state: &Path, sources: usize) {
+    let saved = || fs::read_dir(state).into_iter().flatten().flatten();
+    let is_whole = |name: OsString| name.to_string_lossy().ends_with(".last-good");
+    wait_for("the last good content is saved", || {
+        (saved().filter(|f| is_whole(f.file_name())).count() >= sources).then_some(())
+    });
+}
+
+pub fn arguments(all: &[(&str, &Path)]) -> Vec<OsString> {
+    all.iter().flat_map(|(flag, value)| [OsString::from(flag), value.as_os_str().to_owned()]).collect()
 }

@@ -4,6 +4,8 @@
 use std::{
     collections::BTreeSet,
     convert::Infallible,
+    fs,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
 
@@ -15,7 +17,10 @@ use kube::{Client, client::Body};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::AbortHandle};
 
-use crate::{real::Admin, rights::Triple};
+use crate::admin::{Admin, documents};
+
+/// Group, resource and verb.
+pub type Triple = (String, String, String);
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -36,14 +41,31 @@ type Grant = (Option<String>, Value);
 struct State {
     client: Client,
     /// By `namespace:name` of a service account.
-    grants: Vec<(String, Grant)>,
+    grants: Mutex<Vec<(String, Grant)>>,
     used: Mutex<BTreeSet<Triple>>,
     denied: Mutex<Vec<String>>,
+    connections: Mutex<Vec<AbortHandle>>,
+}
+
+/// The manifest that grants the process its rights.
+pub fn manifest() -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/kubernetes/rbac.yaml");
+    documents(&fs::read_to_string(path).unwrap())
+}
+
+/// Lets a server know roles and bindings, and applies the manifest to it as `kubectl` does.
+pub async fn install(admin: &Admin) {
+    for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
+        admin.apply(&definition(kind)).await;
+    }
+    for object in manifest() {
+        admin.apply_strictly(&object).await;
+    }
 }
 
 /// The authorizing server. It ends with this.
 pub struct Gate {
-    pub url: String,
+    url: String,
     state: Arc<State>,
     task: AbortHandle,
 }
@@ -55,24 +77,43 @@ impl Gate {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let state = Arc::new(State {
             client: admin.client().clone(),
-            grants: grants(admin).await,
+            grants: Mutex::new(grants(admin).await),
             used: Mutex::default(),
             denied: Mutex::default(),
+            connections: Mutex::default(),
         });
         let shared = state.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let state = shared.clone();
+                let (state, all) = (shared.clone(), shared.clone());
                 let service = service_fn(move |request| {
                     let state = state.clone();
                     async move { Ok::<_, Infallible>(state.answer(request).await) }
                 });
-                tokio::spawn(async move {
+                let task = tokio::spawn(async move {
                     drop(http1::Builder::new().serve_connection(TokioIo::new(socket), service).await)
                 });
+                all.connections.lock().unwrap().push(task.abort_handle());
             }
         });
         Self { url, state, task: accepting.abort_handle() }
+    }
+
+    /// What stands in the server now counts, also for those who are connected: their requests end.
+    pub async fn read_again(&self, admin: &Admin) {
+        *self.state.grants.lock().unwrap() = grants(admin).await;
+        self.state.connections.lock().unwrap().drain(..).for_each(|connection| connection.abort());
+    }
+
+    /// A kubeconfig of somebody who shows this token, in this folder.
+    pub fn kubeconfig(&self, dir: &Path, token: &str) -> PathBuf {
+        let path = dir.join(format!("kubeconfig-{}", token.replace(':', "-")));
+        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": self.url}}],
+            "users": [{"name": "u", "user": {"token": token}}]});
+        fs::write(&path, kubeconfig.to_string()).unwrap();
+        path
     }
 
     /// What was let through.
@@ -116,8 +157,9 @@ impl State {
 
     fn allows(&self, subject: &str, action: &Action) -> bool {
         let here = |namespace: &Option<String>| namespace.as_ref().is_none_or(|n| *n == action.namespace);
-        let of_subject = self.grants.iter().filter(|(who, _)| who == subject);
-        of_subject.into_iter().any(|(_, (namespace, rule))| here(namespace) && covers(rule, action))
+        let grants = self.grants.lock().unwrap();
+        let mut of_subject = grants.iter().filter(|(who, _)| who == subject);
+        of_subject.any(|(_, (namespace, rule))| here(namespace) && covers(rule, action))
     }
 
     async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
@@ -125,7 +167,9 @@ impl State {
         // Its own client says who it is and where it calls.
         parts.headers.remove(header::AUTHORIZATION);
         parts.headers.remove(header::HOST);
-        let body = body.collect().await.unwrap().to_bytes();
+        let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
+            return refusal(StatusCode::BAD_REQUEST, "BadRequest", "half a request");
+        };
         match self.client.send(Request::from_parts(parts, Body::from(body.to_vec()))).await {
             Ok(response) => response,
             Err(error) => refusal(StatusCode::BAD_GATEWAY, "BadGateway", &error.to_string()),
@@ -191,7 +235,7 @@ fn lists(names: &[&str]) -> Value {
 }
 
 /// The definition of a kind of roles or bindings, with the fields that it has in Kubernetes.
-pub fn definition(kind: &str) -> Value {
+fn definition(kind: &str) -> Value {
     let properties = if kind.ends_with("Binding") {
         let text = json!({"type": "string"});
         let reference = json!({"apiGroup": text, "kind": text, "name": text});

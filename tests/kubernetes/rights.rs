@@ -1,12 +1,7 @@
 //! The rights that the manifest grants are those that the table names, and the table names what is really asked for. With
 //! exactly these rights, applied to a real API server, everything that the process does works.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use kube::{
     Api, Client, Config,
@@ -26,15 +21,12 @@ use serde_json::{Value, json};
 
 use crate::{
     fake::Fake,
-    gate::{Gate, definition},
+    gate::{Gate, Triple, install, manifest},
     real::{Admin, SCENARIO, documents, everything},
     registration::{annotation, entry, group, until_in_force, workload},
-    stage::{Stage, kubeconfig},
+    stage::Stage,
     status::{addresses, condition, end, start_with, until},
 };
-
-/// Group, resource and verb.
-pub type Triple = (String, String, String);
 
 fn table() -> BTreeSet<Triple> {
     triples(rights())
@@ -42,11 +34,6 @@ fn table() -> BTreeSet<Triple> {
 
 fn triples(rights: Vec<Right>) -> BTreeSet<Triple> {
     rights.into_iter().map(|r| (r.group, r.resource, r.verb.to_string())).collect()
-}
-
-fn manifest() -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/kubernetes/rbac.yaml");
-    documents(&fs::read_to_string(path).unwrap())
 }
 
 /// What a role of the manifest grants.
@@ -107,18 +94,10 @@ async fn nothing_is_asked_for_that_the_table_does_not_name() {
 /// Groups of kinds that every cluster has.
 const BUILT_IN: [&str; 4] = ["", "apiextensions.k8s.io", "discovery.k8s.io", "networking.k8s.io"];
 
-/// A kubeconfig of somebody who shows this token.
-fn with_token(dir: &Path, url: &str, token: &str) -> PathBuf {
-    let path = kubeconfig(dir, url);
-    let text = fs::read_to_string(&path).unwrap().replace("user: {}", &format!("user: {{token: \"{token}\"}}"));
-    fs::write(&path, text).unwrap();
-    path
-}
-
 /// Somebody whom no binding names is refused.
 async fn a_stranger_asks(gate: &Gate) {
     let dir = tempfile::tempdir().unwrap();
-    let path = with_token(dir.path(), &gate.url, "sa:istio-system:stranger");
+    let path = gate.kubeconfig(dir.path(), "sa:istio-system:stranger");
     let kubeconfig = Kubeconfig::read_from(path).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     let api: Api<k8s_openapi::api::core::v1::Service> = Api::all(Client::try_from(config).unwrap());
@@ -155,12 +134,7 @@ async fn until_statuses(admin: &Admin, objects: &[Value]) {
 #[actix::test]
 async fn with_the_rights_of_the_manifest_everything_works_and_nothing_else_is_asked_for() {
     let Some((_server, admin)) = everything().await else { return };
-    for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
-        admin.apply(&definition(kind)).await;
-    }
-    for object in manifest() {
-        admin.apply_strictly(&object).await;
-    }
+    install(&admin).await;
     let gate = Gate::start(&admin).await;
     a_stranger_asks(&gate).await;
     let refused = gate.denied();
@@ -174,7 +148,7 @@ async fn with_the_rights_of_the_manifest_everything_works_and_nothing_else_is_as
     let ingress = objects.iter().find(|o| o["kind"] == "Service" && o["metadata"]["name"] == "istio-ingressgateway");
     admin.set_status(ingress.unwrap(), json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.10"}]}})).await;
     let dir = tempfile::tempdir().unwrap();
-    let path = with_token(dir.path(), &gate.url, "sa:istio-system:pilothouse");
+    let path = gate.kubeconfig(dir.path(), "sa:istio-system:pilothouse");
     let grace = Duration::from_secs(1);
     let features = Features { enable_status: true, workload_entry_grace_period: grace, ..Features::default() };
     let running = start_with(&path, features).await;

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
+    io::Write,
     path::{Path, PathBuf},
     process::Stdio,
     sync::OnceLock,
@@ -37,7 +38,14 @@ pub struct Server {
 /// The program, built when it is not there yet; `None` when it cannot be, which is said once.
 fn binary() -> Option<&'static Path> {
     static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BINARY.get_or_init(|| build().map_err(|why| eprintln!("SKIPPED, no Kubernetes API server: {why}")).ok()).as_deref()
+    BINARY
+        .get_or_init(|| build().map_err(|why| say(&format!("SKIPPED, no Kubernetes API server: {why}"))).ok())
+        .as_deref()
+}
+
+/// Says something also where what tests print is kept back.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn build() -> Result<PathBuf, String> {
@@ -57,12 +65,14 @@ fn build() -> Result<PathBuf, String> {
     files.iter().for_each(|f| fs::read(f).unwrap_or_default().hash(&mut hash));
     let program = folder.join(format!("kubeapi-{:016x}", hash.finish()));
     if !program.exists() {
-        eprintln!("building {}, which takes minutes the first time", program.display());
+        say(&format!("building {}, which takes minutes the first time", program.display()));
         let mut go = std::process::Command::new("go");
         go.args(["build", "-buildvcs=false", "-ldflags", VERSION, "-o"]).arg(&program).arg(".");
         let built = go.current_dir(&sources).env("GOTOOLCHAIN", "local").output().map_err(|e| format!("go: {e}"))?;
         if !built.status.success() {
-            return Err(String::from_utf8_lossy(&built.stderr).into_owned());
+            let said = String::from_utf8_lossy(&built.stderr);
+            let errors: Vec<&str> = said.lines().filter(|line| !line.starts_with("go: downloading")).collect();
+            return Err(format!("go build: {}", errors.join("\n")));
         }
     }
     Ok(program)

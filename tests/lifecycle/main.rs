@@ -21,3 +21,4 @@ mod stage;
 mod status;
 mod store_fault;
 mod upstream;
+mod wrong_inputs;

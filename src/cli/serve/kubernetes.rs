@@ -61,7 +61,8 @@ pub struct KubeArgs {
         env = "PILOTHOUSE_REGISTRIES",
         default_value = "Kubernetes",
         value_name = "LIST",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = registry
     )]
     pub registries: Vec<String>,
 }
@@ -71,6 +72,14 @@ fn lease(text: &str) -> Result<LeaseSettings, String> {
     let duration = go_duration(text).filter(|d| d.as_secs() > 0 && d.subsec_nanos() == 0);
     let duration = duration.ok_or_else(|| format!("{text:?} is not a duration of whole seconds such as 30s"))?;
     Ok(LeaseSettings { duration, renew: duration / 2, look: duration / 4 })
+}
+
+/// A registry that Istio knows; `Mock` and none at all are the same to us.
+fn registry(text: &str) -> Result<String, String> {
+    match text {
+        "" | "Kubernetes" | "Mock" => Ok(text.to_string()),
+        _ => Err("Kubernetes is the only one that is read; an empty list reads none".to_string()),
+    }
 }
 
 /// A default that Istio's manifests set by an environment variable of another name.

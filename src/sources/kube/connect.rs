@@ -98,7 +98,11 @@ async fn config(access: &KubeAccess) -> Result<Config, ConnectError> {
             config.map_err(|e| ConnectError(format!("kubeconfig: {e}")))
         }
         KubeAccess::Kubeconfig { path, context } => {
-            let wrong = |e: &dyn std::fmt::Display| ConnectError(format!("kubeconfig {}: {e}", path.display()));
+            // What follows the first line of a parser's error are lines of the file, which may hold credentials.
+            let wrong = |e: &dyn std::fmt::Display| {
+                let text = e.to_string();
+                ConnectError(format!("kubeconfig {}: {}", path.display(), text.lines().next().unwrap_or_default()))
+            };
             let file: PathBuf = path.clone();
             let read = tokio::task::spawn_blocking(move || Kubeconfig::read_from(file)).await;
             let kubeconfig = read.map_err(|e| wrong(&e))?.map_err(|e| wrong(&e))?;

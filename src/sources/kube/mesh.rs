@@ -108,6 +108,8 @@ impl Source for KubeMesh {
             board: FeedBoard::new("configmaps".to_string()),
             port: port.clone(),
             cluster: cluster.clone(),
+            delivered: false,
+            wrong: None,
         };
         async move {
             alone(&cluster, &mut follower, &port).await;
@@ -124,6 +126,9 @@ struct MeshFollower {
     current: Arc<Mutex<u64>>,
     board: FeedBoard,
     port: SourcePort,
+    delivered: bool,
+    /// Why the settings that the cluster holds are not in force, if they are not.
+    wrong: Option<String>,
 }
 
 type Read = Result<(Value, Value), String>;
@@ -134,14 +139,25 @@ impl MeshFollower {
             Ok(mesh) => self.hand_over(mesh).await.err(),
             Err(error) => Some(format!("{error}; the last good settings stay")),
         };
+        if let Some(text) = error.as_ref().filter(|_| error != self.wrong) {
+            tracing::warn!(source = &*self.port.board.read().source, "{text}");
+        }
+        (self.delivered, self.wrong) = (true, error);
+        self.port.board.write(|r| r.objects = 1);
+        self.show();
+    }
+
+    /// Says how the source is: as its watch is, and else as what came is.
+    fn show(&self) {
+        let feed = self.board.read();
+        let trouble = matches!(feed.state, FeedState::Retrying | FeedState::Forbidden | FeedState::Absent);
+        let error = if trouble { Some(feed.last_error.clone()) } else { self.wrong.clone() };
         self.port.board.write(|r| {
-            r.objects = 1;
-            r.state = if error.is_some() { SourceState::Stale } else { SourceState::Synced };
-            let text = error.unwrap_or_default();
-            if r.last_error != text && !text.is_empty() {
-                tracing::warn!(source = &*r.source, "{text}");
+            if self.delivered || r.state != SourceState::Starting {
+                r.state = if error.is_some() { SourceState::Stale } else { SourceState::Synced };
             }
-            r.last_error = text;
+            r.last_error = error.unwrap_or_default();
+            r.feeds = vec![feed];
         });
     }
 
@@ -186,10 +202,10 @@ impl Follower for MeshFollower {
         async {
             match list.into_iter().next_back() {
                 Some(read) => self.take(read).await,
-                None => self.port.board.write(|r| {
-                    r.state = SourceState::Synced;
-                    r.last_error.clear();
-                }),
+                None => {
+                    (self.delivered, self.wrong) = (true, None);
+                    self.show();
+                }
             }
             Ok(())
         }
@@ -209,17 +225,7 @@ impl Follower for MeshFollower {
     }
 
     fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport)) {
-        let state = self.board.write(change);
-        let feed = self.board.read();
-        self.port.board.write(|r| {
-            let trouble = matches!(state, FeedState::Retrying | FeedState::Forbidden | FeedState::Absent);
-            if trouble {
-                r.last_error.clone_from(&feed.last_error);
-            }
-            if trouble && r.state != SourceState::Starting {
-                r.state = SourceState::Stale;
-            }
-            r.feeds = vec![feed];
-        });
+        self.board.write(change);
+        self.show();
     }
 }

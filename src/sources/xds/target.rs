@@ -9,7 +9,10 @@ use tonic::{
 };
 
 use crate::{
-    model::Mesh,
+    model::{
+        Mesh,
+        pem::{check_certificates, check_pair},
+    },
     proto::{
         envoy::config::core::v3::Node,
         json_to_struct,
@@ -23,16 +26,16 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// Not `HOST:PORT`.
-    #[error("upstream {0:?} is not HOST:PORT")]
+    #[error("{0:?} is not HOST:PORT")]
     Address(String),
     /// A certificate without its key, or a key without its certificate.
-    #[error("upstream {0}: a client certificate needs both a certificate and a key")]
+    #[error("{0}: a client certificate needs both a certificate and a key")]
     HalfCertificate(String),
     /// A token would go over the network in plain text.
-    #[error("upstream {0}: a token is sent over TLS only; name a CA")]
+    #[error("{0}: a token (--upstream-token-file) is sent over TLS only: --upstream-tls or --upstream-ca")]
     PlainToken(String),
     /// `tlsSettings` that cannot be honoured.
-    #[error("upstream {address}: tlsSettings: {reason}")]
+    #[error("{address}: tlsSettings: {reason}")]
     Tls {
         /// The upstream.
         address: String,
@@ -50,7 +53,12 @@ struct Tls {
     identity: Option<(PathBuf, PathBuf)>,
     /// Name that the upstream's certificate must be for; the host of the address when there is none.
     server_name: Option<String>,
+    /// What the files are called where they were named: CA, certificate, key.
+    names: [&'static str; 3],
 }
+
+const FLAGS: [&str; 3] = ["--upstream-ca", "--upstream-cert", "--upstream-key"];
+const FIELDS: [&str; 3] = ["caCertificates", "clientCertificate", "privateKey"];
 
 /// An upstream.
 #[derive(Debug, Clone)]
@@ -75,7 +83,7 @@ impl Target {
             _ => return Err(TargetError::HalfCertificate(address.to_string())),
         };
         let secure = settings.tls || settings.ca.is_some() || identity.is_some();
-        let tls = Tls { ca: settings.ca.clone(), identity, server_name: settings.server_name.clone() };
+        let tls = Tls { ca: settings.ca.clone(), identity, server_name: settings.server_name.clone(), names: FLAGS };
         Self::new(address, secure.then_some(tls), settings, mesh)
     }
 
@@ -141,10 +149,10 @@ impl Target {
     /// The token as a header, if there is one.
     pub(super) async fn authorization(&self) -> anyhow::Result<Option<MetadataValue<Ascii>>> {
         let Some(path) = &self.token_file else { return Ok(None) };
-        let token = tokio::fs::read_to_string(path).await.with_context(|| format!("token {}", path.display()))?;
-        let mut header: MetadataValue<Ascii> = format!("Bearer {}", token.trim())
-            .parse()
-            .with_context(|| format!("token {}: not a token", path.display()))?;
+        let name = || format!("--upstream-token-file {}", path.display());
+        let token = tokio::fs::read_to_string(path).await.with_context(name)?;
+        let mut header: MetadataValue<Ascii> =
+            format!("Bearer {}", token.trim()).parse().with_context(|| format!("{}: not a token", name()))?;
         header.set_sensitive(true);
         Ok(Some(header))
     }
@@ -152,14 +160,23 @@ impl Target {
 
 impl Tls {
     async fn load(&self) -> anyhow::Result<ClientTlsConfig> {
-        let read = async |path: &PathBuf| tokio::fs::read(path).await.with_context(|| path.display().to_string());
+        let name = |which: &str, path: &PathBuf| format!("{which} {}", path.display());
+        let read = async |which: &str, path: &PathBuf| tokio::fs::read(path).await.with_context(|| name(which, path));
+        let [of_ca, of_cert, of_key] = self.names;
         let mut tls = ClientTlsConfig::new();
         tls = match &self.ca {
-            Some(ca) => tls.ca_certificate(Certificate::from_pem(read(ca).await?)),
+            Some(path) => {
+                let ca = read(of_ca, path).await?;
+                check_certificates(&ca).with_context(|| name(of_ca, path))?;
+                tls.ca_certificate(Certificate::from_pem(ca))
+            }
             None => tls.with_native_roots(),
         };
         if let Some((cert, key)) = &self.identity {
-            tls = tls.identity(Identity::from_pem(read(cert).await?, read(key).await?));
+            let (chain, secret) = (read(of_cert, cert).await?, read(of_key, key).await?);
+            check_pair(&chain, &secret)
+                .with_context(|| format!("{} and {}", name(of_cert, cert), name(of_key, key)))?;
+            tls = tls.identity(Identity::from_pem(chain, secret));
         }
         if let Some(name) = &self.server_name {
             tls = tls.domain_name(name.clone());
@@ -206,6 +223,7 @@ fn tls_of(tls: &ClientTlsSettings) -> Result<Option<Tls>, &'static str> {
         ca: path(&tls.ca_certificates),
         identity: identity.filter(|_| tls.mode() == TlSmode::Mutual),
         server_name: expected,
+        names: FIELDS,
     }))
 }
 
@@ -268,7 +286,7 @@ mod tests {
         assert_eq!(of(with(TlSmode::Disable)), Ok(None));
         let simple =
             ClientTlsSettings { ca_certificates: "ca.pem".into(), sni: "istiod".into(), ..with(TlSmode::Simple) };
-        let want = Tls { ca: Some("ca.pem".into()), identity: None, server_name: Some("istiod".into()) };
+        let want = Tls { ca: Some("ca.pem".into()), identity: None, server_name: Some("istiod".into()), names: FIELDS };
         assert_eq!(of(simple.clone()), Ok(Some(want)));
         let spiffe = ClientTlsSettings { subject_alt_names: vec!["spiffe://td/ns/a/sa/b".into()], ..simple };
         assert!(of(spiffe).is_err());
