@@ -58,3 +58,6 @@ pub fn translate(objects: &Objects<'_>, output: &mut Output) {
     output.statuses.retain(|key, _| revision::is_ours(&input, key));
     output.grants = grants;
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,7 +121,7 @@ fn is_insecure(frontend: &FrontendTls) -> bool {
     all.filter_map(|c| c.validation.as_ref()).any(|v| v.mode == "AllowInsecureFallback")
 }
 
-/// The status of a Gateway that is elsewhere.
+/// The status of a Gateway that is elsewhere: its addresses are those that the user gives, and none without them.
 pub fn unmanaged_status(gateway: &Object<GatewaySpec>) -> Value {
     let conditions = Conditions::default().good("Accepted", "Accepted", "Resource accepted").good(
         "Programmed",
@@ -138,8 +138,9 @@ pub fn unmanaged_status(gateway: &Object<GatewaySpec>) -> Value {
             None => json!({"value": a.value}),
         })
         .collect();
-    if !addresses.is_empty() {
-        status["addresses"] = json!(addresses);
+    match addresses.is_empty() {
+        true => drop(status.as_object_mut().and_then(|fields| fields.remove("addresses"))),
+        false => status["addresses"] = json!(addresses),
     }
     status
 }
