@@ -239,7 +239,11 @@ impl Node {
                 service_account: text("SERVICE_ACCOUNT"),
                 node_name: text("NODE_NAME"),
                 workload_name: text("WORKLOAD_NAME"),
-                pod_ports: json_text("POD_PORTS"),
+                // Istio's agent writes the list as text; a list itself is read too.
+                pod_ports: match metadata["POD_PORTS"].as_str() {
+                    Some(text) => text.into(),
+                    None => json_text("POD_PORTS"),
+                },
                 other: NodeMetadata::OTHER_KEYS
                     .iter()
                     .map(|key| ((*key).to_string(), text(key).to_string()))
@@ -248,5 +252,24 @@ impl Node {
             },
             raw_metadata: metadata,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ports_of_a_pod_are_text_or_a_list() {
+        let list = json!([{"name": "web", "containerPort": 8080}]);
+        let of = |ports: Value| {
+            let node = Node::from_parts("sidecar~1.1.1.1~a.b~b.svc", json!({"POD_PORTS": ports}), Locality::default())
+                .unwrap();
+            serde_json::from_str::<Value>(&node.metadata.pod_ports).unwrap()
+        };
+        assert_eq!(of(json!(list.to_string())), list);
+        assert_eq!(of(list.clone()), list);
     }
 }

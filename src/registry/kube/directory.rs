@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     model::{LabelSet, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance},
-    registry::aggregate::stated_namespace,
+    registry::{aggregate::stated_namespace, env::names},
 };
 
 /// An immutable view of one cluster for questions about proxies.
@@ -53,10 +53,16 @@ impl Directory {
     /// The proxy's pod.
     pub fn workload_of(&self, node: &Node) -> Option<Workload> {
         let pod = self.pod(node)?;
+        let mut labels = pod.template.labels.to_labels();
+        // The node that a proxy runs on counts as its own metadata tells it, not as the Pod does.
+        match pod.labels.get(names::HOSTNAME) {
+            Some(written) => labels.insert(names::HOSTNAME.to_string(), written.to_string()),
+            None => labels.remove(names::HOSTNAME),
+        };
         Some(Workload {
             name: pod.name.clone(),
             namespace: pod.namespace.clone(),
-            labels: pod.template.labels.to_labels(),
+            labels,
             locality: pod.template.locality.clone(),
             service_account: pod.account.clone(),
         })
