@@ -116,7 +116,7 @@ impl Keeper {
                 Err(error) => error.to_string(),
             };
             metrics::counter!("pilothouse_last_good_write_failures").increment(1);
-            tracing::warn!(source = &*source, error = failed, "the last good content was not saved");
+            tracing::warn!(source = &*source, error = failed, "the last good content was not saved (--state-dir)");
         }
     }
 
