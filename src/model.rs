@@ -4,6 +4,7 @@
 
 pub mod cipher;
 pub mod config;
+mod config_set;
 pub mod credential;
 pub mod decode;
 mod document;
@@ -12,6 +13,7 @@ pub mod features;
 pub mod grpc_status;
 pub mod host;
 pub mod identity;
+mod intern;
 pub mod kind;
 pub mod labels;
 pub mod mcp;
@@ -25,13 +27,15 @@ pub mod service;
 pub mod snapshot;
 pub mod validation;
 
-pub use config::{Config, ConfigEvent, ConfigKey, EventKind, Meta, Origin, Spec, Timestamp};
+pub use config::{Config, ConfigEvent, ConfigKey, EventKind, Meta, Origin, Spec, Status, Timestamp};
+pub use config_set::{ConfigSet, Place, Placed};
 pub use credential::{Credential, CredentialKind};
 pub use document::document;
 pub use endpoint::{Endpoint, EndpointIndex, EndpointSet, HealthStatus, Locality, ShardKey, WorkloadInstance};
 pub use features::Features;
 pub use host::Hostname;
 pub use identity::Identity;
+pub use intern::Interner;
 pub use kind::{Kind, KindClass};
 pub use labels::{LabelLookup, LabelSet, Labels};
 pub use mesh::Mesh;

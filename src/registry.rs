@@ -12,7 +12,6 @@ mod auto_allocation;
 mod decisions;
 mod env;
 mod external;
-mod intern;
 mod kube;
 mod memory;
 mod quarantine;

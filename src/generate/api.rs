@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::addresses;
 use crate::{
     model::{
-        Config, ConfigSnapshot, Kind, Meta, Origin, Registry, Resolution, Service, Spec, Visibility,
+        Config, ConfigSnapshot, Kind, Meta, Origin, Registry, Resolution, Service, Spec, Status, Visibility,
         mcp::{is_carried, to_resource},
         packed::Packed,
     },
@@ -118,7 +118,7 @@ fn synthetic(context: &PushContext, view: &ProxyView, service: &Service) -> Conf
         ..Meta::default()
     };
     let spec = Spec::ServiceEntry(Packed::of(&entry));
-    Config { meta, spec, status: serde_json::Value::Null, origin: Origin::default(), stamp: service.stamp }
+    Config { meta, spec, status: Status::default(), origin: Origin::default(), stamp: service.stamp }
 }
 
 #[cfg(test)]

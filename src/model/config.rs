@@ -2,7 +2,7 @@
 //!
 //! A `Config` is immutable and shared as `Arc<Config>`. Its identity is the kind, namespace and name ([`ConfigKey`]).
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, ops::Deref, path::PathBuf, sync::Arc};
 
 use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery, networking::v1 as k8s_networking};
 use serde_json::Value;
@@ -45,13 +45,32 @@ pub struct Meta {
     /// Annotations.
     pub annotations: Labels,
     /// Opaque version; only equality means something.
-    pub resource_version: String,
+    pub resource_version: Box<str>,
     /// When the object was created.
     pub creation: Timestamp,
     /// Generation of the spec; 0 when there is none.
     pub generation: i64,
     /// Unique id; empty when there is none.
-    pub uid: String,
+    pub uid: Box<str>,
+}
+
+/// `status` as it was read. Most objects have none, which takes one word and reads as `Null`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Status(Option<Box<Value>>);
+
+impl From<Value> for Status {
+    fn from(value: Value) -> Self {
+        Self((!value.is_null()).then(|| Box::new(value)))
+    }
+}
+
+impl Deref for Status {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        const NONE: &Value = &Value::Null;
+        self.0.as_deref().unwrap_or(NONE)
+    }
 }
 
 /// Where an object was read.
@@ -135,8 +154,8 @@ pub struct Config {
     pub meta: Meta,
     /// Content. Kinds without a typed form here (Gateway API, retired ones) are kept as `Spec::Raw`, the whole document.
     pub spec: Spec,
-    /// `status` as read; `Null` when there is none.
-    pub status: Value,
+    /// `status` as read.
+    pub status: Status,
     /// Where it was read.
     pub origin: Origin,
     /// Hash of metadata (without resource version) and content: equal stamps mean equal objects.

@@ -4,6 +4,7 @@
 //! are passed over, as Istio does, and named in a warning.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     hash::Hasher,
     io::{self, Write},
@@ -16,7 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Config, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass, packed::Packed};
+use super::{Config, Interner, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass, packed::Packed};
 use crate::proto::{descriptor, dynamic_from_json, from_json};
 
 /// Why a document is not an object that we take.
@@ -56,7 +57,7 @@ pub fn with_warnings(document: &Value, origin: Origin) -> Result<(Config, Vec<St
     let meta = meta(document.get("metadata").unwrap_or(&Value::Null), api_version)?;
     let mut warnings = Vec::new();
     let spec = spec(kind, document, &mut warnings)?;
-    let status = document.get("status").cloned().unwrap_or(Value::Null);
+    let status = document.get("status").cloned().unwrap_or(Value::Null).into();
     Ok((Config { meta, spec, status, origin, stamp: stamp(document) }, warnings))
 }
 
@@ -91,6 +92,12 @@ fn stamp(document: &Value) -> u64 {
     writer.0.finish().max(1)
 }
 
+/// The text as all objects hold it that this thread decodes.
+pub(super) fn shared(text: &str) -> Arc<str> {
+    thread_local!(static TEXTS: RefCell<Interner> = RefCell::default());
+    TEXTS.with_borrow_mut(|texts| texts.text(text))
+}
+
 fn meta(value: &Value, api_version: &str) -> Result<Meta, DecodeError> {
     let text = |key: &str| match value.get(key) {
         None | Some(Value::Null) => Ok(""),
@@ -100,14 +107,14 @@ fn meta(value: &Value, api_version: &str) -> Result<Meta, DecodeError> {
     let creation = text("creationTimestamp")?.parse::<k8s_openapi::jiff::Timestamp>().map_or(0, |t| t.as_second());
     Ok(Meta {
         name: text("name")?.into(),
-        namespace: text("namespace")?.into(),
-        api_version: api_version.into(),
+        namespace: shared(text("namespace")?),
+        api_version: shared(api_version),
         labels: pairs(value, "labels")?,
         annotations: pairs(value, "annotations")?,
-        resource_version: text("resourceVersion")?.to_string(),
+        resource_version: text("resourceVersion")?.into(),
         creation: Timestamp(creation),
         generation: value.get("generation").and_then(Value::as_i64).unwrap_or_default(),
-        uid: text("uid")?.to_string(),
+        uid: text("uid")?.into(),
     })
 }
 

@@ -36,7 +36,7 @@ pub fn document(config: &Config) -> Result<Value, ProtoError> {
     }
     document["metadata"] = Value::Object(metadata);
     if !config.status.is_null() {
-        document["status"] = config.status.clone();
+        document["status"] = Value::clone(&config.status);
     }
     Ok(document)
 }

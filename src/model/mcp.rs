@@ -72,7 +72,7 @@ pub fn type_urls(kind: Kind) -> impl Iterator<Item = String> {
 /// When the content cannot be written as JSON (kinds that are not messages).
 pub fn to_resource(config: &Config) -> Result<mcp::Resource, ProtoError> {
     let meta = &config.meta;
-    let version = match meta.resource_version.as_str() {
+    let version = match meta.resource_version.as_ref() {
         "" => format!("{:016x}", config.stamp),
         version => version.to_string(),
     };
@@ -115,15 +115,15 @@ pub fn from_resource(
     let (spec, status) = content(kind, api_version, &metadata, &body, &origin)?;
     let meta = Meta {
         name: name.into(),
-        namespace: namespace.into(),
-        api_version: api_version.into(),
+        namespace: decode::shared(namespace),
+        api_version: decode::shared(api_version),
         labels: metadata.labels,
         annotations: metadata.annotations,
-        resource_version: metadata.version,
+        resource_version: metadata.version.into(),
         creation: Timestamp(metadata.create_time.map_or(0, |t| t.seconds)),
         ..Meta::default()
     };
-    Ok(Config { meta, spec, status, origin, stamp: hasher.finish().max(1) })
+    Ok(Config { meta, spec, status: status.into(), origin, stamp: hasher.finish().max(1) })
 }
 
 fn split_name(kind: Kind, text: &str) -> Result<(&str, &str), McpError> {
@@ -234,7 +234,7 @@ fn json_content(
     }
     let decoded = from_value(&document, origin.clone());
     let decoded = decoded.map_err(|e: decode::DecodeError| McpError::Malformed(e.to_string()))?;
-    Ok((decoded.spec, decoded.status))
+    Ok((decoded.spec, Value::clone(&decoded.status)))
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl MemoryEntries {
     /// All of them.
     #[must_use]
     pub fn content(&self) -> Vec<Arc<Config>> {
-        self.lock().iter().map(|(_, config)| config.clone()).collect()
+        self.lock().iter().cloned().collect()
     }
 
     /// Tells of every change.
@@ -124,7 +124,7 @@ fn key_of(stored: &Value) -> StoreKey {
 
 fn check_version(objects: &MemoryStore, key: &StoreKey, stored: &Value) -> Result<(), WriteError> {
     let held = objects.get(key).ok_or(WriteError::Gone)?;
-    let same = stored["metadata"]["resourceVersion"].as_str() == Some(held.meta.resource_version.as_str());
+    let same = stored["metadata"]["resourceVersion"].as_str() == Some(&*held.meta.resource_version);
     same.then_some(()).ok_or(WriteError::Conflict)
 }
 

@@ -11,12 +11,11 @@ use std::{
 
 use super::{
     env::Env,
-    intern::Interner,
     selectors::{SelectorIndex, WorkloadKey, Workloads},
     service_entry::{Inherited, is_dns, resolution, services},
     workload_entry::{endpoints_of, inline_endpoints},
 };
-use crate::model::{Config, Endpoint, EventKind, Hostname, Labels, Resolution, Service, WorkloadInstance};
+use crate::model::{Config, Endpoint, EventKind, Hostname, Interner, Labels, Resolution, Service, WorkloadInstance};
 
 /// Namespace and name of a ServiceEntry.
 type EntryKey = (Arc<str>, Arc<str>);

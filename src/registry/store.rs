@@ -12,7 +12,6 @@ use super::{
     decisions,
     env::Env,
     external::{Changes, External, Instance, ServiceKey},
-    intern::Interner,
     kube::{Cluster, Directory, Moved, Pod, Unit},
     selectors::WorkloadKey,
     service_entry::Inherited,
@@ -20,8 +19,8 @@ use super::{
     workload_entry,
 };
 use crate::model::{
-    Config, ConfigEvent, ConfigSnapshot, EventKind, Features, Kind, Mesh, Registry, RegistrySnapshot, ShardKey,
-    WorkloadInstance,
+    Config, ConfigEvent, ConfigSnapshot, EventKind, Features, Interner, Kind, Mesh, Registry, RegistrySnapshot,
+    ShardKey, WorkloadInstance,
 };
 
 /// Kinds that the registry reads, those that others refer to first.

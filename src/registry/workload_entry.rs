@@ -5,11 +5,10 @@ use std::{net::IpAddr, sync::Arc};
 
 use super::{
     env::{Env, augment_labels, is_padded, locality_of_labels, names, parse_locality},
-    intern::Interner,
     service_entry::is_dns,
 };
 use crate::{
-    model::{Config, Endpoint, Labels, Resolution, WorkloadInstance},
+    model::{Config, Endpoint, Interner, Labels, Resolution, WorkloadInstance},
     proto::networking::{ServiceEntry, ServicePort, WorkloadEntry},
 };
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 
 use super::{
     leader::Leadership,
@@ -33,8 +34,8 @@ async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> Outco
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let meta = &job.config.meta;
     let mut held = Fresh {
-        status: job.config.status.clone(),
-        version: meta.resource_version.clone(),
+        status: Value::clone(&job.config.status),
+        version: meta.resource_version.to_string(),
         generation: meta.generation,
     };
     for _ in 0..ROUNDS {

@@ -11,7 +11,7 @@ use std::{
 
 use super::{MemoryStore, StoreError, write::WriteRequest};
 use crate::{
-    model::{Config, ConfigEvent, ConfigKey, ConfigSnapshot, EventKind, Kind},
+    model::{Config, ConfigEvent, ConfigKey, ConfigSet, ConfigSnapshot, EventKind, Kind, Place, Placed},
     sources::{Change, SourceBatch, SourceId},
 };
 
@@ -29,6 +29,12 @@ impl StoreKey {
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self { cluster: config.origin.cluster.clone(), key: config.key() }
+    }
+}
+
+impl Placed for StoreKey {
+    fn place(&self) -> Place<'_> {
+        self.key.within(&self.cluster)
     }
 }
 
@@ -61,7 +67,7 @@ pub struct Shadowed {
 pub struct Aggregate {
     sources: Vec<(SourceId, MemoryStore)>,
     writer: Option<SourceId>,
-    view: BTreeMap<StoreKey, Arc<Config>>,
+    view: ConfigSet,
     snapshot: ConfigSnapshot,
     missing: BTreeSet<SourceId>,
     /// Sources that came later and have not delivered; nobody waits for them.
@@ -79,7 +85,7 @@ impl Aggregate {
     /// An aggregate after a restart: `published` stays in force until all sources have sent everything again.
     #[must_use]
     pub fn recovering(order: &[SourceId], writer: Option<SourceId>, published: &ConfigSnapshot) -> Self {
-        let view = published.by_kind.values().flat_map(|l| l.iter()).map(|c| (StoreKey::of(c), c.clone())).collect();
+        let view = published.by_kind.values().flat_map(|l| l.iter()).cloned().collect();
         let missing = order.iter().filter(|id| Some(*id) != writer.as_ref()).cloned().collect();
         Self { view, snapshot: published.clone(), missing, ..Self::new(order, writer) }
     }
@@ -127,20 +133,20 @@ impl Aggregate {
     /// Objects that are hidden by another source's.
     #[must_use]
     pub fn shadowed(&self) -> Vec<Shadowed> {
-        let mut winners: BTreeMap<&StoreKey, (&SourceId, &Config)> = BTreeMap::new();
+        let mut winners: BTreeMap<Place<'_>, (&SourceId, &Config)> = BTreeMap::new();
         let mut found = Vec::new();
         for (id, store) in &self.sources {
-            for (key, config) in store.iter() {
-                match winners.get(key) {
+            for config in store.iter() {
+                match winners.get(&config.place()) {
                     Some((winner, in_force)) => found.push(Shadowed {
-                        key: key.clone(),
+                        key: StoreKey::of(config),
                         winner: (*winner).clone(),
                         winner_place: in_force.origin.place(),
                         loser: id.clone(),
                         loser_place: config.origin.place(),
                     }),
                     None => {
-                        winners.insert(key, (id, config));
+                        winners.insert(config.place(), (id, config));
                     }
                 }
             }
@@ -152,7 +158,7 @@ impl Aggregate {
     #[must_use]
     pub fn content(&self, source: &SourceId) -> Vec<Arc<Config>> {
         let store = self.sources.iter().find(|(id, _)| id == source);
-        store.map(|(_, store)| store.iter().map(|(_, config)| config.clone()).collect()).unwrap_or_default()
+        store.map(|(_, store)| store.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// Takes old content of a source in, as if the source had sent it. `None`, and nothing changes, when the source has
@@ -174,19 +180,21 @@ impl Aggregate {
         let full = matches!(batch.change, Change::Full(_));
         match batch.change {
             Change::Full(configs) => {
-                touched.extend(store.iter().map(|(key, _)| key.clone()));
+                touched.extend(store.iter().map(|c| StoreKey::of(c)));
                 *store = MemoryStore::of(configs);
-                touched.extend(store.iter().map(|(key, _)| key.clone()));
+                touched.extend(store.iter().map(|c| StoreKey::of(c)));
             }
             Change::Delta { upserts, deletes } => {
                 for config in upserts {
                     touched.push(StoreKey::of(&config));
                     store.put(config);
                 }
-                let deletes: BTreeSet<ConfigKey> = deletes.into_iter().collect();
-                let gone = |key: &&StoreKey| !deletes.is_empty() && deletes.contains(&key.key);
-                let found: Vec<StoreKey> = store.iter().map(|(k, _)| k).filter(gone).cloned().collect();
-                for key in found {
+                let deletes: BTreeSet<Place<'_>> = deletes.iter().map(|key| key.within("")).collect();
+                let is_gone = |c: &&Arc<Config>| {
+                    let (_, kind, namespace, name) = c.place();
+                    !deletes.is_empty() && deletes.contains(&("", kind, namespace, name))
+                };
+                for key in store.iter().filter(is_gone).map(|c| StoreKey::of(c)).collect::<Vec<_>>() {
                     store.take(&key);
                     touched.push(key);
                 }
@@ -202,8 +210,8 @@ impl Aggregate {
             if !self.missing.is_empty() {
                 return Vec::new();
             }
-            touched = self.view.keys().cloned().collect();
-            touched.extend(self.sources.iter().flat_map(|(_, s)| s.iter().map(|(k, _)| k.clone())));
+            touched = self.view.iter().map(|c| StoreKey::of(c)).collect();
+            touched.extend(self.sources.iter().flat_map(|(_, s)| s.iter().map(|c| StoreKey::of(c))));
         }
         self.settle(touched)
     }
@@ -251,7 +259,7 @@ impl Aggregate {
                     ConfigEvent { old: Some(old), current: now, kind: EventKind::Update }
                 }
                 (Some(_), Some(now)) => {
-                    self.view.insert(key, now);
+                    self.view.insert(now);
                     continue;
                 }
                 (Some(old), None) => ConfigEvent { old: Some(old.clone()), current: old, kind: EventKind::Delete },
@@ -259,17 +267,12 @@ impl Aggregate {
             };
             match event.kind {
                 EventKind::Delete => drop(self.view.remove(&key)),
-                EventKind::Update => drop(self.view.insert(key, event.current.clone())),
-                EventKind::Add => added.push((key, event.current.clone())),
+                EventKind::Update => drop(self.view.insert(event.current.clone())),
+                EventKind::Add => added.push(event.current.clone()),
             }
             events.push(event);
         }
-        if added.len() > self.view.len() {
-            // A map that is made of a whole list has full nodes, and takes half the room of one that grew.
-            self.view.append(&mut added.into_iter().collect());
-        } else {
-            self.view.extend(added);
-        }
+        self.view.extend(added);
         self.refresh(&events);
         events
     }

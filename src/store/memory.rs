@@ -3,10 +3,10 @@
 //! Follows Istio's memory store, except that a stale resource version is always refused and a patch of a missing object is
 //! an error, not an upsert.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{StoreKey, write::Patch};
-use crate::model::{Config, decode, validation};
+use crate::model::{Config, ConfigSet, decode, validation};
 
 /// Why a write is refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +51,7 @@ pub enum StoreError {
 /// What one source holds.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
-    objects: BTreeMap<StoreKey, Arc<Config>>,
+    objects: ConfigSet,
     writes: u64,
 }
 
@@ -64,12 +64,11 @@ impl MemoryStore {
 
     /// A store of objects that their source has checked; of several with one key the last stays.
     pub(super) fn of(configs: Vec<Arc<Config>>) -> Self {
-        let objects = configs.into_iter().map(|config| (StoreKey::of(&config), config)).collect();
-        Self { objects, ..Self::default() }
+        Self { objects: configs.into_iter().collect(), ..Self::default() }
     }
 
     /// All objects, by key.
-    pub fn iter(&self) -> impl Iterator<Item = (&StoreKey, &Arc<Config>)> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Config>> {
         self.objects.iter()
     }
 
@@ -87,7 +86,7 @@ impl MemoryStore {
 
     /// Puts an object that its source has checked; gives what was there.
     pub(super) fn put(&mut self, config: Arc<Config>) -> Option<Arc<Config>> {
-        self.objects.insert(StoreKey::of(&config), config)
+        self.objects.insert(config)
     }
 
     /// Takes an object away; gives what was there.
@@ -102,10 +101,10 @@ impl MemoryStore {
     pub fn create(&mut self, config: Config) -> Result<Arc<Config>, StoreError> {
         let key = StoreKey::of(&config);
         check(&key, &config)?;
-        if self.objects.contains_key(&key) {
+        if self.objects.contains(&key) {
             return Err(StoreError::AlreadyExists(key));
         }
-        Ok(self.write(key, config))
+        Ok(self.write(config))
     }
 
     /// Replaces an object. A resource version that is given must be the stored one.
@@ -116,7 +115,7 @@ impl MemoryStore {
         let key = StoreKey::of(&config);
         check(&key, &config)?;
         self.check_version(&key, &config.meta.resource_version)?;
-        Ok(self.write(key, config))
+        Ok(self.write(config))
     }
 
     /// Changes an object by a merge patch (RFC 7386) of its document.
@@ -132,7 +131,7 @@ impl MemoryStore {
             return Err(bad("a patch may not change kind, namespace or name".to_string()));
         }
         check(key, &patched)?;
-        Ok(self.write(key.clone(), patched))
+        Ok(self.write(patched))
     }
 
     /// Deletes an object. A resource version that is given must be the stored one.
@@ -146,21 +145,21 @@ impl MemoryStore {
 
     fn check_version(&self, key: &StoreKey, given: &str) -> Result<(), StoreError> {
         let stored = self.objects.get(key).ok_or_else(|| StoreError::NotFound(key.clone()))?;
-        if given.is_empty() || given == stored.meta.resource_version {
+        if given.is_empty() || *given == *stored.meta.resource_version {
             return Ok(());
         }
         Err(StoreError::Conflict {
             key: key.clone(),
             given: given.to_string(),
-            stored: stored.meta.resource_version.clone(),
+            stored: stored.meta.resource_version.to_string(),
         })
     }
 
-    fn write(&mut self, key: StoreKey, mut config: Config) -> Arc<Config> {
+    fn write(&mut self, mut config: Config) -> Arc<Config> {
         self.writes += 1;
-        config.meta.resource_version = self.writes.to_string();
+        config.meta.resource_version = self.writes.to_string().into();
         let config = Arc::new(config);
-        self.objects.insert(key, config.clone());
+        self.objects.insert(config.clone());
         config
     }
 }

@@ -13,7 +13,7 @@ use super::{
     gateway_api::{Grants, PoolRule},
 };
 use crate::{
-    model::{Config, ConfigKey, Kind, Labels, Meta, Origin, Spec, Timestamp},
+    model::{Config, ConfigKey, Kind, Labels, Meta, Origin, Spec, Status, Timestamp},
     proto::to_json,
 };
 
@@ -111,7 +111,7 @@ fn config(key: &ConfigKey, draft: Draft, stamp: u64) -> Config {
         creation: draft.creation,
         ..Meta::default()
     };
-    Config { meta, spec: draft.spec, status: Value::Null, origin: Origin::default(), stamp }
+    Config { meta, spec: draft.spec, status: Status::default(), origin: Origin::default(), stamp }
 }
 
 fn stamp(draft: &Draft) -> u64 {

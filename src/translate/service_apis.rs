@@ -83,7 +83,8 @@ fn is_sound(spec: Spec, (generated, written): (&str, &str), of: &ConfigKey, outp
     // The names of generated objects are not the user's.
     let meta = Meta { name: "generated".into(), namespace: of.namespace.clone(), ..Meta::default() };
     let errors =
-        validate(&Config { meta, spec, status: serde_json::Value::Null, origin: Origin::default(), stamp: 0 }).errors;
+        validate(&Config { meta, spec, status: crate::model::Status::default(), origin: Origin::default(), stamp: 0 })
+            .errors;
     for error in &errors {
         output.report(of.clone(), error.replacen(generated, written, 1));
     }

@@ -83,7 +83,7 @@ pub async fn until_in_force(running: &Running, says: impl Fn(Option<&Value>) -> 
         loop {
             let snapshot = running.store.snapshot();
             let found = snapshot.list(Kind::WorkloadEntry).iter().find(|c| &*c.meta.name == NAME);
-            if says(found.map(|c| &c.status)) {
+            if says(found.map(|c| &*c.status)) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

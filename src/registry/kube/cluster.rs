@@ -15,10 +15,9 @@ use super::{
     space::{ByAddress, Causes, Flushed, Moved, Name, Space, Unit},
 };
 use crate::{
-    model::{Config, Kind, Labels, Locality, Service, WorkloadInstance, labels, namespaces::is_discovered},
+    model::{Config, Interner, Kind, Labels, Locality, Service, WorkloadInstance, labels, namespaces::is_discovered},
     registry::{
         env::{Env, names},
-        intern::Interner,
         selectors::WorkloadKey,
     },
 };

@@ -14,11 +14,8 @@ use super::{
     space::Space,
 };
 use crate::{
-    model::{Config, Endpoint, HealthStatus, Labels, Port, Resolution, Service, WorkloadInstance},
-    registry::{
-        env::{Env, augment_labels, names},
-        intern::Interner,
-    },
+    model::{Config, Endpoint, HealthStatus, Interner, Labels, Port, Resolution, Service, WorkloadInstance},
+    registry::env::{Env, augment_labels, names},
 };
 
 /// What the endpoints of a service are made from.

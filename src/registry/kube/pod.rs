@@ -5,11 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod as PodObject, PodSpec, PodStatus};
 
 use crate::{
-    model::{Config, Endpoint, HealthStatus, LabelLookup, LabelSet, Locality, WorkloadInstance},
-    registry::{
-        env::{Env, augment_labels, is_padded, locality_of_labels, names, parse_locality},
-        intern::Interner,
-    },
+    model::{Config, Endpoint, HealthStatus, Interner, LabelLookup, LabelSet, Locality, WorkloadInstance},
+    registry::env::{Env, augment_labels, is_padded, locality_of_labels, names, parse_locality},
 };
 
 /// A named port of a container.

@@ -2,19 +2,17 @@
 //! brings the time.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::FeedReport;
 use crate::{
-    model::Config,
+    model::{Config, ConfigKey, ConfigSet, Place, Placed},
     sources::{Refused, Warned, file::hold::MassDeletionGuard},
 };
-
-/// Namespace and name.
-pub type ObjectKey = (Arc<str>, Arc<str>);
 
 /// What became of an object's text.
 #[derive(Debug, Clone)]
@@ -29,14 +27,14 @@ pub enum Verdict {
         warnings: Vec<Warned>,
     },
     /// Not taken; its last good version stays.
-    Refused(Refused),
+    Refused(Box<Refused>),
 }
 
 /// An object that was read.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Which.
-    pub key: ObjectKey,
+    pub key: ConfigKey,
     /// Hash of its text.
     pub hash: u64,
     /// What became of it.
@@ -49,15 +47,23 @@ struct Held {
     hash: u64,
 }
 
+/// A feed is of one cluster.
+impl Placed for Held {
+    fn place(&self) -> Place<'_> {
+        let meta = &self.config.meta;
+        ("", self.config.kind(), &meta.namespace, &meta.name)
+    }
+}
+
 /// What one feed holds.
 #[derive(Debug)]
 pub struct Content {
-    objects: BTreeMap<ObjectKey, Held>,
-    refused: BTreeMap<ObjectKey, Refused>,
-    warned: BTreeMap<ObjectKey, Vec<Warned>>,
-    changed: BTreeSet<ObjectKey>,
+    objects: ConfigSet<Held>,
+    refused: BTreeMap<ConfigKey, Refused>,
+    warned: BTreeMap<ConfigKey, Vec<Warned>>,
+    changed: BTreeSet<ConfigKey>,
     /// In force although the last list did not have them.
-    missing: BTreeSet<ObjectKey>,
+    missing: BTreeSet<ConfigKey>,
     guard: MassDeletionGuard,
     answered: bool,
     findings_changed: bool,
@@ -70,7 +76,7 @@ impl Content {
     #[must_use]
     pub fn new(hold: Duration, report: FeedReport) -> Self {
         Self {
-            objects: BTreeMap::new(),
+            objects: ConfigSet::default(),
             refused: BTreeMap::new(),
             warned: BTreeMap::new(),
             changed: BTreeSet::new(),
@@ -82,10 +88,14 @@ impl Content {
         }
     }
 
+    fn get(&self, key: &ConfigKey) -> Option<&Held> {
+        self.objects.get(&key.within(""))
+    }
+
     /// Whether this is the text that the object in force was read from.
     #[must_use]
-    pub fn is_same(&self, key: &ObjectKey, hash: u64) -> bool {
-        self.objects.get(key).is_some_and(|h| h.hash == hash) && !self.refused.contains_key(key)
+    pub fn is_same(&self, key: &ConfigKey, hash: u64) -> bool {
+        self.get(key).is_some_and(|h| h.hash == hash) && !self.refused.contains_key(key)
     }
 
     /// The server has answered for this kind, be it that there is nothing to be had: nobody needs to wait for it.
@@ -101,31 +111,39 @@ impl Content {
 
     /// An object is there, new or different or not.
     pub fn put(&mut self, item: Item) {
+        if let Some(held) = self.judge(item) {
+            self.objects.insert(held);
+        }
+    }
+
+    /// Notes what became of an object; gives it when it is to be taken.
+    fn judge(&mut self, item: Item) -> Option<Held> {
         let Item { key, hash, verdict } = item;
         self.missing.remove(&key);
         match verdict {
-            Verdict::Same => {}
+            Verdict::Same => None,
             Verdict::Taken { config, warnings } => {
                 self.findings_changed |= self.refused.remove(&key).is_some() || self.warned.remove(&key).is_some();
                 if !warnings.is_empty() {
                     self.warned.insert(key.clone(), warnings);
                     self.findings_changed = true;
                 }
-                self.objects.insert(key.clone(), Held { config, hash });
                 self.changed.insert(key);
+                Some(Held { config, hash })
             }
             Verdict::Refused(refused) => {
-                let before = self.refused.insert(key, refused.clone());
-                self.findings_changed |= before.is_none_or(|b| b != refused);
+                self.findings_changed |= self.refused.get(&key) != Some(&*refused);
+                self.refused.insert(key, *refused);
+                None
             }
         }
     }
 
     /// The server says that an object is gone.
-    pub fn remove(&mut self, key: &ObjectKey) {
+    pub fn remove(&mut self, key: &ConfigKey) {
         self.missing.remove(key);
         self.findings_changed |= self.refused.remove(key).is_some() | self.warned.remove(key).is_some();
-        if self.objects.remove(key).is_some() {
+        if self.objects.remove(&key.within("")).is_some() {
             self.changed.insert(key.clone());
         }
     }
@@ -133,22 +151,22 @@ impl Content {
     /// Whether a list that has only these objects lacks one that is in force.
     #[must_use]
     pub fn would_lose(&self, list: &[Item]) -> bool {
-        let listed: BTreeSet<&ObjectKey> = list.iter().map(|i| &i.key).collect();
-        self.objects.keys().any(|k| !listed.contains(k))
+        let listed = places(list);
+        self.objects.iter().any(|h| !listed.contains(&h.place()))
     }
 
     /// A list is complete: what it lacks is gone, unless that is a mass deletion that is to be held back.
     pub fn replace(&mut self, list: Vec<Item>, now: Instant) {
-        let listed: BTreeSet<ObjectKey> = list.iter().map(|i| i.key.clone()).collect();
-        let before = self.objects.len();
-        list.into_iter().for_each(|item| self.put(item));
+        let listed = places(&list);
+        let missing = self.objects.iter().filter(|h| !listed.contains(&h.place())).map(|h| h.config.key()).collect();
+        let (before, refusals) = (self.objects.len(), self.refused.len());
+        self.refused.retain(|key, _| listed.contains(&key.within("")));
+        self.findings_changed |= self.refused.len() < refusals;
+        drop(listed);
+        let taken: Vec<Held> = list.into_iter().filter_map(|item| self.judge(item)).collect();
+        self.objects.extend(taken);
         self.guard.arrived(self.objects.len().saturating_sub(before));
-        let unknown: Vec<ObjectKey> = self.refused.keys().filter(|k| !listed.contains(*k)).cloned().collect();
-        for key in unknown {
-            self.refused.remove(&key);
-            self.findings_changed = true;
-        }
-        self.missing = self.objects.keys().filter(|k| !listed.contains(*k)).cloned().collect();
+        self.missing = missing;
         self.answered = true;
         self.settle(now);
     }
@@ -156,7 +174,7 @@ impl Content {
     /// Lets go what may go now of that which the last list lacked.
     pub fn settle(&mut self, now: Instant) {
         if !self.missing.is_empty() && self.guard.allow(self.missing.len(), self.objects.len(), false, now) {
-            for key in std::mem::take(&mut self.missing) {
+            for key in mem::take(&mut self.missing) {
                 self.remove(&key);
             }
         }
@@ -176,12 +194,12 @@ impl Content {
 
     /// Objects whose deletion is held.
     pub fn held(&self) -> impl Iterator<Item = &Arc<Config>> {
-        self.missing.iter().filter_map(|k| self.objects.get(k)).map(|h| &h.config)
+        self.missing.iter().filter_map(|k| self.get(k)).map(|h| &h.config)
     }
 
     /// All sound objects.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<Config>> {
-        self.objects.values().map(|h| &h.config)
+        self.objects.iter().map(|h| &h.config)
     }
 
     /// How many sound objects there are.
@@ -197,25 +215,30 @@ impl Content {
     }
 
     /// What changed since this was last asked: the object now, or nothing when it is gone.
-    pub fn take_changes(&mut self) -> Vec<(ObjectKey, Option<Arc<Config>>)> {
-        let changed = std::mem::take(&mut self.changed);
-        changed.into_iter().map(|k| (k.clone(), self.objects.get(&k).map(|h| h.config.clone()))).collect()
+    pub fn take_changes(&mut self) -> Vec<(ConfigKey, Option<Arc<Config>>)> {
+        let changed = mem::take(&mut self.changed);
+        let now = |key: &ConfigKey| self.get(key).map(|h| h.config.clone());
+        changed.into_iter().map(|key| (key.clone(), now(&key))).collect()
     }
 
     /// Whether findings changed since this was last asked.
     pub const fn take_findings_changed(&mut self) -> bool {
-        std::mem::replace(&mut self.findings_changed, false)
+        mem::replace(&mut self.findings_changed, false)
     }
 
     /// What is refused, and which of that is in force in an older version.
     pub fn refused(&self) -> impl Iterator<Item = (&Refused, Option<&Arc<Config>>)> {
-        self.refused.iter().map(|(key, refused)| (refused, self.objects.get(key).map(|h| &h.config)))
+        self.refused.iter().map(|(key, refused)| (refused, self.get(key).map(|h| &h.config)))
     }
 
     /// What looks wrong.
     pub fn warned(&self) -> impl Iterator<Item = &Warned> {
         self.warned.values().flatten()
     }
+}
+
+fn places(list: &[Item]) -> HashSet<Place<'_>> {
+    list.iter().map(|item| item.key.within("")).collect()
 }
 
 #[cfg(test)]

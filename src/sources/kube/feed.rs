@@ -10,13 +10,13 @@ use tokio::sync::{Notify, watch};
 
 use super::{
     Cluster, FeedReport, FeedState, RawObject,
-    content::{Content, Item, ObjectKey},
+    content::{Content, Item},
     crds::{Crds, Presence, ask},
     groups::{field_selector, is_custom, resource},
     read::Reader,
     watch::{End, Follower, Target, Told},
 };
-use crate::model::{Kind, Origin};
+use crate::model::{ConfigKey, Kind, Origin};
 
 /// What a feed holds, shared between the feed that fills it and the source that hands it over.
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ impl Follower for KindFollower {
 
     fn read(&mut self, object: RawObject, listing: bool) -> Item {
         let shared = &self.shared;
-        self.reader.read(&object, |key: &ObjectKey, hash| listing && shared.lock().is_same(key, hash))
+        self.reader.read(&object, |key: &ConfigKey, hash| listing && shared.lock().is_same(key, hash))
     }
 
     fn listed(&mut self, list: Vec<Item>) -> BoxFuture<'_, Result<(), End>> {

@@ -10,10 +10,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     RawObject,
-    content::{Item, ObjectKey, Verdict},
+    content::{Item, Verdict},
 };
 use crate::{
-    model::{Kind, KindClass, Origin, decode::with_warnings, validation::validate},
+    model::{ConfigKey, Kind, KindClass, Origin, decode::with_warnings, validation::validate},
     runtime::catch,
     sources::{Refused, Warned},
 };
@@ -36,8 +36,8 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Reads an object. `is_same` tells whether a text is the one in force.
-    pub(super) fn read(&self, object: &RawObject, is_same: impl FnOnce(&ObjectKey, u64) -> bool) -> Item {
-        let key: ObjectKey = (object.namespace().into(), object.name().into());
+    pub(super) fn read(&self, object: &RawObject, is_same: impl FnOnce(&ConfigKey, u64) -> bool) -> Item {
+        let key = ConfigKey { kind: self.kind, namespace: object.namespace().into(), name: object.name().into() };
         let hash = xxh3_64(object.text().as_bytes());
         if is_same(&key, hash) {
             return Item { key, hash, verdict: Verdict::Same };
@@ -45,8 +45,7 @@ impl Reader {
         let verdict = match catch(|| self.decode(object)) {
             Ok(Ok(Verdict::Taken { config, warnings })) => {
                 // The texts of the object in force, so that they are held once.
-                let key = (config.meta.namespace.clone(), config.meta.name.clone());
-                return Item { key, hash, verdict: Verdict::Taken { config, warnings } };
+                return Item { key: config.key(), hash, verdict: Verdict::Taken { config, warnings } };
             }
             Ok(Ok(verdict)) => verdict,
             Ok(Err(reason)) => self.refuse(&key, reason),
@@ -85,16 +84,16 @@ impl Reader {
         if self.kind == Kind::Secret { "it does not have the form of a Secret".to_string() } else { reason }
     }
 
-    fn refuse(&self, (namespace, name): &ObjectKey, reason: String) -> Verdict {
-        Verdict::Refused(Refused {
+    fn refuse(&self, key: &ConfigKey, reason: String) -> Verdict {
+        Verdict::Refused(Box::new(Refused {
             file: self.origin.source.to_string(),
             line: 0,
             column: 0,
             kind: self.kind.to_string(),
-            namespace: namespace.to_string(),
-            name: name.to_string(),
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
             reason,
-        })
+        }))
     }
 
     fn warn(&self, namespace: &str, name: &str, warning: String) -> Warned {

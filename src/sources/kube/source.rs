@@ -4,7 +4,6 @@
 //! are parts of the next.
 
 use std::{
-    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,14 +27,12 @@ use super::{
     watch::{BEAT, drive},
 };
 use crate::{
-    model::{Config, ConfigKey, Kind, Mesh, Origin},
+    model::{Config, ConfigSet, Kind, Mesh, Origin},
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
 };
 
 /// Pause before a full snapshot is tried again when nobody asks for it.
 const RETRY: Duration = Duration::from_secs(1);
-
-type Published = BTreeMap<ConfigKey, Arc<Config>>;
 
 /// A group of kinds of one cluster as a source.
 pub struct KubeSource {
@@ -102,7 +99,7 @@ impl Source for KubeSource {
             namespaces: self.cluster.namespaces.subscribe(),
             mesh: self.cluster.mesh(),
             cluster: self.cluster.clone(),
-            published: Published::new(),
+            published: ConfigSet::default(),
             findings: Findings::default(),
             full: true,
             delivered: false,
@@ -121,7 +118,7 @@ struct Run {
     namespaces: watch::Receiver<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
     /// What was handed over.
-    published: Published,
+    published: ConfigSet,
     findings: Findings,
     /// The next batch must be a full snapshot.
     full: bool,
@@ -213,27 +210,32 @@ impl Run {
         }
         let all = anew || self.full;
         let revision = &self.cluster.settings().revision;
-        let mut wanted = Published::new();
+        let mut wanted = Vec::new();
         for feed in &self.feeds {
             let mut content = feed.lock();
             let changes = content.take_changes();
             if all {
-                let ours = content.objects().filter(|c| is_ours(c, &namespaces, revision));
-                wanted.extend(ours.map(|c| (c.key(), c.clone())));
+                wanted.extend(content.objects().filter(|c| is_ours(c, &namespaces, revision)).cloned());
                 continue;
             }
-            for ((namespace, name), now) in changes {
-                let key = ConfigKey { kind: feed.kind, namespace, name };
+            for (key, now) in changes {
                 match now.filter(|c| is_ours(c, &namespaces, revision)) {
-                    Some(config) => upserts.extend(put(&mut self.published, key, config)),
-                    None => deletes.extend(take(&mut self.published, key)),
+                    Some(config) => {
+                        let before = self.published.insert(config.clone());
+                        upserts.extend(is_news(before.as_ref(), &config).then_some(config));
+                    }
+                    None => {
+                        let gone = self.published.remove(&key.within(&self.cluster.origin()));
+                        deletes.extend(gone.is_some().then_some(key).inspect(|key| count(key.kind, "delete")));
+                    }
                 }
             }
         }
         if all {
-            let gone: Vec<ConfigKey> = self.published.keys().filter(|k| !wanted.contains_key(*k)).cloned().collect();
-            deletes = gone.into_iter().filter_map(|key| take(&mut self.published, key)).collect();
-            upserts.extend(wanted.into_iter().filter_map(|(k, c)| put(&mut self.published, k, c)));
+            let before = std::mem::replace(&mut self.published, wanted.into_iter().collect());
+            let gone = before.iter().filter(|c| !self.published.contains(*c));
+            deletes.extend(gone.map(|c| c.key()).inspect(|key| count(key.kind, "delete")));
+            upserts.extend(self.published.iter().filter(|c| is_news(before.get(*c), c)).cloned());
         }
         Change::Delta { upserts, deletes }
     }
@@ -243,7 +245,7 @@ impl Run {
         if self.full && !self.is_complete() {
             return;
         }
-        let change = if self.full { Change::Full(self.published.values().cloned().collect()) } else { change };
+        let change = if self.full { Change::Full(self.published.iter().cloned().collect()) } else { change };
         if change.is_empty() {
             return;
         }
@@ -315,23 +317,15 @@ impl Run {
     }
 }
 
-/// Takes an object in; gives it back when it is another than before.
-fn put(published: &mut Published, key: ConfigKey, config: Arc<Config>) -> Option<Arc<Config>> {
-    let kind = key.kind;
-    let event = match published.insert(key, config.clone()) {
-        Some(old) if old.stamp == config.stamp => return None,
+/// Whether an object is another than before. Counts it, if so.
+fn is_news(before: Option<&Arc<Config>>, now: &Config) -> bool {
+    let event = match before {
+        Some(old) if old.stamp == now.stamp => return false,
         Some(_) => "update",
         None => "add",
     };
-    count(kind, event);
-    Some(config)
-}
-
-/// Lets an object go; gives its key back when it was there.
-fn take(published: &mut Published, key: ConfigKey) -> Option<ConfigKey> {
-    published.remove(&key)?;
-    count(key.kind, "delete");
-    Some(key)
+    count(now.kind(), event);
+    true
 }
 
 /// What is the matter with a feed, in one line.

@@ -1,6 +1,6 @@
 //! GatewayClasses: which controllers are ours, what each class means, and the status of a class.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     conditions::{Conditions, existing},
@@ -93,7 +93,7 @@ pub fn report(input: &Input<'_>, output: &mut Output) {
         if Controller::parse(&class.spec.controller_name, input.objects.features()).is_none() {
             continue;
         }
-        let mut status = class.config.status.clone();
+        let mut status = Value::clone(&class.config.status);
         if !status.is_object() {
             status = json!({});
         }

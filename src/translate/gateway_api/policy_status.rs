@@ -102,7 +102,7 @@ impl<'a> Ancestors<'a> {
                 "conditions": a.conditions,
             })
         };
-        let mut status = if self.policy.status.is_object() { self.policy.status.clone() } else { json!({}) };
+        let mut status = if self.policy.status.is_object() { Value::clone(&self.policy.status) } else { json!({}) };
         status[self.form.list] = all.into_iter().map(entry).collect();
         status
     }

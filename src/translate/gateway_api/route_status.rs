@@ -67,7 +67,7 @@ pub fn status(route: &Config, bindings: &[Binding], problems: &Problems, feature
     }
     added.sort_by(|(a, _), (b, _)| b.cmp(a));
     let parents: Vec<ParentStatus> = kept.into_iter().flatten().chain(added.into_iter().map(|(_, s)| s)).collect();
-    let mut status = if route.status.is_object() { route.status.clone() } else { json!({}) };
+    let mut status = if route.status.is_object() { Value::clone(&route.status) } else { json!({}) };
     status["parents"] = json!(parents);
     status
 }

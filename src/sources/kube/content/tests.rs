@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::model::{Origin, decode};
+use crate::model::{Kind, Origin, decode};
 
-fn key(n: u8) -> ObjectKey {
-    ("ns".into(), format!("o{n}").into())
+fn key(n: u8) -> ConfigKey {
+    ConfigKey { kind: Kind::ServiceEntry, namespace: "ns".into(), name: format!("o{n}").into() }
 }
 
 fn sound(n: u8, version: u8) -> Item {
@@ -29,7 +29,7 @@ fn bad(n: u8) -> Item {
         name: format!("o{n}"),
         reason: "bad".to_string(),
     };
-    Item { key: key(n), hash: 0, verdict: Verdict::Refused(refused) }
+    Item { key: key(n), hash: 0, verdict: Verdict::Refused(Box::new(refused)) }
 }
 
 fn content(hold: Duration) -> Content {
@@ -94,7 +94,7 @@ proptest! {
     fn changes_add_up(steps in steps()) {
         let mut content = content(Duration::ZERO);
         let mut good: BTreeMap<u8, u8> = BTreeMap::new();
-        let mut told: BTreeMap<ObjectKey, Arc<Config>> = BTreeMap::new();
+        let mut told: BTreeMap<ConfigKey, Arc<Config>> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Put(n, v) => {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
-use crate::model::{LabelSet, Labels};
+use super::{LabelSet, Labels};
 
 const FIRST_SWEEP: usize = 1024;
 
