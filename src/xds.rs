@@ -9,6 +9,7 @@ pub mod actor;
 mod admission;
 mod body;
 mod build;
+pub mod claims;
 mod connection;
 #[cfg(test)]
 mod convergence;

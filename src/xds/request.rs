@@ -1,10 +1,11 @@
 //! Requests as raw bytes. Fields are walked, not decoded: an ACK that repeats a thousand names costs one hash of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
+    claims::Claims,
     names::NameSet,
     wire::{Field, Fields, Malformed},
     written,
@@ -177,30 +178,18 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// `initial_resource_versions` of a delta request.
+    /// `initial_resource_versions` of a delta request; `None` when there are none.
     ///
     /// # Errors
     /// [`RequestError`] for entries that are malformed or too many.
-    pub fn initial_versions(&self) -> Result<BTreeMap<Arc<str>, String>, RequestError> {
-        let mut versions = BTreeMap::new();
+    pub fn claims(&self) -> Result<Option<Arc<Claims>>, RequestError> {
+        let mut entries = Vec::new();
         for field in Fields::of(self.message) {
-            let Field::Bytes(5, entry) = field? else { continue };
-            let (mut name, mut version) = ("", "");
-            for part in Fields::of(entry) {
-                match part? {
-                    Field::Bytes(1, value) => name = text(value, "a resource name")?,
-                    Field::Bytes(2, value) => version = text(value, "a version")?,
-                    _ => {}
-                }
+            if let Field::Bytes(5, entry) = field? {
+                entries.push(entry);
             }
-            if name.len() > MAX_NAME || versions.len() >= MAX_NAMES {
-                return Err(RequestError::TooMany { what: "initial resource versions", limit: MAX_NAMES });
-            }
-            // A version that is longer than ours is none of ours; its text need not be kept.
-            let version = if version.len() > 64 { String::new() } else { version.to_string() };
-            versions.insert(name.into(), version);
         }
-        Ok(versions)
+        Claims::read(&entries)
     }
 }
 
@@ -276,14 +265,14 @@ mod tests {
         let request = Request::delta(&bytes).unwrap();
         assert_eq!((request.names.count, request.unsubscribe.count), (1, 2));
         assert_eq!(request.unsubscribe.parse().unwrap(), ["b".into(), "c".into()]);
-        assert_eq!(request.initial_versions().unwrap(), [("a".into(), "1".to_string())].into());
+        assert_eq!(request.claims().unwrap().unwrap().names().names(), ["a".into()]);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_a_request_or_an_error(bytes: Vec<u8>) {
             for request in [Request::sotw(&bytes), Request::delta(&bytes)].into_iter().flatten() {
-                let _ = (request.names.parse(), request.unsubscribe.parse_set(), request.initial_versions());
+                let _ = (request.names.parse(), request.unsubscribe.parse_set(), request.claims());
             }
         }
     }

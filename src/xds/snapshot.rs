@@ -15,7 +15,7 @@ use std::{
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{
-    names::Scope,
+    names::{NameSet, Scope},
     resource::{Block, Resource},
     updates::Onward,
     wire,
@@ -188,6 +188,14 @@ impl Difference {
         difference
     }
 
+    /// The same without these names.
+    #[must_use]
+    pub fn sparing(mut self, names: &NameSet) -> Self {
+        self.changed.retain(|r| !names.contains(r.name()));
+        self.gone.retain(|name| !names.contains(name));
+        self
+    }
+
     /// Whether nothing has changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -203,7 +211,6 @@ fn holds(old: &Snapshot, resource: &Resource) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xds::NameSet;
 
     fn block(content: &[(&str, &str)]) -> Arc<Block> {
         Block::build(content.iter().map(|(n, v)| Arc::new(Resource::of_parts(*n, "t/x", v.as_bytes()))), None)

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
+    claims::Claims,
     names::{NameSet, Scope},
     request::{Complaint, Request, RequestError},
     resource_type::ResourceType,
@@ -18,8 +19,8 @@ use super::{
 #[derive(Debug)]
 enum Base {
     Nothing,
-    /// What a delta client says it kept from an earlier stream: versions by name.
-    Claimed(BTreeMap<Arc<str>, String>),
+    /// What a delta client says it kept from an earlier stream.
+    Claimed(Arc<Claims>),
     Snapshot(Arc<Snapshot>),
 }
 
@@ -129,9 +130,9 @@ impl Subscription {
     #[must_use]
     pub fn lost(&self, target: &Snapshot) -> Arc<NameSet> {
         match &self.base {
-            Base::Claimed(claimed) if self.scope.wildcard => {
+            Base::Claimed(claims) if self.scope.wildcard => {
                 let asked = target.scope().names.names().iter().filter(|n| target.get(n).is_none());
-                NameSet::of(asked.chain(claimed_and_gone(claimed, target)).cloned())
+                claims.gone(target).plus(&NameSet::of(asked.cloned()))
             }
             _ => NameSet::empty(),
         }
@@ -265,18 +266,16 @@ impl Subscription {
     fn start_delta(kind: ResourceType, request: &Request<'_>) -> Result<Self, RequestError> {
         let (star, subscribed) = request.names.parse_set()?;
         let (_, unsubscribed) = request.unsubscribe.parse_set()?;
-        let claimed = request.initial_versions()?;
+        let claims = request.claims()?;
         let wildcard = star || (subscribed.is_empty() && kind.is_wildcard());
         let mut names = subscribed;
         if !kind.is_wildcard() && !wildcard {
-            names = names.plus(&NameSet::of(claimed.keys().cloned()));
+            names = claims.as_ref().map_or_else(|| names.clone(), |claims| names.plus(claims.names()));
         }
         let names = if unsubscribed.is_empty() { names } else { names.minus(&unsubscribed) };
         let mut fresh = Self::new(kind, Protocol::Delta, Scope { wildcard, names });
-        fresh.owed = wildcard && claimed.is_empty();
-        if !claimed.is_empty() {
-            fresh.base = Base::Claimed(claimed);
-        }
+        fresh.owed = wildcard && claims.is_none();
+        fresh.base = claims.map_or(Base::Nothing, Base::Claimed);
         Ok(fresh)
     }
 
@@ -378,7 +377,8 @@ impl Subscription {
         let plain = match &self.base {
             _ if !self.rejected.is_empty() => None,
             Base::Nothing => Some(between(None, &[])),
-            Base::Claimed(_) => None,
+            Base::Claimed(_) if self.everything_again => None,
+            Base::Claimed(claims) => Some(updates.from_claims(self.kind, claims, target, &self.spared, &self.again)),
             Base::Snapshot(_) if self.everything_again && self.protocol == Protocol::Delta => None,
             Base::Snapshot(_) if self.everything_again => Some(between(None, &[])),
             Base::Snapshot(base) => Some(between(Some(base.as_ref()), &self.again)),
@@ -406,12 +406,7 @@ impl Subscription {
     fn own_difference(&self, target: &Arc<Snapshot>) -> Difference {
         let mut difference = match &self.base {
             Base::Nothing => Difference::between(None, target),
-            Base::Claimed(claimed) => {
-                let mut difference = difference_to_claims(claimed, target);
-                difference.changed.retain(|r| !self.spared.contains(r.name()));
-                difference.gone.retain(|name| !self.spared.contains(name));
-                difference
-            }
+            Base::Claimed(claims) => claims.difference(target).sparing(&self.spared),
             Base::Snapshot(base) => Difference::between(Some(base), target),
         };
         if !self.rejected.is_empty() {
@@ -440,18 +435,4 @@ impl Subscription {
             difference.gone.extend(removals.map(|(name, _)| name.clone()));
         }
     }
-}
-
-fn difference_to_claims(claimed: &BTreeMap<Arc<str>, String>, target: &Snapshot) -> Difference {
-    let mut difference = Difference::between(None, target);
-    difference.changed.retain(|r| claimed.get(r.name()).is_none_or(|version| *version != r.version()));
-    difference.gone.extend(claimed_and_gone(claimed, target).cloned());
-    difference
-}
-
-fn claimed_and_gone<'a>(
-    claimed: &'a BTreeMap<Arc<str>, String>,
-    target: &'a Snapshot,
-) -> impl Iterator<Item = &'a Arc<str>> {
-    claimed.keys().filter(|n| target.scope().contains(n) && target.get(n).is_none())
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{
+    claims::Claims,
     names::NameSet,
     resource::{Block, Resource},
     resource_type::ResourceType,
@@ -25,10 +26,24 @@ struct Way {
     to: u64,
     /// Hash of the names that are sent although they may not have changed.
     again: u128,
+    /// Id of the list of what clients say they kept; 0 where they say nothing.
+    claims: u64,
+    /// Hash of the names that they are told nothing of.
+    spared: u128,
     /// All resources are sent.
     whole: bool,
     kind: ResourceType,
     protocol: Protocol,
+}
+
+impl Way {
+    const fn to(new: &Snapshot, kind: ResourceType, protocol: Protocol) -> Self {
+        Self { to: new.id(), again: 0, claims: 0, spared: 0, whole: false, kind, protocol }
+    }
+}
+
+fn sum(names: &[Arc<NameSet>]) -> u128 {
+    names.iter().fold(0, |sum, set| sum.wrapping_add(set.hash()))
 }
 
 /// What was made for those who hold a snapshot and go on to others. It ends with the snapshot.
@@ -122,8 +137,7 @@ impl Updates {
         new: &Snapshot,
         again: &[Arc<NameSet>],
     ) -> Arc<Update> {
-        let again_hash = again.iter().fold(0u128, |hash, set| hash.wrapping_add(set.hash()));
-        let way = Way { to: new.id(), again: again_hash, whole: false, kind, protocol };
+        let way = Way { again: sum(again), ..Way::to(new, kind, protocol) };
         let make = || {
             let mut difference = Difference::between(old, new);
             add_again(&mut difference, new, again);
@@ -135,11 +149,28 @@ impl Updates {
         }
     }
 
+    /// What delta clients that say they kept something lack of `new`, but for what they are `spared`, plus the names in `again`.
+    pub fn from_claims(
+        &self,
+        kind: ResourceType,
+        claims: &Claims,
+        new: &Snapshot,
+        spared: &NameSet,
+        again: &[Arc<NameSet>],
+    ) -> Arc<Update> {
+        let to = Way::to(new, kind, Protocol::Delta);
+        self.fresh(Way { claims: claims.id(), spared: spared.hash(), again: sum(again), ..to }, || {
+            let mut difference = claims.difference(new).sparing(spared);
+            add_again(&mut difference, new, again);
+            Arc::new(Update::new(kind, Protocol::Delta, difference, new).counted(&self.ledger))
+        })
+    }
+
     /// All of `new`, for clients that hold `old`.
     pub fn whole(&self, kind: ResourceType, protocol: Protocol, old: Option<&Snapshot>, new: &Snapshot) -> Arc<Update> {
         let make = || self.between(kind, protocol, None, new, &[]);
         match old {
-            Some(old) => old.onward().update(Way { to: new.id(), again: 0, whole: true, kind, protocol }, make),
+            Some(old) => old.onward().update(Way { whole: true, ..Way::to(new, kind, protocol) }, make),
             None => make(),
         }
     }
