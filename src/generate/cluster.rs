@@ -11,6 +11,7 @@ mod connection_pool;
 mod draft;
 mod dynamic;
 mod inbound;
+mod inference;
 mod inputs;
 mod load_balancer;
 mod metadata;

@@ -258,6 +258,12 @@ impl Service {
         self.resolution == Resolution::Passthrough
     }
 
+    /// Whether this stands for an InferencePool: one cluster, at its first port, with the endpoints of all its ports.
+    #[must_use]
+    pub fn is_inference_pool(&self) -> bool {
+        self.labels.get("internal.istio.io/service-semantics").is_some_and(|semantics| semantics == "inferencepool")
+    }
+
     /// The port with this number.
     #[must_use]
     pub fn port_by_number(&self, number: u32) -> Option<&Port> {

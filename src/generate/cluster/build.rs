@@ -4,14 +4,14 @@
 use super::{
     connection_pool,
     draft::{Draft, metadata_exchange_filter},
-    dynamic,
+    dynamic, inference,
     inputs::{ClusterInputs, ClusterMode},
     load_balancer, metadata, outlier,
     tls::{self, UpstreamTls},
 };
 use crate::{
     generate::{dns_cache, endpoint::Group, stat_name},
-    model::Service,
+    model::{NodeType, Service},
     proto::{
         envoy::{
             config::{
@@ -119,6 +119,10 @@ impl ClusterInputs<'_> {
             let tls = UpstreamTls::of(self, policy.tls);
             tls::apply(&mut draft, self, tls.as_ref());
             tls::apply_proxy_protocol(&mut draft, policy.proxy_protocol);
+        }
+        let of_pool = self.service.is_inference_pool() && self.subset.is_none();
+        if of_pool && self.mode == ClusterMode::Outbound && capabilities.node_type == NodeType::Router {
+            inference::follow_picker(&mut draft.cluster);
         }
         let cluster = &mut draft.cluster;
         match cluster.cluster_discovery_type {

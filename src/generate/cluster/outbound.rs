@@ -102,7 +102,8 @@ impl<'a> OutboundPlan<'a> {
     }
 
     fn inputs_of<'b>(&'b self, planned: &'b PlannedService) -> impl Iterator<Item = ClusterInputs<'b>> {
-        let ports = planned.service.ports.iter().filter(|p| p.protocol != Protocol::Udp);
+        let count = if planned.service.is_inference_pool() { 1 } else { usize::MAX };
+        let ports = planned.service.ports.iter().take(count).filter(|p| p.protocol != Protocol::Udp);
         ports.flat_map(move |port| {
             let subsets = planned.rule.iter().flat_map(|r| &r.rule.subsets);
             let subsets = subsets.filter(|_| !is_wildcard_dynamic(&planned.service));

@@ -39,13 +39,14 @@ impl EndpointInputs<'_> {
         self.groups(&self.endpoints_by_number())
     }
 
-    /// Endpoints whose service port has the port's name, with an address that EDS can carry.
+    /// Endpoints whose service port has the port's name (of an InferencePool all), with an address that EDS can carry.
     fn endpoints_by_name(&self) -> Vec<Arc<Endpoint>> {
         let local = self.is_cluster_local() || self.service.node_local;
         let fits = |e: &Arc<Endpoint>| {
             let first = e.addresses.first().map_or("", |a| &**a);
             let addressable = first.is_empty() || e.port == 0 || first.parse::<IpAddr>().is_ok();
-            e.service_port_name == self.port.name && addressable && self.in_subset(e)
+            let of_port = e.service_port_name == self.port.name || self.service.is_inference_pool();
+            of_port && addressable && self.in_subset(e)
         };
         let shards = self.set.into_iter().flat_map(|set| &set.shards);
         shards
