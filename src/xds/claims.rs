@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn only_versions_as_they_are_written_are_ours() {
-        let hash = 0x0012_3456_789a_bcdef_u128;
+        let hash = 0x0123_4567_89ab_cdef_u128;
         assert_eq!(own_version(wire::version(hash).as_bytes()), Some(hash as u64));
         for other in ["", "1", "+123456789abcdef", "0123456789ABCDEF", "00123456789abcdef0"] {
             assert_eq!(own_version(other.as_bytes()), None, "{other}");
