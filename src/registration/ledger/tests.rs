@@ -149,5 +149,21 @@ fn what_is_in_force_is_compared() {
     assert_eq!(compare(&mut live(), &ConfigSnapshot::default(), false), "settle", "it is missing");
     assert_eq!(compare(&mut live(), &stored(left), false), "settle", "another let it go");
     assert_eq!(compare(&mut live(), &stored(here.clone()), false), "");
-    assert_eq!(compare(&mut live(), &stored(here), true), "clean false");
+    assert_eq!(compare(&mut live(), &stored(here.clone()), true), "clean false");
+
+    // Made and taken away before anybody saw it in force.
+    let mut ledger = live();
+    assert_eq!(compare(&mut ledger, &ConfigSnapshot::default(), false), "settle");
+    let mut miss = |outcome, configs: &ConfigSnapshot| {
+        done(&mut ledger, outcome, 20);
+        ledger.miss(configs);
+        task(&mut ledger, 20)
+    };
+    assert_eq!(miss(Outcome::Settled, &ConfigSnapshot::default()), "settle");
+    assert_eq!(miss(Outcome::Settled, &stored(here)), "");
+    ledger.say(&key(), Said { healthy: true, message: String::new(), at: at(20) });
+    assert_eq!(task(&mut ledger, 20), "settle");
+    done(&mut ledger, Outcome::Refused, 20);
+    ledger.miss(&ConfigSnapshot::default());
+    assert_eq!(task(&mut ledger, 20), "", "who may not have it is not asked about again and again");
 }
