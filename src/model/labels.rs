@@ -7,6 +7,21 @@ use serde::{Serialize, Serializer};
 /// Labels of an object or workload, ordered by key.
 pub type Labels = BTreeMap<String, String>;
 
+/// Label of a Service or Gateway that leads into a network.
+pub const NETWORK: &str = "topology.istio.io/network";
+/// Label with the port of such a gateway.
+pub const GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
+/// Port for traffic between networks unless the label says otherwise.
+const DEFAULT_GATEWAY_PORT: u32 = 15443;
+
+/// The network that an object with these labels leads into, and its port for traffic between networks.
+#[must_use]
+pub fn gateway_of(labels: &Labels) -> Option<(&str, u32)> {
+    let network = labels.get(NETWORK).filter(|n| !n.is_empty())?;
+    let port = labels.get(GATEWAY_PORT).and_then(|p| p.parse().ok()).unwrap_or(DEFAULT_GATEWAY_PORT);
+    Some((network, port))
+}
+
 /// Labels as each of many endpoints holds them: a sorted list of texts that are shared, where a map's node alone would take
 /// half a kilobyte.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

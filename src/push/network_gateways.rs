@@ -18,21 +18,15 @@ use super::context::PushInputs;
 use serde_json::Value;
 
 use crate::{
-    model::{Config, Kind, Registry, Service, Spec},
+    model::{Config, Kind, Registry, Service, Spec, labels::gateway_of},
     proto::mesh::network::{istio_network_gateway::Gw, network_endpoints::Ne},
 };
 
-/// Label of a Gateway API Gateway that is the gateway of a network.
-const NETWORK_LABEL: &str = "topology.istio.io/network";
-/// Label with the port of such a gateway.
-const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
 /// Class of Gateways that describe one that is elsewhere.
 const REMOTE_CLASS: &str = "istio-remote";
 /// Option of a listener that passes traffic between networks through.
 const MODE_OPTION: &str = "gateway.istio.io/listener-protocol";
 const AUTO_PASSTHROUGH: &str = "auto-passthrough";
-/// Port for traffic between networks unless the label says otherwise.
-const DEFAULT_PORT: u32 = 15443;
 
 /// One way into a network. Ordered by address, then port, as Istio orders them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -170,13 +164,12 @@ fn ports_of_service(inputs: &PushInputs, service: &Service, cluster: &Arc<str>) 
 /// between networks through. One of class `istio-remote` describes a gateway elsewhere, and counts in the main cluster only.
 fn of_gateway(inputs: &PushInputs, config: &Config) -> Vec<NetworkGateway> {
     let (labels, origin) = (&config.meta.labels, &config.origin.cluster);
-    let Some(network) = labels.get(NETWORK_LABEL).filter(|n| !n.is_empty()) else { return Vec::new() };
+    let Some((network, cross_network)) = gateway_of(labels) else { return Vec::new() };
     let Spec::Raw(_, document) = &config.spec else { return Vec::new() };
     let spec = &document["spec"];
     if spec["gatewayClassName"] == REMOTE_CLASS && !config.is_of_main_cluster() {
         return Vec::new();
     }
-    let cross_network = labels.get(PORT_LABEL).and_then(|p| p.parse().ok()).unwrap_or(DEFAULT_PORT);
     let port = |listener: &Value| {
         let tls = listener.get("tls").filter(|t| !t.is_null())?;
         let port = listener["port"].as_u64().and_then(|p| u32::try_from(p).ok())?;
@@ -192,7 +185,7 @@ fn of_gateway(inputs: &PushInputs, config: &Config) -> Vec<NetworkGateway> {
         .map(|(address, port)| NetworkGateway {
             address: address.to_string(),
             port,
-            network: network.as_str().into(),
+            network: network.into(),
             cluster: cluster.clone(),
         })
         .collect()
@@ -211,7 +204,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::{ConfigSnapshot, Origin, decode};
+    use crate::model::{
+        ConfigSnapshot, Origin, decode,
+        labels::{GATEWAY_PORT, NETWORK},
+    };
 
     #[test]
     fn weights_scale_by_the_least_common_multiple() {
@@ -269,12 +265,12 @@ mod tests {
     #[test]
     fn gateways_of_the_gateway_api_lead_into_their_network() {
         let of = |port: u32, cluster: &str| ("192.0.2.1".to_string(), port, cluster.to_string());
-        let west = json!({NETWORK_LABEL: "west"});
+        let west = json!({NETWORK: "west"});
         assert_eq!(built("istio", "", west.clone()), [of(15443, "Kubernetes"), of(16000, "Kubernetes")]);
         assert_eq!(built("istio", "w", west.clone()), [of(15443, "w"), of(16000, "w")]);
         assert_eq!(built("istio", "w", json!({})), []);
         assert_eq!(built(REMOTE_CLASS, "w", west), []);
-        let other = json!({NETWORK_LABEL: "west", PORT_LABEL: "1"});
+        let other = json!({NETWORK: "west", GATEWAY_PORT: "1"});
         assert_eq!(built(REMOTE_CLASS, "", other), [of(16000, "Kubernetes")]);
     }
 }

@@ -157,21 +157,24 @@ impl RegistrationActor {
         let gone = (self.setup.gone)();
         let news = gone != self.gone;
         let is_new = |now: &Arc<ConfigSnapshot>| news || !self.seen.as_ref().is_some_and(|seen| same(seen, now));
-        let now = (self.setup.snapshots)().filter(is_new);
+        let in_force = (self.setup.snapshots)();
+        let now = in_force.clone().filter(is_new);
         if now.is_some() {
             self.gone = gone.clone();
         }
-        let (rules, snapshot) = (self.rules.clone(), now.clone());
-        let all = (self.setup.snapshots)().filter(|_| self.missed.elapsed() >= MISS_EVERY);
-        if all.is_some() {
+        let is_time = self.missed.elapsed() >= MISS_EVERY;
+        if is_time {
             self.missed = Instant::now();
         }
-        self.change(context, move |ledger| {
-            all.iter().for_each(|configs| ledger.miss(configs));
-            let Some(configs) = &snapshot else { return };
-            ledger.hear(&gone);
-            let orphaned = |entry: &Config| is_orphaned(entry, configs);
-            ledger.compare(configs, &rules.me, rules.grace, Timestamp::now(), orphaned);
+        let (rules, snapshot) = (self.rules.clone(), now.clone());
+        self.change(context, move |ledger| match (&snapshot, &in_force) {
+            (Some(configs), _) => {
+                ledger.hear(&gone);
+                let orphaned = |entry: &Config| is_orphaned(entry, configs);
+                ledger.compare(configs, &rules.me, rules.grace, Timestamp::now(), orphaned);
+            }
+            (None, Some(configs)) if is_time => ledger.miss(configs),
+            (None, _) => {}
         });
         self.seen = now.or_else(|| self.seen.take());
     }

@@ -238,21 +238,26 @@ impl Ledger {
                 (lane.clean_at, lane.dirty) = (Some(now), false);
             }
         }
-        self.missing(configs).into_iter().for_each(|lane| lane.dirty = true);
+        self.missing(configs).for_each(|lane| lane.dirty = true);
     }
 
     /// Looks again at entries that are as they should be to the last task, and that are not in force: one that was made and
     /// taken away between two looks leaves no trace in what is in force.
     pub fn miss(&mut self, configs: &ConfigSnapshot) {
-        self.missing(configs).into_iter().for_each(|lane| lane.dirty |= lane.settled);
+        self.missing(configs).for_each(|lane| lane.dirty |= lane.settled);
     }
 
     /// Lanes of connected proxies whose entries are not in force.
-    fn missing(&mut self, configs: &ConfigSnapshot) -> Vec<&mut Lane> {
-        let in_force = configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
-        let in_force: BTreeSet<EntryKey> = in_force.map(|c| key_of(c)).collect();
-        let live = self.lanes.iter_mut().filter(|(key, lane)| !lane.live.is_empty() && !in_force.contains(key));
-        live.map(|(_, lane)| lane).collect()
+    fn missing(&mut self, configs: &ConfigSnapshot) -> impl Iterator<Item = &mut Lane> {
+        let live = self.lanes.iter().filter(|(_, lane)| !lane.live.is_empty());
+        let mut missing: BTreeSet<EntryKey> = live.map(|(key, _)| key.clone()).collect();
+        // Most processes have none, whatever there is.
+        if !missing.is_empty() {
+            for config in configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster()) {
+                missing.remove(&key_of(config));
+            }
+        }
+        self.lanes.iter_mut().filter(move |(key, _)| missing.contains(*key)).map(|(_, lane)| lane)
     }
 
     /// The tasks that may begin now.

@@ -10,11 +10,11 @@ use super::{
     shards::EndpointShards,
 };
 use crate::model::{
-    Endpoint, EventKind, Kind, PushKey, PushRequest, Reason, Resolution, Service, ShardKey, Visibility,
+    Endpoint, EventKind, Kind, PushKey, PushRequest, Reason, Resolution, Service, ShardKey, Visibility, labels,
     push_request::PushKind,
 };
 
-const NETWORK_LABELS: [&str; 2] = ["topology.istio.io/network", "networking.istio.io/gatewayPort"];
+const NETWORK_LABELS: [&str; 2] = [labels::NETWORK, labels::GATEWAY_PORT];
 
 /// A change of one Kubernetes Service or of its endpoints.
 pub fn kubernetes(shards: &mut EndpointShards, shard: &ShardKey, flushed: &Flushed, updates: &mut Vec<XdsUpdate>) {

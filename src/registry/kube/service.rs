@@ -8,7 +8,10 @@ use k8s_openapi::{
 };
 
 use crate::{
-    model::{Config, Labels, Port, Protocol, Registry, Resolution, Service, Visibility, service::UNSPECIFIED_IP},
+    model::{
+        Config, Labels, Port, Protocol, Registry, Resolution, Service, Visibility, labels::gateway_of,
+        service::UNSPECIFIED_IP,
+    },
     registry::env::{Env, traffic_distribution},
 };
 
@@ -17,12 +20,6 @@ const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 const EXPORT_TO: &str = "networking.istio.io/exportTo";
 /// Annotation that makes a NodePort Service a gateway on the nodes with these labels.
 const NODE_SELECTOR: &str = "traffic.istio.io/nodeSelector";
-/// Label of a Service that is the gateway of a network.
-const NETWORK_LABEL: &str = "topology.istio.io/network";
-/// Label with the port of such a gateway.
-const GATEWAY_PORT_LABEL: &str = "networking.istio.io/gatewayPort";
-/// Port for traffic between networks unless the label says otherwise.
-const DEFAULT_GATEWAY_PORT: u32 = 15443;
 
 /// Where a service port leads on a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,10 +93,9 @@ pub fn convert(
     if !external.is_empty() {
         service.cluster_external_addresses.insert(cluster.clone(), external);
     }
-    if let Some(network) = meta.labels.get(NETWORK_LABEL).filter(|n| !n.is_empty()) {
-        let port = meta.labels.get(GATEWAY_PORT_LABEL).and_then(|p| p.parse().ok()).unwrap_or(DEFAULT_GATEWAY_PORT);
+    if let Some((network, port)) = gateway_of(&meta.labels) {
         let port = service.port_by_number(port).map(|p| p.port);
-        service.cluster_gateway_of.insert(cluster.clone(), (network.as_str().into(), port));
+        service.cluster_gateway_of.insert(cluster.clone(), (network.into(), port));
     }
     if let Some(selector) = node_selector(config, object) {
         let ports = spec.ports.iter().flatten().map(|p| (number(p.port), number(p.node_port.unwrap_or_default())));
