@@ -30,7 +30,7 @@
 //!
 //! Data flows down. A room may use the rooms above it and never one below; who pushes declares the port that it pushes into,
 //! and who takes implements it. Only one thing travels up: "send me everything again", after a fault.
-//! `tests/architecture.rs` holds these rules.
+//! `tests/architecture` holds these rules.
 //!
 //! # The rooms, and where a new line belongs
 //!
@@ -68,6 +68,7 @@ pub mod admin;
 pub mod app;
 pub mod cli;
 pub mod generate;
+pub mod guide;
 pub mod handlers;
 pub mod model;
 pub mod proto;

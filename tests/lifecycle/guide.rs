@@ -1,0 +1,95 @@
+//! The guide and README: each `pilothouse` command parses, each document validates, each linked file exists.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use clap::Parser;
+use pilothouse::cli::Cli;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// README and the chapters, each with its text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let chapters = fs::read_dir(root().join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = chapters.chain([root().join("README.md")]);
+    pages.map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+/// The fenced blocks of one language.
+fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// The words of a shell line up to a redirection or `&`; single quotes group.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (at, part) in line.split('\'').enumerate() {
+        if at % 2 == 1 {
+            words.push(part.to_string());
+            continue;
+        }
+        for word in part.split_whitespace() {
+            if [">", "&", "#", "|"].contains(&word) {
+                return words;
+            }
+            words.push(word.to_string());
+        }
+    }
+    words
+}
+
+#[test]
+fn every_command_of_the_guide_parses() {
+    let mut parsed = 0;
+    for (path, text) in pages() {
+        for block in blocks(&text, "sh") {
+            let joined = block.replace("\\\n", " ");
+            for line in joined.lines().filter(|line| line.starts_with("pilothouse ")) {
+                // `--flag ''` is an empty value.
+                let line = line.replace("''", "--empty--");
+                let words = words(&line).into_iter().map(|word| word.replace("--empty--", ""));
+                Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{}: {line}\n{e}", path.display()));
+                parsed += 1;
+            }
+        }
+    }
+    assert!(parsed >= 8, "the guide has {parsed} commands only: the blocks were not found");
+}
+
+#[test]
+fn every_document_of_the_guide_validates() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut validated = 0;
+    for (path, text) in pages() {
+        let heredocs = blocks(&text, "sh").into_iter().filter_map(|block| {
+            let (_, rest) = block.split_once("<<'END'\n")?;
+            Some(rest.split("\nEND\n").next().unwrap())
+        });
+        for document in blocks(&text, "yaml").into_iter().chain(heredocs) {
+            let file = folder.path().join(format!("{validated}.yaml"));
+            fs::write(&file, document).unwrap();
+            let output = Command::new(env!("CARGO_BIN_EXE_pilothouse")).arg("validate").arg(&file).output().unwrap();
+            assert!(output.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&output.stdout));
+            validated += 1;
+        }
+    }
+    assert!(validated >= 2, "the guide has {validated} documents only: the blocks were not found");
+}
+
+#[test]
+fn every_linked_file_exists() {
+    for (path, text) in pages() {
+        for target in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if !target.contains("://") {
+                let linked = path.parent().unwrap().join(target.split('#').next().unwrap());
+                assert!(linked.exists(), "{}: {target} does not exist", path.display());
+            }
+        }
+    }
+}
