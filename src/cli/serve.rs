@@ -4,14 +4,14 @@ mod demo;
 mod kubernetes;
 mod upstream;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 
 pub use kubernetes::KubeArgs;
 pub use upstream::UpstreamArgs;
 
-use super::MeshArgs;
+use super::{MeshArgs, PATIENCE, complain, in_time};
 use crate::{
     app::{self, Addresses},
     model::Features,
@@ -21,7 +21,7 @@ use crate::{
         AdminSettings, ListenAddress, MeshSettings, RemoteCluster, RuntimeSettings, Settings, SourceSettings,
         WatchMode, XdsSettings,
     },
-    telemetry::{LogFormat, init_log},
+    telemetry::{LogFormat, flush_log, init_log, log_level},
 };
 
 /// How changes of files are noticed.
@@ -75,7 +75,7 @@ pub struct ServeArgs {
     )]
     pub monitoring_addr: String,
     /// What to log: error, warn, info, debug, trace, or directives such as `info,pilothouse::sources=debug`.
-    #[arg(long, env = "PILOTHOUSE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
+    #[arg(long, env = "PILOTHOUSE_LOG_LEVEL", default_value = "info", value_parser = log_level, value_name = "LEVEL")]
     pub log_level: String,
     /// Form of log lines.
     #[arg(long, env = "PILOTHOUSE_LOG_FORMAT", value_enum, default_value_t)]
@@ -116,7 +116,7 @@ impl ServeArgs {
         let (mut features, wrong) = Features::from_env();
         features.revision.clone_from(&self.kube.revision);
         for text in wrong {
-            eprintln!("pilothouse: {text}; the default stays");
+            complain(&format!("{text}; the default stays"));
         }
         let monitoring_address = match self.monitoring_addr.as_str() {
             "" => None,
@@ -180,14 +180,16 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let running = app::build(settings, shutdown).await?;
         announce(&running.addresses, demo);
         running.wait().await.map_err(anyhow::Error::msg)
-    })?;
-    ended.map(|()| ExitCode::SUCCESS)
+    });
+    flush_log(PATIENCE);
+    ended?.map(|()| ExitCode::SUCCESS)
 }
 
 fn announce(addresses: &Addresses, demo: bool) {
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, monitoring = ?addresses.monitoring, "serving");
     if demo {
-        println!("{}", demo::welcome(addresses, &program()));
+        let welcome = demo::welcome(addresses, &program());
+        in_time(move || writeln!(std::io::stdout(), "{welcome}"));
     }
 }
 

@@ -11,6 +11,7 @@ mod drain;
 mod files;
 mod handler_fault;
 mod last_good;
+mod logs;
 mod omissions;
 mod proxy;
 mod registration;

@@ -53,7 +53,7 @@ async fn run(settings: Settings) -> Running {
     running
 }
 
-fn node(ip: &str, changes: Value) -> Node {
+pub fn node(ip: &str, changes: Value) -> Node {
     let mut metadata = json!({"AUTO_REGISTER_GROUP": "vms", "NAMESPACE": "shop", "SERVICE_ACCOUNT": "payments"});
     for (key, value) in changes.as_object().unwrap() {
         metadata[key] = value.clone();

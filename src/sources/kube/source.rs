@@ -29,6 +29,7 @@ use super::{
 use crate::{
     model::{Config, ConfigSet, Kind, Mesh, Origin},
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
+    telemetry::count_rejected,
 };
 
 /// Pause before a full snapshot is tried again when nobody asks for it.
@@ -357,8 +358,7 @@ fn count(kind: Kind, event: &'static str) {
 /// Logs and counts what was not there before.
 fn tell_new(source: &SourceId, before: &Findings, now: &Findings) {
     for refused in now.refused.iter().filter(|r| !before.refused.contains(r)) {
-        counter!("pilot_total_rejected_configs", "type" => refused.kind.clone(), "name" => refused.name.clone())
-            .increment(1);
+        count_rejected(&refused.kind, &refused.name);
         tracing::warn!(source = &**source, "{refused}");
     }
 }
