@@ -106,7 +106,7 @@ impl StatusReporterActor {
         let report = self.looks.is_multiple_of(REPORT_EVERY);
         let (core, xds, writing, term) = (&mut self.core, &self.xds, &self.writing, &mut self.term);
         let (free, asked) = (!self.under_way, self.asked);
-        let jobs = self.vitals.guard(context, || {
+        let jobs = self.vitals.run(context, || {
             let Some(writing) = writing else {
                 if asked {
                     look(core, xds, &[]);
@@ -135,8 +135,8 @@ impl StatusReporterActor {
         let Some(writing) = self.writing.as_ref().filter(|_| !jobs.is_empty()) else { return };
         self.under_way = true;
         let carried_out = carry_out(writing.sink.clone(), writing.leadership.clone(), jobs);
-        let address = context.address();
-        actix::spawn(async move { address.do_send(Wrote(carried_out.await)) });
+        let mailbox = self.vitals.mailbox(context);
+        actix::spawn(async move { mailbox.tell(Wrote(carried_out.await)) });
     }
 }
 

@@ -145,7 +145,7 @@ impl XdsState {
         let _one = inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.current.load_full();
         let version = before.as_ref().map_or(0, |p| p.version) + 1;
-        let record = Arc::new(PushRecord::new(version, request));
+        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed)));
         let published = Arc::new(Published { version, context, record: record.clone() });
         inner.current.store(Some(published.clone()));
         inner.history.push(record.clone());
@@ -157,15 +157,17 @@ impl XdsState {
         inner.swept.store(version, Ordering::Release);
         // Not before the line above: what a client is sent from its new view has to count as of this publication.
         moved.iter().for_each(|connection| connection.moved.notify_one());
-        let (mut views, mut connections) = (0, 0);
-        for view in self.live_views() {
-            if view.served.iter().any(|kind| view.dirty(kind) == version) {
-                views += 1;
-                connections += view.connections();
-                view.wake(version);
-            }
+        let dirty = |view: &View| view.served.iter().any(|kind| view.dirty(kind) == version);
+        let mut views: Vec<u128> = Vec::new();
+        for view in self.live_views().iter().filter(|view| dirty(view)) {
+            views.push(view.key);
+            view.wake(version);
         }
-        record.targets(views, connections);
+        views.sort_unstable();
+        let told = |c: &Connection| {
+            c.moved_at.load(Ordering::Acquire) == version || views.binary_search(&c.view_key()).is_ok()
+        };
+        record.targets(views.len(), inner.connections.iter().filter(|c| told(c)).count());
         for (reason, count) in &request.reasons {
             metrics::counter!("pilot_push_triggers", "type" => reason.as_str()).increment(u64::from(*count));
         }

@@ -16,6 +16,7 @@ use super::{
     body::{Outgoing, Requests},
     connection::{ClientEvent, Connection},
     debug::{self, Questions},
+    history::PushRecord,
     registrar::{Arrival, HEALTH, Presence},
     request::Request,
     state::{Published, XdsState},
@@ -345,15 +346,16 @@ impl Stream {
         });
         let id = || self.connection.id.clone();
         match received {
+        let reached = |record: &PushRecord| record.reaches(self.connection.number);
             Received::Acked => {
-                if let Some(push) = &push {
+                if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
                     push.record.acked();
                 }
                 let version = push.map_or(0, |p| p.version);
                 self.state.observe(ClientEvent::Acked { connection: id(), kind, nonce, version });
             }
             Received::Nacked(complaint) => {
-                if let Some(push) = &push {
+                if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
                     push.record.nacked();
                 }
                 let message = complaint.message;
@@ -416,10 +418,13 @@ impl Stream {
         permit.send(Outgoing::message(first, rest));
         self.note_sent();
         let published = current();
-        published.record.sent(bytes);
+        let reached = published.record.reaches(self.connection.number);
+        if reached {
+            published.record.sent(bytes);
+            metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
+        }
         metrics::counter!("pilot_xds_pushes", "type" => kind.label()).increment(1);
         metrics::histogram!("pilot_xds_config_size_bytes", "type" => kind.label()).record(bytes as f64);
-        metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
         let resources = response.update.difference.changed.len();
         let sent = self.session.subscription(kind).and_then(|s| s.sent()).cloned();
         self.connection.update_status(kind, |status| {

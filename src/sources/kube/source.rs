@@ -350,7 +350,8 @@ fn count(kind: Kind, event: &'static str) {
         Kind::Pod => "Pods",
         Kind::Node => "Nodes",
         Kind::EndpointSlice => "EndpointSlice",
-        kind => return counter!("pilot_k8s_cfg_events", "type" => kind.as_str(), "event" => event).increment(1),
+        // Counted by the store, where config comes from every source.
+        _ => return,
     };
     counter!("pilot_k8s_reg_events", "type" => name, "event" => event).increment(1);
 }

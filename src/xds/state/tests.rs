@@ -131,3 +131,18 @@ fn who_connects_during_publications_has_the_view_of_the_last_one() {
         assert_eq!(connection.view_key(), state.view_of(&connection.node, None).unwrap().key, "after {publications}");
     }
 }
+
+/// One that comes later is sent what was published before, and says nothing of how long that push took.
+#[test]
+fn a_push_counts_the_clients_that_it_was_for() {
+    let generator = Arc::new(Moving::default());
+    let state = XdsState::new(generator.clone(), XdsOptions::default());
+    publish(&state, &generator);
+    let _early = [1, 2].map(|number| connect(&state, number));
+    publish(&state, &generator);
+    let late = connect(&state, 3);
+    let targets: Vec<u64> = state.events().iter().map(|e| e.connections).collect();
+    assert_eq!(targets, [2, 0], "last one first");
+    let record = &state.current().unwrap().record;
+    assert!(record.reaches(2) && !record.reaches(late.number));
+}
