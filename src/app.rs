@@ -27,7 +27,7 @@ use remotes::Remotes;
 pub use running::{Addresses, Running};
 
 use crate::{
-    admin::{AdminState, PagesOverXds},
+    admin::{AdminState, Building, PagesOverXds},
     handlers::{
         ConfigHandler, Decide, HandlerActor, ObjectHandler, RegistryPort, ServiceEntryHandler, ServiceHandler,
         WorkloadEntryHandler, WorkloadInstanceHandler, XdsUpdater,
@@ -94,8 +94,10 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let wards = Wards::new(budget, runtime.first_pause, runtime.longest_pause);
 
     let grpc = bind(&xds.grpc_address).await?;
-    let pages: Vec<&ListenAddress> = std::iter::once(&admin.http_address).chain(&admin.monitoring_address).collect();
-    let pages = pages.into_iter().map(bind_pages).collect::<Result<Vec<_>, Error>>()?;
+    let mut pages = Vec::new();
+    for address in std::iter::once(&admin.http_address).chain(&admin.monitoring_address) {
+        pages.push(bind(address).await?.into_std()?);
+    }
     let addresses = Addresses::of(&grpc, &pages)?;
 
     let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
@@ -194,6 +196,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     actix::spawn(pages.server);
     Ok(Running {
         addresses,
+        building: Building::on(&tokio::runtime::Handle::current()),
         readiness,
         shutdown,
         drain: runtime.shutdown,
@@ -212,10 +215,6 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             config_thread,
         },
     })
-}
-
-fn bind_pages(address: &ListenAddress) -> Result<std::net::TcpListener, Error> {
-    std::net::TcpListener::bind(address.as_str()).map_err(|error| Error::Bind { address: address.clone(), error })
 }
 
 async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {

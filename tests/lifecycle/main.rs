@@ -13,6 +13,7 @@ mod handler_fault;
 mod last_good;
 mod logs;
 mod omissions;
+mod pages;
 mod proxy;
 mod registration;
 mod registry_fault;
