@@ -197,7 +197,11 @@ impl Handler<Wrote> for StatusReporterActor {
     fn handle(&mut self, Wrote(outcomes): Wrote, context: &mut Self::Context) {
         self.under_way = false;
         let core = &mut self.core;
-        self.vitals.guard(context, || core.done(Instant::now(), outcomes));
+        let failures = self.vitals.guard(context, || core.done(Instant::now(), outcomes));
+        for failure in failures.unwrap_or_default() {
+            let (object, error) = (failure.object, failure.error);
+            tracing::warn!(%object, error, "a status was not written (--write-status), trying again");
+        }
     }
 }
 
@@ -208,7 +212,9 @@ impl Handler<AskLeader> for StatusReporterActor {
         let (core, leadership) = (&self.core, self.writing.as_ref().map(|w| &w.leadership));
         let shown = self.vitals.guard(context, || {
             let (written, failed) = core.counts();
-            leadership.map(|l| json!({"leader": l.report(), "written": written, "failed": failed}))
+            let last = core.last_failure().map(|f| json!({"object": f.object.to_string(), "error": f.error}));
+            leadership
+                .map(|l| json!({"leader": l.report(), "written": written, "failed": failed, "last_failure": last}))
         });
         actix::MessageResult(shown.flatten().unwrap_or_default())
     }
