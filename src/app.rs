@@ -88,7 +88,7 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
 /// # Errors
 /// As [`build`].
 pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
-    let Settings { sources, state: kept, mesh, xds, admin, runtime, features } = settings;
+    let Settings { sources, state: kept, mesh, xds, registration: registering, admin, runtime, features } = settings;
     let readiness = Readiness::default();
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
     let wards = Wards::new(budget, runtime.first_pause, runtime.longest_pause);
@@ -108,15 +108,17 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     }
     let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);
-    let (entries, entries_folder) = registration::open(&kept)?;
+    let me = status::identity();
+    let (entries, entries_folder) = registration::open(&kept, &me)?;
     named.push(Arc::new(entries.clone()));
 
     let state = XdsState::new(
         Arc::<MeshGenerator>::default(),
         XdsOptions {
             drain: runtime.shutdown / 4,
-            // Plain text proves nothing; who can reach the loopback interface could read the files as well.
+            // Plain text proves nothing.
             trust_nodes: grpc.local_addr()?.ip().is_loopback(),
+            secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(&sources)),
             ..XdsOptions::default()
         },
     );
@@ -131,9 +133,15 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let (store, registry) = start_config(&config_thread, &wards, &inputs, order, resync.clone(), updater).await?;
 
     let keeper = last_good::open(&kept, &store)?;
-    let me = status::identity();
     let board = ReportBoard::default();
-    registration::start(&me, (&store, &state), (&inputs, &wards), entries.clone(), (cluster.as_ref(), &board));
+    registration::start(
+        &me,
+        (&store, &state),
+        (&inputs, &wards),
+        entries.clone(),
+        (cluster.as_ref(), &board),
+        &registering,
+    );
     let sinks = sources::Sinks {
         configs: last_good::sink(keeper.as_ref(), &store),
         direct: Arc::new(store.clone()),
@@ -188,6 +196,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         wards: wards.clone(),
         readiness: readiness.clone(),
         metrics: Metrics::install()?,
+        building: Building::on(&tokio::runtime::Handle::current()),
         open_debug: admin.open_debug,
         started: Instant::now(),
     };
@@ -196,7 +205,6 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     actix::spawn(pages.server);
     Ok(Running {
         addresses,
-        building: Building::on(&tokio::runtime::Handle::current()),
         readiness,
         shutdown,
         drain: runtime.shutdown,

@@ -18,8 +18,8 @@ use crate::{
     proto::go_duration,
     runtime::{Shutdown, block_on, install_panic_hook, listen_for_signals},
     settings::{
-        AdminSettings, ListenAddress, MeshSettings, RemoteCluster, RuntimeSettings, Settings, SourceSettings,
-        WatchMode, XdsSettings,
+        AdminSettings, ListenAddress, MeshSettings, RegistrationSettings, RemoteCluster, RuntimeSettings, Settings,
+        SourceSettings, WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
@@ -93,6 +93,17 @@ pub struct ServeArgs {
     /// Answer debug pages also to callers outside of the loopback interface.
     #[arg(long, env = "PILOTHOUSE_OPEN_DEBUG")]
     pub open_debug: bool,
+    /// Whether clients on the loopback interface, who prove nothing, are sent the Secrets of the namespace that their node
+    /// names. Without this flag they are where Secrets come from folders alone, and they are not where Secrets of a cluster
+    /// are read: any program of this machine, or container of this Pod, could ask for them.
+    #[arg(long, env = "PILOTHOUSE_LOOPBACK_SECRETS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub loopback_secrets: Option<bool>,
+    /// Most WorkloadEntries that are made from one WorkloadGroup.
+    #[arg(long, env = "PILOTHOUSE_MAX_REGISTRATIONS_PER_GROUP", default_value_t = 20_000, value_name = "N")]
+    pub max_registrations_per_group: usize,
+    /// Most connections from one address that register a workload.
+    #[arg(long, env = "PILOTHOUSE_MAX_REGISTRATIONS_PER_PEER", default_value_t = 2_000, value_name = "N")]
+    pub max_registrations_per_peer: usize,
     /// How long a drain may take.
     #[arg(long, alias = "shutdownDuration", env = "PILOTHOUSE_SHUTDOWN_DURATION", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_duration: Duration,
@@ -140,7 +151,11 @@ impl ServeArgs {
                 cluster_id: self.mesh.cluster_id.clone(),
                 domain: self.mesh.domain.clone(),
             },
-            xds: XdsSettings { grpc_address: self.grpc_addr.clone() },
+            xds: XdsSettings { grpc_address: self.grpc_addr.clone(), loopback_secrets: self.loopback_secrets },
+            registration: RegistrationSettings {
+                per_group: self.max_registrations_per_group,
+                per_peer: self.max_registrations_per_peer,
+            },
             admin: AdminSettings {
                 http_address: self.http_addr.clone(),
                 monitoring_address,
@@ -236,5 +251,10 @@ mod tests {
         assert_eq!(settings.xds.grpc_address.as_str(), "0.0.0.0:15010");
         assert!(settings.admin.monitoring_address.is_none());
         assert_eq!(settings.mesh.cluster_id, "c1");
+        assert_eq!(settings.xds.loopback_secrets, None);
+        for (flag, wanted) in [("--loopback-secrets", true), ("--loopback-secrets=false", false)] {
+            let args = Alone::try_parse_from(["pilothouse", flag]).unwrap().serve;
+            assert_eq!(args.settings().unwrap().xds.loopback_secrets, Some(wanted));
+        }
     }
 }

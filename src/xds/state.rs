@@ -46,8 +46,10 @@ pub struct XdsOptions {
     pub keepalive: (Duration, Duration),
     /// Connections are closed gracefully at this age.
     pub max_connection_age: Option<Duration>,
-    /// Clients on plaintext connections are believed to be who their node says: secrets are sent to them.
+    /// Clients on plaintext connections are believed to be who their node says.
     pub trust_nodes: bool,
+    /// They are sent secrets as well.
+    pub secrets_by_node: bool,
     /// Time over which streams are closed on shutdown.
     pub drain: Duration,
     /// Takes what clients do.
@@ -64,6 +66,7 @@ impl Default for XdsOptions {
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             trust_nodes: false,
+            secrets_by_node: true,
             drain: Duration::from_secs(2),
             observer: None,
         }
@@ -199,7 +202,7 @@ impl XdsState {
             let audience = self.inner.builder.generator.audience(
                 &published.context,
                 &connection.node,
-                connection.identity.as_ref(),
+                self.for_secrets(connection.identity.as_ref()),
             );
             let other = audience_key(&audience) != connection.view_key();
             if other {
@@ -247,7 +250,14 @@ impl XdsState {
     }
 
     fn view_in(&self, published: &Published, node: &Node, identity: Option<&Identity>) -> Arc<View> {
+        let identity = self.for_secrets(identity);
         self.view(self.inner.builder.generator.audience(&published.context, node, identity))
+    }
+
+    /// The identity that secrets are generated for. Where nodes are believed, it is no more than what a node says.
+    fn for_secrets<'a>(&self, identity: Option<&'a Identity>) -> Option<&'a Identity> {
+        let options = &self.inner.options;
+        identity.filter(|_| options.secrets_by_node || !options.trust_nodes)
     }
 
     /// Registers a client. `None` while nothing is published.

@@ -85,7 +85,7 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         state.admission().admit().await?;
     }
     let node = Arc::new(node);
-    let presence = register(&state, &node, identity.as_ref()).await?;
+    let presence = register(&state, &node, identity.as_ref(), peer).await?;
     let connection = state.connect(node, identity, peer, protocol).ok_or_else(not_ready)?;
     let view = connection.current_view();
     let ticks = view.subscribe();
@@ -131,9 +131,10 @@ async fn register(
     state: &XdsState,
     node: &Arc<Node>,
     identity: Option<&Identity>,
+    peer: Option<std::net::SocketAddr>,
 ) -> Result<Option<Box<dyn Presence>>, Status> {
     let Some(registrar) = state.registrar() else { return Ok(None) };
-    let arrival = Arrival { node: node.clone(), identity: identity.cloned(), at: SystemTime::now() };
+    let arrival = Arrival { node: node.clone(), identity: identity.cloned(), peer, at: SystemTime::now() };
     Ok(registrar.arrive(arrival).await?)
 }
 
@@ -345,8 +346,8 @@ impl Stream {
             }
         });
         let id = || self.connection.id.clone();
-        match received {
         let reached = |record: &PushRecord| record.reaches(self.connection.number);
+        match received {
             Received::Acked => {
                 if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
                     push.record.acked();

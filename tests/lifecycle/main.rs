@@ -16,6 +16,7 @@ mod omissions;
 mod pages;
 mod proxy;
 mod registration;
+mod registration_state;
 mod registry_fault;
 mod restarts;
 mod source_fault;
