@@ -27,7 +27,7 @@ use remotes::Remotes;
 pub use running::{Addresses, Running};
 
 use crate::{
-    admin::{AdminState, PagesOverXds},
+    admin::{AdminState, Building, PagesOverXds},
     handlers::{
         ConfigHandler, Decide, HandlerActor, ObjectHandler, RegistryPort, ServiceEntryHandler, ServiceHandler,
         WorkloadEntryHandler, WorkloadInstanceHandler, XdsUpdater,
@@ -88,14 +88,16 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
 /// # Errors
 /// As [`build`].
 pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
-    let Settings { sources, state: kept, mesh, xds, admin, runtime, features } = settings;
+    let Settings { sources, state: kept, mesh, xds, registration: registering, admin, runtime, features } = settings;
     let readiness = Readiness::default();
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
     let wards = Wards::new(budget, runtime.first_pause, runtime.longest_pause);
 
     let grpc = bind(&xds.grpc_address).await?;
-    let pages: Vec<&ListenAddress> = std::iter::once(&admin.http_address).chain(&admin.monitoring_address).collect();
-    let pages = pages.into_iter().map(bind_pages).collect::<Result<Vec<_>, Error>>()?;
+    let mut pages = Vec::new();
+    for address in std::iter::once(&admin.http_address).chain(&admin.monitoring_address) {
+        pages.push(bind(address).await?.into_std()?);
+    }
     let addresses = Addresses::of(&grpc, &pages)?;
 
     let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
@@ -106,15 +108,17 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     }
     let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);
-    let (entries, entries_folder) = registration::open(&kept)?;
+    let me = status::identity();
+    let (entries, entries_folder) = registration::open(&kept, &me)?;
     named.push(Arc::new(entries.clone()));
 
     let state = XdsState::new(
         Arc::<MeshGenerator>::default(),
         XdsOptions {
             drain: runtime.shutdown / 4,
-            // Plain text proves nothing; who can reach the loopback interface could read the files as well.
+            // Plain text proves nothing.
             trust_nodes: grpc.local_addr()?.ip().is_loopback(),
+            secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(&sources)),
             ..XdsOptions::default()
         },
     );
@@ -129,9 +133,15 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let (store, registry) = start_config(&config_thread, &wards, &inputs, order, resync.clone(), updater).await?;
 
     let keeper = last_good::open(&kept, &store)?;
-    let me = status::identity();
     let board = ReportBoard::default();
-    registration::start(&me, (&store, &state), (&inputs, &wards), entries.clone(), (cluster.as_ref(), &board));
+    registration::start(
+        &me,
+        (&store, &state),
+        (&inputs, &wards),
+        entries.clone(),
+        (cluster.as_ref(), &board),
+        &registering,
+    );
     let sinks = sources::Sinks {
         configs: last_good::sink(keeper.as_ref(), &store),
         direct: Arc::new(store.clone()),
@@ -186,6 +196,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         wards: wards.clone(),
         readiness: readiness.clone(),
         metrics: Metrics::install()?,
+        building: Building::on(&tokio::runtime::Handle::current()),
         open_debug: admin.open_debug,
         started: Instant::now(),
     };
@@ -212,10 +223,6 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             config_thread,
         },
     })
-}
-
-fn bind_pages(address: &ListenAddress) -> Result<std::net::TcpListener, Error> {
-    std::net::TcpListener::bind(address.as_str()).map_err(|error| Error::Bind { address: address.clone(), error })
 }
 
 async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {

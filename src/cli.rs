@@ -15,7 +15,7 @@ mod table;
 pub mod validate;
 pub mod version;
 
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -25,6 +25,8 @@ pub const EXIT_USAGE: u8 = 64;
 pub const EXIT_DATA: u8 = 65;
 /// A fault inside (`EX_SOFTWARE`).
 pub const EXIT_SOFTWARE: u8 = 70;
+/// How long a server waits for whatever reads its output.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An Istio-API control plane in one binary: Istio YAML in, xDS for stock Envoy and proxyless gRPC out.
 ///
@@ -106,9 +108,22 @@ pub fn main() -> ExitCode {
         Command::Completion(args) => completion::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("pilothouse: {error:#}");
+        complain(&format!("{error:#}"));
         ExitCode::from(EXIT_SOFTWARE)
     })
+}
+
+/// Writes a line to standard error as a command does. When nobody reads there, it is given up.
+fn complain(text: &str) {
+    let line = format!("pilothouse: {text}\n");
+    in_time(move || std::io::stderr().write_all(line.as_bytes()));
+}
+
+/// Writes, for [`PATIENCE`] at most: a pipe that nobody reads keeps neither the start nor the end of a server waiting.
+fn in_time(write: impl FnOnce() -> std::io::Result<()> + Send + 'static) {
+    let (done, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(write()));
+    let _ = wait.recv_timeout(PATIENCE);
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub struct Settings {
     pub mesh: MeshSettings,
     /// The xDS server.
     pub xds: XdsSettings,
+    /// Workloads that register themselves.
+    pub registration: RegistrationSettings,
     /// The admin server.
     pub admin: AdminSettings,
     /// Supervision and shutdown.
@@ -137,11 +139,29 @@ impl Default for MeshSettings {
 pub struct XdsSettings {
     /// Where ADS is served in plain text.
     pub grpc_address: ListenAddress,
+    /// Whether clients on the loopback interface, who prove nothing, are sent the Secrets of the namespace that they name;
+    /// `None` sends them where Secrets come from folders alone.
+    pub loopback_secrets: Option<bool>,
 }
 
 impl Default for XdsSettings {
     fn default() -> Self {
-        Self { grpc_address: ListenAddress::loopback(15010) }
+        Self { grpc_address: ListenAddress::loopback(15010), loopback_secrets: None }
+    }
+}
+
+/// Workloads that register themselves.
+#[derive(Debug, Clone)]
+pub struct RegistrationSettings {
+    /// Entries that may be made from one WorkloadGroup.
+    pub per_group: usize,
+    /// Connections from one address that may register.
+    pub per_peer: usize,
+}
+
+impl Default for RegistrationSettings {
+    fn default() -> Self {
+        Self { per_group: 20_000, per_peer: 2_000 }
     }
 }
 

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use prost::Message;
 use serde_json::Value;
 
-use super::{AdminState, envoy_dump, server};
+use super::{AdminState, envoy_dump, pages};
 use crate::{
     proto::{
         self,
@@ -26,14 +26,15 @@ pub struct PagesOverXds(pub AdminState);
 impl DebugPages for PagesOverXds {
     fn answer(&self, question: DebugQuestion) -> BoxFuture<'static, Vec<(String, wkt::Any)>> {
         let state = self.0.clone();
-        async move {
+        let building = state.building.over_xds.clone();
+        let answer = async move {
             match question.type_url.as_str() {
                 debug::SYNCZ => states(&state, question.namespace.as_deref()),
                 debug::CONFIG_DUMP => sections(&state, &question),
                 _ => page(&state, &question).await.into_iter().collect(),
             }
-        }
-        .boxed()
+        };
+        async move { building.build_in_turn(answer).await.unwrap_or_default() }.boxed()
     }
 }
 
@@ -49,7 +50,7 @@ async fn page(state: &AdminState, question: &DebugQuestion) -> Option<(String, w
         let connection = state.xds.connection(query.get("proxyID")?)?;
         may_see(&connection, question.namespace.as_deref()).then_some(())?;
     }
-    let text = match server::page_of(path, &query, state).await {
+    let text = match pages::page_of(path, &query, state).await {
         Ok(value) => value.to_string(),
         Err((_, text)) => text,
     };

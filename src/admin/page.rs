@@ -7,7 +7,7 @@ use crate::xds::ResourceType;
 
 /// The debug pages: path and what it shows.
 pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
-    ("adsz", "connected proxies and what they watch; ?push=true sends everything again"),
+    ("adsz", "connected proxies and what they watch; POST ?push=true sends everything again"),
     (
         "config_dump",
         "what one proxy was sent, as Envoy's config_dump; ?proxyID=NAME.NAMESPACE [&types=cds,lds] [&resource=NAME]",
@@ -17,7 +17,10 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("edsz", "endpoints that one proxy was sent; ?proxyID="),
     ("endpointShardz", "endpoints by service and by who reported them"),
     ("eventz", "the last pushes: what triggered them, whom they reached, how long it took"),
-    ("leaderz", "who writes statuses to the cluster, and how many this process has written; null where none are"),
+    (
+        "leaderz",
+        "who writes statuses to the cluster, how many this process has written, and the last one that was refused; null where none are",
+    ),
     ("mesh", "mesh settings in force"),
     ("ndsz", "name table that one proxy was sent; ?proxyID="),
     ("push_status", "what was left out of listeners and secrets, and what proxies refused last"),

@@ -1,7 +1,7 @@
 //! The pages about connected proxies.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{AdminState, envoy_dump};
-use crate::xds::{Connection, Protocol, ResourceType};
+use crate::xds::{Connection, Protocol, ResourceType, TypeStatus};
 
 fn time(at: SystemTime) -> Value {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -62,6 +62,8 @@ pub(super) fn syncz(state: &AdminState, namespace: Option<&str>) -> Value {
             for (key, value) in [
                 ("cluster_id", node.cluster_id.to_string()),
                 ("proxy", node.id.to_string()),
+                ("connection_id", c.id.clone()),
+                ("address", peer(c)),
                 ("proxy_type", format!("{:?}", node.node_type).to_lowercase()),
                 ("proxy_version", node.metadata.istio_version.to_string()),
                 ("istio_version", node.metadata.istio_version.to_string()),
@@ -85,6 +87,7 @@ pub(super) fn syncz(state: &AdminState, namespace: Option<&str>) -> Value {
                         json!({
                             "sent": status.sent_nonce, "acked": status.acked_nonce, "lastError": status.last_error,
                             "sentTime": status.sent_at.map_or(Value::Null, time), "rejects": status.rejects,
+                            "missing": missing(&status),
                         }),
                     );
                 }
@@ -93,6 +96,15 @@ pub(super) fn syncz(state: &AdminState, namespace: Option<&str>) -> Value {
             Value::Object(row)
         })
         .collect()
+}
+
+/// Names that a client asks for and that it was not sent, since there is nothing of that name: the first few.
+fn missing(status: &TypeStatus) -> Vec<String> {
+    const SHOWN: usize = 20;
+    let Some(sent) = &status.sent else { return Vec::new() };
+    let held: HashSet<&str> = sent.iter().map(|r| &**r.name()).collect();
+    let asked = status.names.iter().flat_map(|n| n.names());
+    asked.map(|name| &**name).filter(|name| !held.contains(name)).take(SHOWN).map(ToString::to_string).collect()
 }
 
 /// Who is connected (`/debug/connections`).

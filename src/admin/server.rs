@@ -3,21 +3,23 @@
 use std::{collections::BTreeMap, net::TcpListener};
 
 use actix_web::{
-    App, Error, HttpRequest, HttpResponse, HttpServer,
+    App, Error, HttpResponse, HttpServer,
     body::MessageBody,
     dev::{Server, ServerHandle, ServiceRequest, ServiceResponse},
-    http::{StatusCode, header::ContentType},
+    http::{
+        StatusCode,
+        header::{self, ContentType, HeaderValue},
+    },
     middleware::{Next, from_fn},
     web,
 };
 use serde_json::{Value, json};
 
-use super::{AdminState, confirm::confirm, envoy_dump, page, proxies, registry};
-use crate::{
-    model::Reason,
-    store::Shadowed,
-    xds::{Connection, ResourceType},
-};
+use super::{AdminState, access::guarded, building::Busy, confirm::confirm, page, pages};
+use crate::model::{PushRequest, Reason};
+
+/// Threads that answer. What takes long is done elsewhere.
+const WORKERS: usize = 2;
 
 /// Parameters of a query.
 type Query = web::Query<BTreeMap<String, String>>;
@@ -43,22 +45,27 @@ impl std::fmt::Debug for AdminServer {
 pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<AdminServer> {
     let mut http = HttpServer::new(move || {
         App::new()
+            .wrap(from_fn(described))
             .app_data(web::Data::new(state.clone()))
-            .route("/", web::get().to(overview))
             .route("/ready", web::get().to(ready))
-            .route("/healthz", web::get().to(|| async { HttpResponse::Ok().finish() }))
+            .route("/ready", web::head().to(ready))
+            .route("/healthz", web::get().to(HttpResponse::Ok))
+            .route("/healthz", web::head().to(HttpResponse::Ok))
             .route("/metrics", web::get().to(metrics))
+            .route("/metrics", web::head().to(metrics))
             .route("/version", web::get().to(version))
+            .service(web::resource("/").wrap(from_fn(guarded)).route(web::get().to(overview)))
             .service(
                 web::scope("/debug")
-                    .wrap(from_fn(loopback_only))
+                    .wrap(from_fn(guarded))
                     .route("", web::get().to(|| async { html(page::index()) }))
                     .route("/list", web::get().to(list))
                     .route("/sourcez/confirm", web::post().to(confirm))
+                    .route("/adsz", web::post().to(push))
                     .route("/{page}", web::get().to(debug)),
             )
     })
-    .workers(1)
+    .workers(WORKERS)
     .disable_signals()
     .shutdown_timeout(2);
     for listener in listeners {
@@ -69,37 +76,41 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
     Ok(AdminServer { server, handle })
 }
 
-async fn loopback_only<B: MessageBody + 'static>(
+/// Every answer says what it is, so that no browser guesses.
+async fn described<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
-) -> Result<ServiceResponse<actix_web::body::EitherBody<B>>, Error> {
-    let open = request.app_data::<web::Data<AdminState>>().is_some_and(|s| s.open_debug);
-    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
-    if !open && !local {
-        let text = "debug pages answer on the loopback interface only; --open-debug opens them\n";
-        return Ok(request.into_response(HttpResponse::Forbidden().body(text)).map_into_right_body());
+) -> Result<ServiceResponse<B>, Error> {
+    let mut response = next.call(request).await?;
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    if !headers.contains_key(header::CONTENT_TYPE) {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     }
-    Ok(next.call(request).await?.map_into_left_body())
+    Ok(response)
 }
 
 fn html(body: String) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::html()).body(body)
 }
 
-fn answer(value: &Value, pretty: bool) -> HttpResponse {
-    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-    match text {
-        Ok(text) => HttpResponse::Ok().content_type(ContentType::json()).body(text + "\n"),
-        Err(error) => HttpResponse::InternalServerError().body(error.to_string()),
-    }
+fn busy(busy: Busy) -> HttpResponse {
+    HttpResponse::ServiceUnavailable().insert_header((header::RETRY_AFTER, "1")).body(format!("{busy}\n"))
 }
 
-async fn overview(request: HttpRequest, state: web::Data<AdminState>) -> HttpResponse {
-    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
-    if !local && !state.open_debug {
-        return HttpResponse::Forbidden().body("the overview answers on the loopback interface only\n");
-    }
-    html(page::overview(&state))
+fn text_of(value: &Value, pretty: bool) -> String {
+    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    text.unwrap_or_else(|error| json!({"error": error.to_string()}).to_string()) + "\n"
+}
+
+fn json_text(text: String) -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::json()).body(text)
+}
+
+async fn overview(state: web::Data<AdminState>) -> HttpResponse {
+    let read = state.clone();
+    state.building.pages.build(async move { page::overview(&read) }).await.map_or_else(busy, html)
 }
 
 async fn ready(state: web::Data<AdminState>) -> HttpResponse {
@@ -111,90 +122,48 @@ async fn ready(state: web::Data<AdminState>) -> HttpResponse {
 }
 
 async fn metrics(state: web::Data<AdminState>) -> HttpResponse {
-    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(state.metrics.render())
+    let read = state.metrics.clone();
+    let shown = |text| HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text);
+    state.building.metrics.build(async move { read.render() }).await.map_or_else(busy, shown)
 }
 
-async fn version() -> HttpResponse {
-    answer(&json!({"product": "pilothouse", "version": env!("CARGO_PKG_VERSION")}), false)
+/// `VERSION-REVISION-STATUS` in plain text, which is what `istioctl version` reads.
+async fn version() -> String {
+    format!("{}-{}-Clean", env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_NAME"))
 }
 
 async fn list() -> HttpResponse {
     let paths: Vec<String> = page::DEBUG_PAGES.iter().map(|(p, _)| format!("/debug/{p}")).collect();
-    answer(&json!(paths), true)
+    json_text(text_of(&json!(paths), true))
+}
+
+/// `POST /debug/adsz?push=true`: sends everything again to everybody.
+async fn push(query: Query, state: web::Data<AdminState>) -> HttpResponse {
+    if !asks_for_push(&query) {
+        return HttpResponse::BadRequest().body("POST /debug/adsz?push=true sends everything again\n");
+    }
+    let Some(current) = state.xds.current() else { return HttpResponse::ServiceUnavailable().finish() };
+    state.xds.publish(current.context.clone(), &PushRequest::everything(Reason::Debug));
+    HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()))
+}
+
+fn asks_for_push(query: &Query) -> bool {
+    query.get("push").is_some_and(|p| p == "true")
 }
 
 async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminState>) -> HttpResponse {
-    if *path == "adsz" && query.get("push").is_some_and(|p| p == "true") {
-        let Some(current) = state.xds.current() else { return HttpResponse::ServiceUnavailable().finish() };
-        let request = crate::model::PushRequest::everything(Reason::Debug);
-        state.xds.publish(current.context.clone(), &request);
-        return HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()));
+    if *path == "adsz" && asks_for_push(&query) {
+        let text = "a push has an effect on every proxy: ask for it with POST\n";
+        return HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "POST")).body(text);
     }
-    match page_of(&path, &query, &state).await {
-        Ok(value) => answer(&value, query.contains_key("pretty")),
-        Err((status, text)) => HttpResponse::build(status).body(text),
-    }
-}
-
-/// A debug page, or the status and the text of a refusal.
-pub(super) async fn page_of(
-    path: &str,
-    query: &BTreeMap<String, String>,
-    state: &AdminState,
-) -> Result<Value, (StatusCode, String)> {
-    Ok(match path {
-        "adsz" => proxies::adsz(state),
-        "syncz" => proxies::syncz(state, query.get("namespace").map(String::as_str)),
-        "connections" => proxies::connections(state),
-        "push_status" => proxies::push_status(state),
-        "configz" => registry::configs(state).await,
-        "registryz" => registry::services(state),
-        "endpointShardz" | "endpointz" => registry::endpoint_shards(state),
-        "mesh" => registry::mesh(state),
-        "sourcez" => registry::sources(state).await,
-        "queuez" => json!(state.wards.reports()),
-        "eventz" => json!(state.xds.events()),
-        "viewz" => {
-            let (builds, resources) = state.xds.build_counts();
-            json!({"views": state.xds.views(), "builds": builds, "resources": resources})
-        }
-        "shadowz" => shadowed(state).await,
-        "leaderz" => state.status.leader().await,
-        "statusz" => json!(state.status.statuses().await),
-        "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, state),
-        unknown => {
-            return Err((StatusCode::NOT_FOUND, format!("no debug page {unknown:?}; GET /debug lists them\n")));
-        }
-    })
-}
-
-async fn shadowed(state: &AdminState) -> Value {
-    let all = state.store.shadowed().await;
-    let shown = |s: &Shadowed| {
-        json!({"key": s.key.to_string(), "winner": &*s.winner, "winner_place": s.winner_place,
-            "shadowed": &*s.loser, "shadowed_place": s.loser_place})
+    let (read, pretty) = (state.clone(), query.contains_key("pretty"));
+    let page = async move {
+        let value = pages::page_of(&path, &query, &read).await?;
+        Ok::<_, (StatusCode, String)>(text_of(&value, pretty))
     };
-    all.iter().map(shown).collect()
-}
-
-fn of_proxy(page: &str, query: &BTreeMap<String, String>, state: &AdminState) -> Result<Value, (StatusCode, String)> {
-    let refusal = |status, text: &str| (status, format!("{text}\n"));
-    let id = query
-        .get("proxyID")
-        .ok_or_else(|| refusal(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string"))?;
-    let unknown = "Proxy not connected to this Pilot instance. It may be connected to another instance.";
-    let connection = state.xds.connection(id).ok_or_else(|| refusal(StatusCode::NOT_FOUND, unknown))?;
-    Ok(dump(page, query, &connection))
-}
-
-fn dump(page: &str, query: &BTreeMap<String, String>, connection: &Connection) -> Value {
-    match page {
-        "edsz" => proxies::sent(connection, ResourceType::Endpoint),
-        "ndsz" => proxies::sent(connection, ResourceType::NameTable),
-        _ => {
-            let types: Vec<&str> =
-                query.get("types").map(|t| t.split(',').map(str::trim).collect()).unwrap_or_default();
-            envoy_dump::dump(connection, &types, query.get("resource").map(String::as_str))
-        }
+    match state.building.pages.build(page).await {
+        Ok(Ok(text)) => json_text(text),
+        Ok(Err((status, text))) => HttpResponse::build(status).body(text),
+        Err(full) => busy(full),
     }
 }

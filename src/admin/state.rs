@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
+use super::Building;
 use crate::{
     push::PushContext,
     runtime::{Readiness, Wards},
@@ -29,6 +30,8 @@ pub struct AdminState {
     pub readiness: Readiness,
     /// The metrics.
     pub metrics: Metrics,
+    /// Where pages are built.
+    pub building: Building,
     /// Debug pages answer everybody.
     pub open_debug: bool,
     /// Since when the process runs.

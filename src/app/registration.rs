@@ -7,31 +7,37 @@ use tokio::task::JoinHandle;
 
 use super::{Error, Inputs};
 use crate::{
-    registration::{ClusterEntries, MemoryEntries, RegistrationActor, SOURCE, Setup},
-    runtime::{Shutdown, Wards},
-    settings::StateSettings,
+    registration::{ClusterEntries, Limits, MemoryEntries, RegistrationActor, SOURCE, Setup},
+    runtime::{Backoff, Shutdown, Wards},
+    settings::{RegistrationSettings, StateSettings},
     sources::kube::{Cluster, KubeWriter},
     status::ReportBoard,
     store::{StoreHandle, last_good::Folder},
     xds::XdsState,
 };
 
-/// Changes are gathered for this time before they are written to disk.
+/// Changes that nobody waits for are gathered for this time before they are written to disk.
 const QUIET: Duration = Duration::from_secs(1);
+/// Pauses before a write that failed is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
 /// The entries outside of any cluster, and the folder that keeps them where one is named. Those that were kept are there
-/// again, disconnected, until their proxies are back or their time is over.
-pub(super) fn open(settings: &StateSettings) -> Result<(MemoryEntries, Option<Folder>), Error> {
+/// again, disconnected, until their proxies are back or their time is over. A file that cannot be read is put aside.
+pub(super) fn open(settings: &StateSettings, me: &str) -> Result<(MemoryEntries, Option<Folder>), Error> {
     let entries = MemoryEntries::default();
     let Some(path) = &settings.folder else { return Ok((entries, None)) };
     let folder = Folder::open(path, settings.max_bytes).map_err(|e| Error::State(e.to_string()))?;
     match folder.load(SOURCE) {
         Ok(None) => {}
         Ok(Some(saved)) => {
-            let taken = entries.restore(&saved.configs, Timestamp::now());
+            let taken = entries.restore(&saved.configs, me, Timestamp::now());
             tracing::info!(entries = taken, "registered workloads of before the start");
         }
-        Err(error) => tracing::warn!(%error, "registered workloads of before the start are not known"),
+        Err(error) => {
+            let aside = folder.put_aside(SOURCE);
+            let kept = aside.as_ref().map_or_else(ToString::to_string, |path| path.display().to_string());
+            tracing::error!(%error, kept, "registered workloads of before the start are not known");
+        }
     }
     Ok((entries, Some(folder)))
 }
@@ -43,6 +49,7 @@ pub(super) fn start(
     (inputs, wards): (&Inputs, &Wards),
     memory: MemoryEntries,
     (cluster, board): (Option<&Arc<Cluster>>, &ReportBoard),
+    settings: &RegistrationSettings,
 ) {
     let (store, published, board) = (store.clone(), state.clone(), board.clone());
     let writable = cluster.filter(|c| c.settings().write_status);
@@ -53,32 +60,63 @@ pub(super) fn start(
         snapshots: Arc::new(move || published.current().map(|_| store.snapshot())),
         memory,
         cluster: writable.map(|c| ClusterEntries::new(KubeWriter::new(c.clone()))),
+        limits: Limits { per_group: settings.per_group, per_peer: settings.per_peer },
         gone: Arc::new(move || board.ended()),
     };
     state.set_registrar(Arc::new(RegistrationActor::start(wards, setup)));
 }
 
-/// Keeps the entries on disk. The task ends when all is written.
+/// Keeps the entries on disk: at once where a workload waits for it, and until it works. The task ends when all is written.
 pub(super) fn keep(entries: MemoryEntries, folder: Option<Folder>, shutdown: &Shutdown) -> Option<JoinHandle<()>> {
     let (folder, stop) = (folder?, shutdown.child());
     let mut changes = entries.follow();
-    changes.borrow_and_update();
+    let mut written = *changes.borrow_and_update();
+    entries.keeping().begin();
+    entries.keeping().wrote(written, true);
+    let mut pauses = Backoff::new(RETRY.0, RETRY.1);
     Some(tokio::spawn(async move {
+        let mut failed = String::new();
         loop {
-            let ends = tokio::select! {
-                () = stop.cancelled() => true,
-                changed = changes.changed() => changed.is_err(),
-            };
-            if !ends {
-                let _ = tokio::time::timeout(QUIET, stop.cancelled()).await;
-                changes.borrow_and_update();
-            } else if !changes.has_changed().unwrap_or_default() {
+            if failed.is_empty() {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    changed = changes.changed() => if changed.is_err() { return },
+                }
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = entries.keeping().wanted() => {}
+                    () = tokio::time::sleep(QUIET) => {}
+                }
+            } else {
+                let _ = tokio::time::timeout(pauses.next_pause(), stop.cancelled()).await;
+            }
+            let ends = stop.is_cancelled();
+            let change = *changes.borrow_and_update();
+            if ends && change == written {
                 return;
             }
-            let (folder, configs) = (folder.clone(), entries.content());
-            let saved = tokio::task::spawn_blocking(move || folder.save(SOURCE, &configs)).await;
-            if let Ok(Err(error)) = saved {
-                tracing::warn!(%error, "registered workloads were not saved");
+            let (to, configs) = (folder.clone(), entries.content());
+            let saved = match tokio::task::spawn_blocking(move || to.save(SOURCE, &configs)).await {
+                Ok(saved) => saved.map_err(|e| e.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            entries.keeping().wrote(change, saved.is_ok());
+            match saved {
+                Ok(()) => {
+                    written = change;
+                    if !failed.is_empty() {
+                        tracing::info!("registered workloads are saved again");
+                    }
+                    failed.clear();
+                    pauses.reset();
+                }
+                Err(error) => {
+                    metrics::counter!("pilothouse_last_good_write_failures").increment(1);
+                    if error != failed {
+                        tracing::warn!(error, "registered workloads are not saved, trying again (--state-dir)");
+                    }
+                    failed = error;
+                }
             }
             if ends {
                 return;

@@ -33,6 +33,12 @@ use crate::{
     xds::XdsServerHandle,
 };
 
+/// Whether Secrets come from folders alone, which a program of this machine could read as well. Other control planes send
+/// none.
+pub(super) fn secrets_are_of_folders(settings: &SourceSettings) -> bool {
+    settings.kubernetes.is_none() && settings.remote_clusters.iter().all(|remote| remote.path.is_dir())
+}
+
 /// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders, then the
 /// cluster, then the upstreams. Ingress and the registry of a cluster are read in any case, as Istio does.
 ///

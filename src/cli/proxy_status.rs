@@ -41,21 +41,49 @@ pub fn run(args: ProxyStatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The columns of `istioctl proxy-status`; a type is SYNCED, STALE or NOT SENT.
+/// The columns of `istioctl proxy-status`, then the address and the number of each connection: a gRPC client has one for each
+/// target. A type is SYNCED, STALE, NOT SENT, or ERROR where the proxy refused what it was sent last; the reasons follow the
+/// table.
 fn shown(proxies: &Value) -> String {
-    const TYPES: [&str; 4] = ["cluster", "listener", "endpoint", "route"];
-    let mut rows = vec![["NAME", "CLUSTER", "TYPE", "CDS", "LDS", "EDS", "RDS", "VERSION"].map(String::from)];
+    const TYPES: [(&str, &str); 4] = [("cluster", "cds"), ("listener", "lds"), ("endpoint", "eds"), ("route", "rds")];
+    let titles = ["NAME", "CLUSTER", "TYPE", "CDS", "LDS", "EDS", "RDS", "VERSION", "ADDRESS", "CONNECTION"];
+    let mut rows = vec![titles.map(String::from)];
+    let mut refused = String::new();
     for proxy in proxies.as_array().into_iter().flatten() {
         let text = |key: &str| proxy[key].as_str().unwrap_or_default().to_string();
-        let state = |kind: &str| match (text(&format!("{kind}_sent")), text(&format!("{kind}_acked"))) {
+        let state = |(kind, short): (&str, &str)| match (text(&format!("{kind}_sent")), text(&format!("{kind}_acked")))
+        {
+            _ if !reason(proxy, short).is_empty() => "ERROR".to_string(),
             (sent, _) if sent.is_empty() => "NOT SENT".to_string(),
             (sent, acked) if sent == acked => "SYNCED".to_string(),
             _ => "STALE".to_string(),
         };
         let [cds, lds, eds, rds] = TYPES.map(state);
-        rows.push([text("proxy"), text("cluster_id"), text("proxy_type"), cds, lds, eds, rds, text("istio_version")]);
+        let connection = text("connection_id");
+        let number = connection.rsplit('-').next().unwrap_or_default().to_string();
+        let version = text("istio_version");
+        let [name, cluster, kind, address] = ["proxy", "cluster_id", "proxy_type", "address"].map(text);
+        rows.push([name, cluster, kind, cds, lds, eds, rds, version, address, number]);
+        for kind in proxy["resources"].as_object().into_iter().flatten().map(|(kind, _)| kind) {
+            let why = reason(proxy, kind);
+            if !why.is_empty() {
+                let kind = kind.to_uppercase();
+                refused += &format!("\n{connection} refused {kind}: {}\n", why.escape_debug());
+            }
+            let missing = proxy["resources"][kind]["missing"].as_array().into_iter().flatten();
+            let missing: Vec<String> =
+                missing.filter_map(Value::as_str).map(|n| n.escape_debug().to_string()).collect();
+            if !missing.is_empty() {
+                let kind = kind.to_uppercase();
+                refused += &format!("\n{connection} asks for {kind} that do not exist: {}\n", missing.join(", "));
+            }
+        }
     }
-    table::aligned(&rows)
+    table::aligned(&rows) + &refused
+}
+
+fn reason<'a>(proxy: &'a Value, kind: &str) -> &'a str {
+    proxy["resources"][kind]["lastError"].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -68,10 +96,15 @@ mod tests {
     fn a_type_is_synced_when_what_was_sent_is_what_was_acknowledged() {
         let text = shown(&json!([{
             "proxy": "web.shop", "cluster_id": "Kubernetes", "proxy_type": "sidecar", "istio_version": "",
+            "connection_id": "web.shop-17", "address": "10.0.0.1:4711",
             "cluster_sent": "a", "cluster_acked": "a", "listener_sent": "b", "listener_acked": "a",
+            "route_sent": "c", "route_acked": "b", "resources": {"cds": {"missing": ["nowhere"]}, "rds": {"lastError": "no\nsuch filter"}},
         }]));
         let row: Vec<&str> =
             text.lines().nth(1).unwrap_or_default().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
-        assert_eq!(row, ["web.shop", "Kubernetes", "sidecar", "SYNCED", "STALE", "NOT SENT", "NOT SENT"]);
+        let states = ["SYNCED", "STALE", "NOT SENT", "ERROR"];
+        assert_eq!(row, [&["web.shop", "Kubernetes", "sidecar"], &states[..], &["10.0.0.1:4711", "17"]].concat());
+        assert!(text.contains("web.shop-17 asks for CDS that do not exist: nowhere"), "{text}");
+        assert_eq!(text.lines().last(), Some("web.shop-17 refused RDS: no\\nsuch filter"));
     }
 }

@@ -4,24 +4,24 @@ mod demo;
 mod kubernetes;
 mod upstream;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 
 pub use kubernetes::KubeArgs;
 pub use upstream::UpstreamArgs;
 
-use super::MeshArgs;
+use super::{MeshArgs, PATIENCE, complain, in_time};
 use crate::{
     app::{self, Addresses},
     model::Features,
     proto::go_duration,
     runtime::{Shutdown, block_on, install_panic_hook, listen_for_signals},
     settings::{
-        AdminSettings, ListenAddress, MeshSettings, RemoteCluster, RuntimeSettings, Settings, SourceSettings,
-        WatchMode, XdsSettings,
+        AdminSettings, ListenAddress, MeshSettings, RegistrationSettings, RemoteCluster, RuntimeSettings, Settings,
+        SourceSettings, WatchMode, XdsSettings,
     },
-    telemetry::{LogFormat, init_log},
+    telemetry::{LogFormat, flush_log, init_log, log_level},
 };
 
 /// How changes of files are noticed.
@@ -75,7 +75,7 @@ pub struct ServeArgs {
     )]
     pub monitoring_addr: String,
     /// What to log: error, warn, info, debug, trace, or directives such as `info,pilothouse::sources=debug`.
-    #[arg(long, env = "PILOTHOUSE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
+    #[arg(long, env = "PILOTHOUSE_LOG_LEVEL", default_value = "info", value_parser = log_level, value_name = "LEVEL")]
     pub log_level: String,
     /// Form of log lines.
     #[arg(long, env = "PILOTHOUSE_LOG_FORMAT", value_enum, default_value_t)]
@@ -93,6 +93,17 @@ pub struct ServeArgs {
     /// Answer debug pages also to callers outside of the loopback interface.
     #[arg(long, env = "PILOTHOUSE_OPEN_DEBUG")]
     pub open_debug: bool,
+    /// Whether clients on the loopback interface, who prove nothing, are sent the Secrets of the namespace that their node
+    /// names. Without this flag they are where Secrets come from folders alone, and they are not where Secrets of a cluster
+    /// are read: any program of this machine, or container of this Pod, could ask for them.
+    #[arg(long, env = "PILOTHOUSE_LOOPBACK_SECRETS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub loopback_secrets: Option<bool>,
+    /// Most WorkloadEntries that are made from one WorkloadGroup.
+    #[arg(long, env = "PILOTHOUSE_MAX_REGISTRATIONS_PER_GROUP", default_value_t = 20_000, value_name = "N")]
+    pub max_registrations_per_group: usize,
+    /// Most connections from one address that register a workload.
+    #[arg(long, env = "PILOTHOUSE_MAX_REGISTRATIONS_PER_PEER", default_value_t = 2_000, value_name = "N")]
+    pub max_registrations_per_peer: usize,
     /// How long a drain may take.
     #[arg(long, alias = "shutdownDuration", env = "PILOTHOUSE_SHUTDOWN_DURATION", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_duration: Duration,
@@ -116,7 +127,7 @@ impl ServeArgs {
         let (mut features, wrong) = Features::from_env();
         features.revision.clone_from(&self.kube.revision);
         for text in wrong {
-            eprintln!("pilothouse: {text}; the default stays");
+            complain(&format!("{text}; the default stays"));
         }
         let monitoring_address = match self.monitoring_addr.as_str() {
             "" => None,
@@ -140,7 +151,11 @@ impl ServeArgs {
                 cluster_id: self.mesh.cluster_id.clone(),
                 domain: self.mesh.domain.clone(),
             },
-            xds: XdsSettings { grpc_address: self.grpc_addr.clone() },
+            xds: XdsSettings { grpc_address: self.grpc_addr.clone(), loopback_secrets: self.loopback_secrets },
+            registration: RegistrationSettings {
+                per_group: self.max_registrations_per_group,
+                per_peer: self.max_registrations_per_peer,
+            },
             admin: AdminSettings {
                 http_address: self.http_addr.clone(),
                 monitoring_address,
@@ -180,14 +195,16 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let running = app::build(settings, shutdown).await?;
         announce(&running.addresses, demo);
         running.wait().await.map_err(anyhow::Error::msg)
-    })?;
-    ended.map(|()| ExitCode::SUCCESS)
+    });
+    flush_log(PATIENCE);
+    ended?.map(|()| ExitCode::SUCCESS)
 }
 
 fn announce(addresses: &Addresses, demo: bool) {
     tracing::info!(grpc = %addresses.grpc, http = %addresses.http, monitoring = ?addresses.monitoring, "serving");
     if demo {
-        println!("{}", demo::welcome(addresses, &program()));
+        let welcome = demo::welcome(addresses, &program());
+        in_time(move || writeln!(std::io::stdout(), "{welcome}"));
     }
 }
 
@@ -234,5 +251,10 @@ mod tests {
         assert_eq!(settings.xds.grpc_address.as_str(), "0.0.0.0:15010");
         assert!(settings.admin.monitoring_address.is_none());
         assert_eq!(settings.mesh.cluster_id, "c1");
+        assert_eq!(settings.xds.loopback_secrets, None);
+        for (flag, wanted) in [("--loopback-secrets", true), ("--loopback-secrets=false", false)] {
+            let args = Alone::try_parse_from(["pilothouse", flag]).unwrap().serve;
+            assert_eq!(args.settings().unwrap().xds.loopback_secrets, Some(wanted));
+        }
     }
 }

@@ -6,11 +6,10 @@ use actix::{
     Actor, ActorFutureExt, AtomicResponse, Context, Handler, Message, Supervised, Supervisor, WrapFuture, fut,
 };
 use futures::{FutureExt, future::BoxFuture};
-use metrics::counter;
 
 use super::{Decide, RegistryPort, XdsUpdater};
 use crate::{
-    model::{ConfigEvent, EventKind, Kind},
+    model::{ConfigEvent, Kind},
     runtime::{Mailbox, Vitals, Wards},
     store::{EventHandler, HandlerError},
 };
@@ -67,10 +66,7 @@ impl<D: Decide> Handler<Take> for HandlerActor<D> {
 
     fn handle(&mut self, Take(events): Take, context: &mut Self::Context) -> Self::Result {
         let decide = &self.decide;
-        let decided = self.vitals.guard(context, || {
-            count(&events);
-            decide.decide(&events)
-        });
+        let decided = self.vitals.guard(context, || decide.decide(&events));
         let Some(decision) = decided else {
             let error = HandlerError(format!("{} was interrupted", D::NAME));
             return AtomicResponse::new(Box::pin(fut::ready(Err(error))));
@@ -100,17 +96,6 @@ impl<D: Decide> EventHandler for HandlerPort<D> {
     fn handle(&self, events: Arc<[ConfigEvent]>) -> BoxFuture<'static, Result<(), HandlerError>> {
         let mailbox = self.mailbox.clone();
         async move { mailbox.send(Take(events)).await.unwrap_or_else(|e| Err(HandlerError(e.to_string()))) }.boxed()
-    }
-}
-
-fn count(events: &[ConfigEvent]) {
-    for event in events {
-        let what = match event.kind {
-            EventKind::Add => "add",
-            EventKind::Update => "update",
-            EventKind::Delete => "delete",
-        };
-        counter!("pilot_k8s_cfg_events", "type" => event.current.kind().as_str(), "event" => what).increment(1);
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use super::{
     ClusterEntries, EntryKey, EntryStore, MemoryEntries, SOURCE,
     cleanup::Gone,
+    crowd::Limits,
     entry::{GROUP, wish},
     ledger::{Guest, Ledger, Outcome, Task},
     plan::Said,
@@ -51,6 +52,8 @@ pub struct Setup {
     pub memory: MemoryEntries,
     /// The cluster, where it may be written to.
     pub cluster: Option<ClusterEntries>,
+    /// How many may register.
+    pub limits: Limits,
     /// Which other processes have ended, as far as this one has to act on that.
     pub gone: Arc<dyn Fn() -> Gone + Send + Sync>,
 }
@@ -120,10 +123,11 @@ impl RegistrationActor {
             validate: features.workload_entry_validate_identity,
             health: features.enable_workload_entry_healthchecks,
         });
+        let ledger = Ledger::default().within(setup.limits);
         let address = Supervisor::start(move |_| Self {
             setup,
             rules,
-            ledger: Ledger::default(),
+            ledger,
             roster: shared,
             replies: HashMap::new(),
             seen: None,
@@ -139,14 +143,14 @@ impl RegistrationActor {
     /// Runs a change of the ledger and begins what is due after it.
     fn change(&mut self, context: &mut Context<Self>, change: impl FnOnce(&mut Ledger)) {
         let (ledger, now) = (&mut self.ledger, Timestamp::now());
-        let due = self.vitals.guard(context, || {
+        let due = self.vitals.run(context, || {
             change(ledger);
             ledger.due(now)
         });
         for (key, task) in due.unwrap_or_default() {
             let work = self.work(key.clone(), task);
-            let address = context.address();
-            actix::spawn(async move { address.do_send(Done(key, work.await)) });
+            let mailbox = self.vitals.mailbox(context);
+            actix::spawn(async move { mailbox.tell(Done(key, work.await)) });
         }
     }
 
@@ -264,7 +268,7 @@ impl Actor for RegistrationActor {
     fn started(&mut self, context: &mut Self::Context) {
         self.vitals.started(context, |actor: &mut Self, _| {
             actor.vitals.up();
-            actor.ledger = Ledger::of(locked(&actor.roster).values().cloned());
+            actor.ledger = Ledger::of(locked(&actor.roster).values().cloned()).within(actor.setup.limits);
             (actor.seen, actor.gone) = (None, Gone::default());
             actor.vitals.recovered();
         });
@@ -284,10 +288,18 @@ impl Handler<Arrive> for RegistrationActor {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Arrive(guest): Arrive, context: &mut Self::Context) -> Self::Result {
+        self.vitals.take_up();
         let (answer, waiting) = oneshot::channel();
         let id = guest.id;
         self.replies.insert(id, answer);
-        self.change(context, |ledger| ledger.arrive(guest));
+        let (mut refused, key) = (None, guest.key.clone());
+        self.change(context, |ledger| refused = ledger.arrive(guest).err());
+        if let Some(refusal) = refused {
+            self.replies.remove(&id);
+            metrics::counter!("auto_registration_errors_total").increment(1);
+            tracing::warn!(entry = %key, %refusal, "a workload may not register");
+            return async move { Err(refusal) }.boxed_local();
+        }
         if self.vitals.is_down() {
             self.replies.clear();
         }
@@ -300,6 +312,7 @@ impl Handler<Leave> for RegistrationActor {
     type Result = ();
 
     fn handle(&mut self, Leave(key, id, at): Leave, context: &mut Self::Context) {
+        self.vitals.take_up();
         self.change(context, |ledger| ledger.leave(&key, id, at));
     }
 }
@@ -308,6 +321,7 @@ impl Handler<Listen> for RegistrationActor {
     type Result = ();
 
     fn handle(&mut self, Listen(guest): Listen, context: &mut Self::Context) {
+        self.vitals.take_up();
         self.change(context, |ledger| {
             if let Some(said) = guest.health.take() {
                 ledger.say(&guest.key, said);
@@ -320,6 +334,7 @@ impl Handler<Done> for RegistrationActor {
     type Result = ();
 
     fn handle(&mut self, Done(key, result): Done, context: &mut Self::Context) {
+        self.vitals.take_up();
         let outcome = match &result {
             Ok(outcome) => {
                 self.outage = None;
@@ -357,10 +372,21 @@ impl Handler<Done> for RegistrationActor {
             (None, Err(Failure::Refused(refusal))) => Err(refusal),
             (None, _) => Ok(None),
         };
-        if reply.send(answer).is_err() {
-            locked(&self.roster).remove(&id);
-            self.change(context, |ledger| ledger.leave(&key, id, Timestamp::now()));
-        }
+        let kept = answer.as_ref().is_ok_and(Option::is_some) && self.setup.memory.holds(&key);
+        let memory = kept.then(|| self.setup.memory.clone());
+        let (mailbox, roster) = (self.vitals.mailbox(context), self.roster.clone());
+        actix::spawn(async move {
+            // What it is told is true after a restart too.
+            if let Some(memory) = memory
+                && !memory.until_kept().await
+            {
+                tracing::warn!(entry = %key, "registered, and not saved yet (--state-dir)");
+            }
+            if reply.send(answer).is_err() {
+                locked(&roster).remove(&id);
+                mailbox.tell(Leave(key, id, Timestamp::now()));
+            }
+        });
     }
 }
 
@@ -398,6 +424,7 @@ impl Registrar for RegistrationHandle {
                 group: wish.group.into(),
                 node: arrival.node,
                 identity: arrival.identity,
+                peer: arrival.peer.map(|address| address.ip().to_canonical()),
                 at: Timestamp::try_from(arrival.at).unwrap_or_default(),
                 health: Arc::default(),
             };

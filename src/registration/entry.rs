@@ -23,6 +23,7 @@ pub const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 const LOCALITY_LABEL: &str = "istio-locality";
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 const LONGEST_NAME: usize = 253;
+const LONGEST_LABEL: usize = 63;
 
 /// What a proxy wants of us.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +42,43 @@ pub fn wish(node: &Node, features: &Features) -> Result<Option<Wish>, Refusal> {
     let text = |key: &str| node.raw_metadata[key].as_str().unwrap_or_default();
     let (group, existing) = (text("AUTO_REGISTER_GROUP"), text("WORKLOAD_ENTRY"));
     let key = |name: &str| EntryKey { namespace: node.namespace.clone(), name: name.into() };
-    if features.enable_workload_entry_autoregistration && !group.is_empty() {
+    let registers = features.enable_workload_entry_autoregistration && !group.is_empty();
+    let speaks = features.enable_workload_entry_healthchecks && !existing.is_empty();
+    // Both become parts of paths of the API server.
+    if (registers || speaks) && !is_label(&node.namespace) {
+        return Err(Refusal::Invalid(format!("{:?} cannot be a namespace", shortened(&node.namespace))));
+    }
+    if registers {
         let name = name_of(node, group)?;
         return Ok(Some(Wish { key: key(&name), group: group.to_string() }));
     }
-    if features.enable_workload_entry_healthchecks && !existing.is_empty() {
+    if speaks {
+        if !is_subdomain(existing) {
+            return Err(Refusal::Invalid(format!("{:?} cannot be the name of a WorkloadEntry", shortened(existing))));
+        }
         return Ok(Some(Wish { key: key(existing), group: String::new() }));
     }
     Ok(None)
+}
+
+/// DNS-1123 label.
+fn is_label(text: &str) -> bool {
+    text.len() <= LONGEST_LABEL && !text.contains('.') && is_subdomain(text)
+}
+
+/// DNS-1123 subdomain.
+fn is_subdomain(text: &str) -> bool {
+    let part = |part: &str| {
+        let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+        part.bytes().all(|c| plain(c) || c == b'-')
+            && part.bytes().next().is_some_and(plain)
+            && part.bytes().last().is_some_and(plain)
+    };
+    text.len() <= LONGEST_NAME && text.split('.').all(part)
+}
+
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_NAME)]
 }
 
 /// `group-ip[-network]`, of which the end is kept when it is too long (Istio's `autoregisteredWorkloadEntryName`).
@@ -165,6 +195,26 @@ mod tests {
         assert_eq!(dashes, "10.0.0.1", "no name begins with a dash");
         for network in ["A b", "a/../b", "nw-", "ü"] {
             assert!(wish(&node("10.0.0.1", group("vms", network)), &Features::default()).is_err(), "{network}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_be_another_path_is_refused() {
+        let asks = |namespace: &str, entry: &str| {
+            let id = format!("sidecar~10.0.0.1~vm.{namespace}~{namespace}.svc.cluster.local");
+            let metadata = json!({"WORKLOAD_ENTRY": entry, "NAMESPACE": namespace});
+            let node = Node::from_parts(&id, metadata, Locality::default()).unwrap();
+            wish(&node, &Features::default())
+        };
+        assert!(asks("shop", "vm-1.example").is_ok_and(|w| w.is_some()));
+        let long = "a".repeat(254);
+        for entry in
+            ["../../pods/a", "a/b", "a?x=y", "a#", "A", "-a", "a-", "a..b", ".", "..", "%2e%2e", "ü", long.as_str()]
+        {
+            assert!(matches!(asks("shop", entry), Err(Refusal::Invalid(_))), "{entry}");
+        }
+        for namespace in ["shop/x", "..", "a.b"] {
+            assert!(matches!(asks(namespace, "vm"), Err(Refusal::Invalid(_))), "{namespace}");
         }
     }
 

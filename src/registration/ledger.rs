@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,10 +13,14 @@ use k8s_openapi::jiff::Timestamp;
 use super::{
     EntryKey,
     cleanup::{Departures, Gone, Viewer},
-    entry::{CONNECTED_AT, CONTROLLER},
+    crowd::{Crowd, Limits},
+    entry::{CONNECTED_AT, CONTROLLER, GROUP},
     plan::{Claim, Said},
 };
-use crate::model::{Config, ConfigSnapshot, Identity, Kind, Node};
+use crate::{
+    model::{Config, ConfigSnapshot, Identity, Kind, Node},
+    xds::Refusal,
+};
 
 /// Tasks that run at the same time.
 const TOGETHER: usize = 16;
@@ -38,6 +43,8 @@ pub struct Guest {
     pub node: Arc<Node>,
     /// Who it proved to be.
     pub identity: Option<Identity>,
+    /// The address that it connects from.
+    pub peer: Option<IpAddr>,
     /// When it connected.
     pub at: Timestamp,
     /// What it said last of its health.
@@ -129,6 +136,8 @@ struct Lane {
     failures: u32,
     /// The last task left the entry as it should be.
     settled: bool,
+    /// The group that the entry counts for.
+    group: Option<(Arc<str>, Arc<str>)>,
 }
 
 impl Lane {
@@ -144,6 +153,7 @@ pub struct Ledger {
     lanes: BTreeMap<EntryKey, Lane>,
     running: usize,
     departures: Departures,
+    crowd: Crowd,
 }
 
 impl Ledger {
@@ -160,6 +170,25 @@ impl Ledger {
         ledger
     }
 
+    /// The same within these bounds.
+    #[must_use]
+    pub fn within(mut self, limits: Limits) -> Self {
+        self.crowd.limits = limits;
+        self
+    }
+
+    /// The lane of an entry, which counts for this group if there is one.
+    fn lane(&mut self, key: EntryKey, group: &str) -> &mut Lane {
+        let crowd = &mut self.crowd;
+        let counted = (!group.is_empty()).then(|| (key.namespace.clone(), Arc::from(group)));
+        let lane = self.lanes.entry(key).or_default();
+        if lane.group.is_none() {
+            lane.group = counted;
+            lane.group.iter().for_each(|group| crowd.begin(group.clone()));
+        }
+        lane
+    }
+
     /// Takes in which other processes have ended.
     pub fn hear(&mut self, gone: &Gone) {
         self.departures.take(gone);
@@ -172,12 +201,19 @@ impl Ledger {
     }
 
     /// A proxy connects. Its task answers whether it may.
-    pub fn arrive(&mut self, guest: Guest) {
-        self.lanes.entry(guest.key.clone()).or_default().arriving.push_back(guest);
+    ///
+    /// # Errors
+    /// [`Refusal`] when there are too many.
+    pub fn arrive(&mut self, guest: Guest) -> Result<(), Refusal> {
+        self.crowd.admits(&guest, self.lanes.get(&guest.key).is_none_or(|lane| lane.group.is_none()))?;
+        self.crowd.join(&guest);
+        self.lane(guest.key.clone(), &guest.group).arriving.push_back(guest);
+        Ok(())
     }
 
     fn accept(&mut self, guest: Guest) {
-        let lane = self.lanes.entry(guest.key.clone()).or_default();
+        self.crowd.join(&guest);
+        let lane = self.lane(guest.key.clone(), &guest.group);
         let said = lane.holder.take().and_then(|(_, claim)| claim.said);
         let claim = Claim { auto: !guest.group.is_empty(), connected_at: guest.at, gone_at: None, said };
         lane.live.push(guest.id);
@@ -187,6 +223,7 @@ impl Ledger {
 
     /// A connection ended.
     pub fn leave(&mut self, key: &EntryKey, id: u64, now: Timestamp) {
+        self.crowd.leave(id);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.live.retain(|live| *live != id);
         if lane.live.is_empty()
@@ -224,17 +261,18 @@ impl Ledger {
             let mine = config.meta.annotations.get(CONTROLLER).is_some_and(|c| c == me);
             let connected = config.meta.annotations.contains_key(CONNECTED_AT);
             let known = self.lanes.get(&key);
+            let group = config.meta.annotations.get(GROUP).map_or("", String::as_str);
             if orphaned(config) || left {
-                self.lanes.entry(key).or_default().clean_at = Some(now);
+                self.lane(key, group).clean_at = Some(now);
             } else if known.is_some_and(|l| !l.live.is_empty()) {
                 // Its time runs although its proxy is connected to us.
                 if let Some(lane) = self.lanes.get_mut(&key).filter(|_| fate.is_some()) {
                     lane.dirty = true;
                 }
             } else if let Some((at, _)) = fate {
-                self.lanes.entry(key).or_default().clean_at = Some(at);
+                self.lane(key, group).clean_at = Some(at);
             } else if mine && connected && known.is_none() {
-                let lane = self.lanes.entry(key).or_default();
+                let lane = self.lane(key, group);
                 (lane.clean_at, lane.dirty) = (Some(now), false);
             }
         }
@@ -319,6 +357,7 @@ impl Ledger {
         let guest = arrival.and_then(|_| lane.arriving.pop_front());
         if let Some(guest) = guest {
             if outcome == Outcome::Refused {
+                self.crowd.leave(guest.id);
                 self.forget(key);
                 return Some((guest.id, None));
             }
@@ -346,8 +385,10 @@ impl Ledger {
     }
 
     fn forget(&mut self, key: &EntryKey) {
-        if self.lanes.get(key).is_some_and(Lane::is_idle) {
-            self.lanes.remove(key);
+        if self.lanes.get(key).is_some_and(Lane::is_idle)
+            && let Some(group) = self.lanes.remove(key).and_then(|lane| lane.group)
+        {
+            self.crowd.end(&group);
         }
     }
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    EntryKey, EntryStore,
-    entry::{CONNECTED_AT, DISCONNECTED_AT},
+    EntryKey, EntryStore, Keeping,
+    entry::{CONNECTED_AT, CONTROLLER, DISCONNECTED_AT},
 };
 use crate::{
     model::{Config, ConfigKey, Kind, Origin, decode},
@@ -32,11 +32,12 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct MemoryEntries {
     objects: Arc<Mutex<MemoryStore>>,
     changes: watch::Sender<u64>,
+    keeping: Keeping,
 }
 
 impl Default for MemoryEntries {
     fn default() -> Self {
-        Self { objects: Arc::default(), changes: watch::Sender::new(0) }
+        Self { objects: Arc::default(), changes: watch::Sender::new(0), keeping: Keeping::default() }
     }
 }
 
@@ -70,20 +71,33 @@ impl MemoryEntries {
         self.changes.subscribe()
     }
 
+    /// Where writes to disk are asked for and told.
+    #[must_use]
+    pub const fn keeping(&self) -> &Keeping {
+        &self.keeping
+    }
+
+    /// Waits until what is here now is on disk, if there is a disk for it; whether it is.
+    pub(super) async fn until_kept(&self) -> bool {
+        let change = *self.changes.borrow();
+        self.keeping.until_written(change).await
+    }
+
     /// Whether this entry is here.
     #[must_use]
     pub fn holds(&self, key: &EntryKey) -> bool {
         self.lock().get(&store_key(&key.namespace, &key.name)).is_some()
     }
 
-    /// Takes in entries of a process before this one. Nobody is connected yet, and everybody is given time to come back.
-    /// Gives how many were taken.
-    pub fn restore(&self, configs: &[Arc<Config>], now: Timestamp) -> usize {
+    /// Takes in entries of a process before this one, which are this one's (`me`) from now on. Nobody is connected yet, and
+    /// everybody is given the grace period to come back. Gives how many were taken.
+    pub fn restore(&self, configs: &[Arc<Config>], me: &str, now: Timestamp) -> usize {
         let mut taken = 0;
         for config in configs.iter().filter(|c| c.kind() == Kind::WorkloadEntry) {
             let mut config = (**config).clone();
             config.meta.annotations.remove(CONNECTED_AT);
             config.meta.annotations.insert(DISCONNECTED_AT.to_string(), now.to_string());
+            config.meta.annotations.insert(CONTROLLER.to_string(), me.to_string());
             let restored = document(&config).ok().and_then(|d| decode::from_value(&d, origin()).ok());
             taken += usize::from(restored.is_some_and(|c| self.lock().create(c).is_ok()));
         }
@@ -255,11 +269,14 @@ mod tests {
         let entries = MemoryEntries::default();
         entries.create(entry("a")).await.unwrap();
         let again = MemoryEntries::default();
-        assert_eq!(again.restore(&entries.content(), Timestamp::UNIX_EPOCH), 1);
+        assert_eq!(again.restore(&entries.content(), "me", Timestamp::UNIX_EPOCH), 1);
         let annotations = again.content()[0].meta.annotations.clone();
         assert_eq!(
             annotations.into_iter().collect::<Vec<_>>(),
-            [(DISCONNECTED_AT.to_string(), "1970-01-01T00:00:00Z".to_string())]
+            [
+                (DISCONNECTED_AT.to_string(), "1970-01-01T00:00:00Z".to_string()),
+                (CONTROLLER.to_string(), "me".to_string())
+            ]
         );
     }
 }

@@ -50,6 +50,7 @@ impl Quarantine {
         features: &Arc<Features>,
         configs: &ConfigSnapshot,
     ) -> Result<ServiceEntryStore, Panicked> {
+        self.forget(configs);
         loop {
             let sound = self.without(configs);
             let failed = match catch(|| ServiceEntryStore::of(mesh.clone(), features.clone(), &sound)) {
@@ -61,6 +62,16 @@ impl Quarantine {
             tracing::error!(object = %culprit.key(), file = ?culprit.origin.file, error = %failed, "object left out");
             self.poison.insert(culprit.key(), culprit.stamp);
         }
+    }
+
+    /// Forgets what is gone or has changed: objects that were mended are not held against those that fail later.
+    fn forget(&mut self, configs: &ConfigSnapshot) {
+        if self.poison.is_empty() {
+            return;
+        }
+        let all = configs.by_kind.values().flat_map(|l| l.iter());
+        let there: BTreeMap<ConfigKey, u64> = all.filter(|c| self.holds(c)).map(|c| (c.key(), c.stamp)).collect();
+        self.poison = there;
     }
 
     fn without(&self, configs: &ConfigSnapshot) -> ConfigSnapshot {
@@ -109,5 +120,21 @@ mod tests {
         assert_eq!(admitted.len(), 1);
         assert!(!poison.holds(&entry("b")));
         assert!(poison.without(&ConfigSnapshot::of([entry("a")])).by_kind.is_empty());
+    }
+
+    #[test]
+    fn objects_that_were_mended_do_not_count() {
+        let entry = |name: &str, host: &str| {
+            let document = json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+                "metadata": {"name": name, "namespace": "ns"}, "spec": {"hosts": [host]}});
+            Arc::new(from_value(&document, Origin::default()).unwrap())
+        };
+        let bad = (0..MAX_POISON).map(|n| entry(&n.to_string(), "bad.example"));
+        let mut quarantine = Quarantine { poison: bad.map(|c| (c.key(), c.stamp)).collect() };
+        let mended = (0..MAX_POISON - 2).map(|n| entry(&n.to_string(), "good.example"));
+        let still_bad = entry(&(MAX_POISON - 1).to_string(), "bad.example");
+        let configs = ConfigSnapshot::of(mended.chain([still_bad.clone()]));
+        quarantine.rebuild(&Arc::default(), &Arc::default(), &configs).unwrap();
+        assert_eq!(quarantine.keys().collect::<Vec<_>>(), [&still_bad.key()]);
     }
 }

@@ -113,7 +113,7 @@ impl<A: Actor> Mailbox<A> {
         A: Handler<M>,
         A::Context: ToEnvelope<A, M>,
     {
-        self.queue.waiting.fetch_add(1, Ordering::Relaxed);
+        self.sent();
         self.address.send(message).await
     }
 
@@ -125,8 +125,15 @@ impl<A: Actor> Mailbox<A> {
         A: Handler<M>,
         A::Context: ToEnvelope<A, M>,
     {
-        self.queue.waiting.fetch_add(1, Ordering::Relaxed);
+        self.sent();
         self.address.do_send(message);
+    }
+
+    /// An actor that has ended takes nothing up, and nothing waits for it.
+    fn sent(&self) {
+        if self.address.connected() {
+            self.queue.waiting.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

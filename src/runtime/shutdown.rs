@@ -48,12 +48,19 @@ impl Shutdown {
     }
 }
 
+/// Sent for a write beyond `RLIMIT_FSIZE`; the default ends the process. The number that Linux has for it on all but MIPS.
+#[cfg(target_os = "linux")]
+const SIGXFSZ: i32 = 25;
+
 /// Begins the end at SIGTERM or SIGINT. Must run inside a tokio runtime.
 ///
 /// # Errors
 /// When the handlers cannot be installed.
 pub fn listen_for_signals(shutdown: &Shutdown) -> std::io::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    // A file that may not grow further is an error of the write, not the end of the process.
+    #[cfg(target_os = "linux")]
+    drop(signal(SignalKind::from_raw(SIGXFSZ))?);
     let shutdown = shutdown.clone();
     tokio::spawn(async move {
         let name = tokio::select! {

@@ -8,7 +8,7 @@ use std::{
 
 use actix::{Actor, ActorContext, AsyncContext, Context};
 
-use super::{Apart, Backoff, Panicked, Queue, QueueReport, Shutdown};
+use super::{Apart, Backoff, Mailbox, Panicked, Queue, QueueReport, Shutdown};
 
 /// How many restarts are allowed within a minute, over all actors.
 #[derive(Debug, Clone)]
@@ -115,13 +115,35 @@ impl Vitals {
         self.queue.clone()
     }
 
+    /// The address of the actor itself, which counts what is sent to it.
+    #[must_use]
+    pub fn mailbox<A>(&self, context: &Context<A>) -> Mailbox<A>
+    where
+        A: Actor<Context = Context<A>>,
+    {
+        Mailbox::new(context.address(), self.queue())
+    }
+
+    /// Counts a message that is taken up without [`Vitals::guard`].
+    pub fn take_up(&self) {
+        self.queue.take_up();
+    }
+
     /// Runs one message's work in the core. While the actor is down (restarted, its back-off not over) nothing is run.
     /// `None` means that the message was not handled.
     pub fn guard<A, R>(&mut self, context: &mut Context<A>, work: impl FnOnce() -> R) -> Option<R>
     where
         A: Actor<Context = Context<A>>,
     {
-        self.queue.take_up();
+        self.take_up();
+        self.run(context, work)
+    }
+
+    /// As [`Vitals::guard`], for work that no message asks for: a timer's.
+    pub fn run<A, R>(&mut self, context: &mut Context<A>, work: impl FnOnce() -> R) -> Option<R>
+    where
+        A: Actor<Context = Context<A>>,
+    {
         if self.down {
             return None;
         }
@@ -274,6 +296,76 @@ mod tests {
         assert_eq!((report.restarts, report.waiting), (1, 0));
         assert!(report.last_error.contains("panicked"));
         assert!(!shutdown.has_begun());
+    }
+
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    struct Block(Option<std::sync::mpsc::Receiver<()>>);
+
+    /// Looks at something all the time, and stalls when it is told to.
+    struct Stalled {
+        vitals: Vitals,
+        looks: Arc<std::sync::atomic::AtomicU32>,
+    }
+
+    impl Actor for Stalled {
+        type Context = Context<Self>;
+        fn started(&mut self, context: &mut Self::Context) {
+            context.run_interval(Duration::from_millis(1), |actor: &mut Self, context| {
+                let looks = actor.looks.clone();
+                actor.vitals.run(context, || looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+            });
+        }
+    }
+
+    impl Supervised for Stalled {}
+
+    impl Handler<Block> for Stalled {
+        type Result = ();
+        fn handle(&mut self, message: Block, context: &mut Self::Context) {
+            let to_itself = self.vitals.mailbox(context);
+            self.vitals.guard(context, || {
+                if let Some(blocked) = message.0 {
+                    to_itself.tell(Block(None));
+                    let _ = blocked.recv();
+                }
+            });
+        }
+    }
+
+    #[actix::test]
+    async fn a_stalled_actor_shows_what_waits_and_timers_are_no_messages() {
+        let (wards, _) = wards(10);
+        let vitals = wards.admit("stalled");
+        let (queue, looks) = (vitals.queue(), Arc::new(std::sync::atomic::AtomicU32::new(0)));
+        let (thread, counted) = (actix::Arbiter::new(), looks.clone());
+        let address = Supervisor::start_in_arbiter(&thread.handle(), move |_| Stalled { vitals, looks: counted });
+        let mailbox = Mailbox::new(address, queue);
+        while looks.load(std::sync::atomic::Ordering::Relaxed) < 20 {
+            tokio::task::yield_now().await;
+        }
+        let report = || wards.reports().remove(0);
+        assert_eq!((report().handled, report().last_message_unix_ms), (0, 0), "a timer is no message");
+
+        let (release, blocked) = std::sync::mpsc::channel();
+        mailbox.tell(Block(Some(blocked)));
+        while report().handled == 0 {
+            tokio::task::yield_now().await;
+        }
+        (0..3).for_each(|_| mailbox.tell(Block(None)));
+        while report().waiting != 4 {
+            assert!(report().waiting <= 4, "{:?}", report());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(report().handled, 1, "it stalls in the first");
+        drop(release);
+        while (report().waiting, report().handled) != (0, 5) {
+            tokio::task::yield_now().await;
+        }
+        thread.stop();
+        tokio::task::spawn_blocking(move || thread.join().unwrap()).await.unwrap();
+        mailbox.tell(Block(None));
+        assert_eq!(report().waiting, 0, "nothing waits for an actor that has ended");
     }
 
     #[actix::test]

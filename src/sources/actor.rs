@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Supervised, Supervisor};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Supervised, Supervisor};
 use tokio::task::JoinHandle;
 
 use super::{Source, SourcePort, SourceState};
@@ -57,7 +57,7 @@ impl SourceActor {
         Mailbox::new(Supervisor::start(|_| actor), queue)
     }
 
-    fn begin(&mut self, address: Addr<Self>) {
+    fn begin(&mut self, mailbox: Mailbox<Self>) {
         self.run += 1;
         self.began = Instant::now();
         self.port.board.beat();
@@ -70,7 +70,7 @@ impl SourceActor {
                 Err(panicked) => panicked.to_string(),
             };
             if !stop.is_cancelled() {
-                address.do_send(SourceEnded { run, reason });
+                mailbox.tell(SourceEnded { run, reason });
             }
         }));
     }
@@ -107,10 +107,10 @@ impl Actor for SourceActor {
         if self.vitals.is_down() {
             self.vitals.started(context, |actor: &mut Self, context| {
                 actor.vitals.up();
-                actor.begin(context.address());
+                actor.begin(actor.vitals.mailbox(context));
             });
         } else {
-            self.begin(context.address());
+            self.begin(self.vitals.mailbox(context));
         }
     }
 
@@ -132,6 +132,7 @@ impl Handler<SourceEnded> for SourceActor {
     type Result = ();
 
     fn handle(&mut self, ended: SourceEnded, context: &mut Self::Context) {
+        self.vitals.take_up();
         if ended.run == self.run {
             self.fail(context, ended.reason);
         }

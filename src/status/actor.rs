@@ -106,7 +106,7 @@ impl StatusReporterActor {
         let report = self.looks.is_multiple_of(REPORT_EVERY);
         let (core, xds, writing, term) = (&mut self.core, &self.xds, &self.writing, &mut self.term);
         let (free, asked) = (!self.under_way, self.asked);
-        let jobs = self.vitals.guard(context, || {
+        let jobs = self.vitals.run(context, || {
             let Some(writing) = writing else {
                 if asked {
                     look(core, xds, &[]);
@@ -135,8 +135,8 @@ impl StatusReporterActor {
         let Some(writing) = self.writing.as_ref().filter(|_| !jobs.is_empty()) else { return };
         self.under_way = true;
         let carried_out = carry_out(writing.sink.clone(), writing.leadership.clone(), jobs);
-        let address = context.address();
-        actix::spawn(async move { address.do_send(Wrote(carried_out.await)) });
+        let mailbox = self.vitals.mailbox(context);
+        actix::spawn(async move { mailbox.tell(Wrote(carried_out.await)) });
     }
 }
 
@@ -197,7 +197,11 @@ impl Handler<Wrote> for StatusReporterActor {
     fn handle(&mut self, Wrote(outcomes): Wrote, context: &mut Self::Context) {
         self.under_way = false;
         let core = &mut self.core;
-        self.vitals.guard(context, || core.done(Instant::now(), outcomes));
+        let failures = self.vitals.guard(context, || core.done(Instant::now(), outcomes));
+        for failure in failures.unwrap_or_default() {
+            let (object, error) = (failure.object, failure.error);
+            tracing::warn!(%object, error, "a status was not written (--write-status), trying again");
+        }
     }
 }
 
@@ -208,7 +212,9 @@ impl Handler<AskLeader> for StatusReporterActor {
         let (core, leadership) = (&self.core, self.writing.as_ref().map(|w| &w.leadership));
         let shown = self.vitals.guard(context, || {
             let (written, failed) = core.counts();
-            leadership.map(|l| json!({"leader": l.report(), "written": written, "failed": failed}))
+            let last = core.last_failure().map(|f| json!({"object": f.object.to_string(), "error": f.error}));
+            leadership
+                .map(|l| json!({"leader": l.report(), "written": written, "failed": failed, "last_failure": last}))
         });
         actix::MessageResult(shown.flatten().unwrap_or_default())
     }

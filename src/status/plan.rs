@@ -86,6 +86,16 @@ pub struct Plan {
     waiting: bool,
     written: u64,
     failed: u64,
+    last_failure: Option<Failure>,
+}
+
+/// A write that the server did not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The object.
+    pub object: ConfigKey,
+    /// Why.
+    pub error: String,
 }
 
 impl Plan {
@@ -143,9 +153,9 @@ impl Plan {
         jobs
     }
 
-    /// Takes in what became of a write.
-    pub fn done(&mut self, now: Instant, job: &Job, outcome: Outcome) {
-        let Some(memory) = self.memory.get_mut(&job.config.key()) else { return };
+    /// Takes in what became of a write. Gives the failure when it is news of this object.
+    pub fn done(&mut self, now: Instant, job: &Job, outcome: Outcome) -> Option<Failure> {
+        let memory = self.memory.get_mut(&job.config.key())?;
         memory.under_way = false;
         memory.last = Some(now);
         memory.attempts = memory.attempts.saturating_add(1);
@@ -164,10 +174,15 @@ impl Plan {
             }
             Outcome::Failed(error) => {
                 self.failed += 1;
-                memory.error = error;
                 self.waiting = true;
+                let is_news = memory.error != error;
+                memory.error.clone_from(&error);
+                let failure = Failure { object: job.config.key(), error };
+                self.last_failure = Some(failure.clone());
+                return Some(failure).filter(|_| is_news);
             }
         }
+        None
     }
 
     /// How the write of an object stands, for the pages; `None` when it never was to be written.
@@ -184,6 +199,12 @@ impl Plan {
             shown["error"] = memory.error.as_str().into();
         }
         Some(shown)
+    }
+
+    /// The last write that was not taken.
+    #[must_use]
+    pub const fn last_failure(&self) -> Option<&Failure> {
+        self.last_failure.as_ref()
     }
 
     /// Writes that were taken and that were not, so far.
@@ -295,6 +316,22 @@ mod tests {
         world.pass(60);
         assert_eq!(world.look("True"), 0);
         assert_eq!(world.look("False"), 1);
+    }
+
+    #[test]
+    fn a_refused_write_is_told_once_for_each_reason() {
+        let mut world = world();
+        let refuse = |world: &mut World, why: &str| {
+            let job = world.due("True").remove(0);
+            world.pass(400);
+            world.plan.done(world.now - Duration::from_secs(400), &job, Outcome::Failed(why.to_string()))
+        };
+        let told = refuse(&mut world, "forbidden").unwrap();
+        assert_eq!((told.object, told.error.as_str()), (world.object().key(), "forbidden"));
+        assert_eq!(refuse(&mut world, "forbidden"), None, "it is known");
+        assert!(refuse(&mut world, "too large").is_some());
+        assert_eq!(world.plan.last_failure().map(|f| f.error.as_str()), Some("too large"));
+        assert_eq!(world.plan.counts(), (0, 3));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     addresses::Claims,
     desired,
     distribution::{Distribution, Levels},
-    plan::{Job, Outcome, Plan},
+    plan::{Failure, Job, Outcome, Plan},
     report::Report,
 };
 use crate::{
@@ -99,11 +99,15 @@ impl Reporter {
         self.plan.due(now, &statuses, &objects, limit)
     }
 
-    /// Takes in what became of writes.
-    pub fn done(&mut self, now: Instant, outcomes: Vec<(Job, Outcome)>) {
-        for (job, outcome) in outcomes {
-            self.plan.done(now, &job, outcome);
-        }
+    /// Takes in what became of writes. Gives the failures that are news.
+    pub fn done(&mut self, now: Instant, outcomes: Vec<(Job, Outcome)>) -> Vec<Failure> {
+        outcomes.into_iter().filter_map(|(job, outcome)| self.plan.done(now, &job, outcome)).collect()
+    }
+
+    /// The last write that was not taken.
+    #[must_use]
+    pub const fn last_failure(&self) -> Option<&Failure> {
+        self.plan.last_failure()
     }
 
     /// Writes that were taken and that were not, so far.

@@ -11,7 +11,7 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::{Aggregate, Shadowed, StoreError, WriteRequest};
 use crate::{
-    model::{Config, ConfigEvent, ConfigSnapshot, Kind},
+    model::{Config, ConfigEvent, ConfigSnapshot, EventKind, Kind},
     runtime::{Interrupted, Mailbox, Vitals, Wards},
     sources::{Applied, ConfigSink, SourceBatch, SourceId},
 };
@@ -124,6 +124,7 @@ impl AggregateCacheActor {
     fn tell(&self, events: Vec<ConfigEvent>) -> impl actix::ActorFuture<Self, Output = ()> + 'static {
         if !events.is_empty() {
             self.published.store(Arc::new(self.aggregate.snapshot()));
+            count(&events);
         }
         let (handlers, events): (_, Arc<[ConfigEvent]>) = (self.handlers.clone(), events.into());
         async move {
@@ -142,6 +143,20 @@ impl AggregateCacheActor {
                 context.notify_later(Retry(index, events), RETRY_AFTER);
             }
         })
+    }
+}
+
+/// Counts changes under Istio's name; those of the registry's kinds have a metric of their own.
+fn count(events: &[ConfigEvent]) {
+    let of_registry = |kind: Kind| matches!(kind, Kind::Service | Kind::Pod | Kind::Node | Kind::EndpointSlice);
+    for event in events.iter().filter(|e| !of_registry(e.current.kind())) {
+        let what = match event.kind {
+            EventKind::Add => "add",
+            EventKind::Update => "update",
+            EventKind::Delete => "delete",
+        };
+        metrics::counter!("pilot_k8s_cfg_events", "type" => event.current.kind().as_str(), "event" => what)
+            .increment(1);
     }
 }
 
@@ -289,6 +304,7 @@ impl Handler<AskUndelivered> for AggregateCacheActor {
     type Result = MessageResult<AskUndelivered>;
 
     fn handle(&mut self, _: AskUndelivered, _: &mut Self::Context) -> Self::Result {
+        self.vitals.take_up();
         MessageResult(self.aggregate.undelivered())
     }
 }

@@ -1,8 +1,22 @@
-//! Structured logs on standard error.
+//! Structured logs on standard error. Logging never waits for the reader of the log, and no message is written without bound.
 
-use std::io::IsTerminal;
+use std::{
+    fs::File,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{self, IsTerminal},
+    os::fd::AsFd,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing::{Event, Level, Subscriber, level_filters::LevelFilter};
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    layer::{Context, SubscriberExt},
+    util::SubscriberInitExt,
+};
+
+use super::{line::Line, repeats::Repeats, writer::Queue};
 
 /// Form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -14,27 +28,127 @@ pub enum LogFormat {
     Json,
 }
 
+/// The log of this process, once there is one.
+static LOG: OnceLock<Log> = OnceLock::new();
+
+#[derive(Debug, Clone)]
+struct Log {
+    format: LogFormat,
+    colours: bool,
+    repeats: Arc<Mutex<Repeats>>,
+    queue: Queue,
+}
+
 /// Installs the log. `level` is a level (`info`) or a list of `target=level`. A second call changes nothing.
 ///
 /// # Errors
-/// A text, when `level` is neither.
+/// A text, when `level` is neither, or when there is no thread to write with.
 pub fn init_log(level: &str, format: LogFormat) -> Result<(), String> {
-    let mut filter = EnvFilter::try_new(level).map_err(|e| format!("log level {level:?}: {e}"))?;
+    let mut filter = filter_of(level)?;
     if !level.contains("kube") {
         // It writes an error for each refused connection; our sources say so themselves, once.
         for quiet in ["kube_client=off", "kube_runtime=off"] {
             filter = filter.add_directive(quiet.parse().map_err(|e| format!("log directive {quiet}: {e}"))?);
         }
     }
-    let registry = tracing_subscriber::registry().with(filter);
-    let _ = match format {
-        LogFormat::Text => {
-            let colours = std::io::stderr().is_terminal();
-            registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(colours)).try_init()
-        }
-        LogFormat::Json => {
-            registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init()
-        }
-    };
+    let log = Log::start(format).map_err(|e| format!("log: {e}"))?;
+    if tracing_subscriber::registry().with(filter).with(log.clone()).try_init().is_ok() {
+        let _ = LOG.set(log);
+    }
     Ok(())
+}
+
+/// Writes what waits to be written, for this time at most: the last thing that a process does. Whether all is written.
+pub fn flush_log(limit: Duration) -> bool {
+    LOG.get().is_none_or(|log| {
+        log.left_out(true).into_iter().for_each(|line| log.queue.push(line));
+        log.queue.flush(limit)
+    })
+}
+
+/// A level or a list of directives, checked.
+///
+/// # Errors
+/// A text that names the directive.
+pub fn log_level(text: &str) -> Result<String, String> {
+    filter_of(text).map(|_| text.to_string())
+}
+
+/// A word alone would be a target at the lowest level to the filter, and turn everything else off.
+fn filter_of(text: &str) -> Result<EnvFilter, String> {
+    for directive in text.split(',').map(str::trim).filter(|d| !d.is_empty() && !d.contains('[')) {
+        let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
+        if level.parse::<LevelFilter>().is_err() {
+            let known = "error, warn, info, debug, trace, off, or TARGET=LEVEL";
+            return Err(format!("{directive:?} is not a level ({known})"));
+        }
+    }
+    EnvFilter::try_new(text).map_err(|e| format!("{text:?}: {e}"))
+}
+
+impl Log {
+    fn start(format: LogFormat) -> io::Result<Self> {
+        let stderr = io::stderr();
+        let colours = format == LogFormat::Text && stderr.is_terminal();
+        // Not through the standard library's handle, whose lock a write that waits would hold.
+        let output = File::from(stderr.as_fd().try_clone_to_owned()?);
+        let repeats = Arc::<Mutex<Repeats>>::default();
+        let mut log = Self { format, colours, repeats, queue: Queue::default() };
+        let (summing, telling) = (log.clone(), log.clone());
+        let told = move |dropped: u64| {
+            let line = Line::new(Level::WARN, module_path!(), "lines were dropped, the reader of the log is slower");
+            telling.rendered(&line.with_number("dropped", dropped))
+        };
+        log.queue = Queue::start(output, move || summing.left_out(false), told)?;
+        Ok(log)
+    }
+
+    fn rendered(&self, line: &Line) -> String {
+        line.render(self.format, self.colours)
+    }
+
+    fn repeats(&self) -> MutexGuard<'_, Repeats> {
+        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left_out(&self, all: bool) -> Vec<String> {
+        let lines = self.repeats().due(Instant::now(), all);
+        lines.iter().map(|line| self.rendered(line)).collect()
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let line = Line::of(event);
+        // More is asked for by name, and then all of it is wanted.
+        let bounded = line.level <= Level::INFO;
+        if bounded && !self.repeats().admits(kind(event, &line), &line, Instant::now()) {
+            metrics::counter!("pilothouse_log_lines_suppressed").increment(1);
+            return;
+        }
+        self.queue.push(self.rendered(&line));
+    }
+}
+
+/// A place in the code, and the target for events of the `log` crate, which share a place.
+fn kind(event: &Event<'_>, line: &Line) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (event.metadata().callsite(), &line.target).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for good in ["info", "WARN", "off", "info,pilothouse::sources=debug", "pilothouse=trace,", "a[span{x=1}]=debug"]
+        {
+            assert_eq!(log_level(good).as_deref(), Ok(good));
+        }
+        for bad in ["loud", "info,loud", "pilothouse::xds", "pilothouse=loud"] {
+            assert!(log_level(bad).is_err_and(|e| e.contains("is not a level")), "{bad}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// Why the recorder cannot be installed.
@@ -49,6 +49,9 @@ impl Metrics {
         describe();
         gauge!("istio_build", "component" => "pilot", "tag" => env!("CARGO_PKG_VERSION")).set(1.0);
         gauge!("pilot_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        // There from the start, so that an alert can tell none from unknown.
+        counter!("pilothouse_log_lines_dropped").increment(0);
+        counter!("pilothouse_log_lines_suppressed").increment(0);
         Ok(Self { handle, started: Instant::now() })
     }
 
@@ -92,7 +95,10 @@ fn describe() {
     describe_counter!("pilot_inbound_updates", "Updates received, by kind: config, eds, svc, svcdelete.");
     describe_counter!("pilot_k8s_cfg_events", "Changes of configuration objects, by kind and event.");
     describe_counter!("pilot_k8s_reg_events", "Changes of registry objects, by kind and event.");
-    describe_counter!("pilot_total_rejected_configs", "Objects that were refused, by kind and name.");
+    describe_counter!(
+        "pilot_total_rejected_configs",
+        "Objects that were refused, by kind and name; \"other\" beyond 256 names."
+    );
     describe_gauge!("pilot_services", "Services in the registry.");
     describe_gauge!("pilot_virt_services", "VirtualServices in force.");
     describe_histogram!("pilot_xds_push_time", "Seconds to generate and hand over one type.");
@@ -102,6 +108,8 @@ fn describe() {
     describe_histogram!("pilot_debounce_time", "Seconds from the first change to the start of its push.");
     describe_histogram!("pilot_pushcontext_init_seconds", "Seconds to build a push context.");
     describe_histogram!("pilot_xds_config_size_bytes", "Bytes of one response.");
+    describe_counter!("pilothouse_log_lines_dropped", "Log lines that nobody read in time.");
+    describe_counter!("pilothouse_log_lines_suppressed", "Log lines left out as repeats; a line tells their number.");
     describe_counter!("galley_validation_passed", "Objects that validation took, by kind.");
     describe_counter!("galley_validation_failed", "Objects that validation refused, by kind.");
 }

@@ -93,14 +93,14 @@ impl XdsServerActor {
             self.timer = Some(context.run_later(pause, |actor, context| {
                 actor.timer = None;
                 let debounce = &mut actor.debounce;
-                let batch = actor.vitals.guard(context, || debounce.wake(Instant::now())).flatten();
+                let batch = actor.vitals.run(context, || debounce.wake(Instant::now())).flatten();
                 actor.proceed(batch, context);
             }));
         }
     }
 
     fn build(&self, batch: Batch, context: &mut Context<Self>) {
-        let (state, inputs, address) = (self.state.clone(), self.inputs.clone(), context.address());
+        let (state, inputs, mailbox) = (self.state.clone(), self.inputs.clone(), self.vitals.mailbox(context));
         let (building, apart) = (self.building.clone(), self.vitals.apart());
         histogram!("pilot_debounce_time").record(batch.waited.as_secs_f64());
         tokio::task::spawn_blocking(move || {
@@ -108,7 +108,7 @@ impl XdsServerActor {
             let _one = building.lock().unwrap_or_else(PoisonError::into_inner);
             let built = apart.run(|| publish(&state, inputs(), &batch.request));
             if exclusive || built.is_err() {
-                address.do_send(Built(built));
+                mailbox.tell(Built(built));
             }
         });
     }

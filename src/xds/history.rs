@@ -38,6 +38,8 @@ pub struct PushRecord {
     nacked: AtomicU64,
     last_sent_micros: AtomicU64,
     last_ack_micros: AtomicU64,
+    /// Number of the last connection that there was when it was published.
+    newest: u64,
 }
 
 /// One push, as it is shown.
@@ -65,7 +67,7 @@ pub struct PushEvent {
 }
 
 impl PushRecord {
-    pub(super) fn new(version: u64, request: &PushRequest) -> Self {
+    pub(super) fn new(version: u64, request: &PushRequest, newest: u64) -> Self {
         let name = |kind| match kind {
             PushKind::Config(kind) | PushKind::Object(kind) => kind.as_str(),
             PushKind::Endpoints => "Endpoints",
@@ -89,7 +91,14 @@ impl PushRecord {
             nacked: AtomicU64::new(0),
             last_sent_micros: AtomicU64::new(0),
             last_ack_micros: AtomicU64::new(0),
+            newest,
         }
+    }
+
+    /// Whether a connection was there when it was published. One that came later is sent the same, and says nothing of how
+    /// long the push took.
+    pub(super) const fn reaches(&self, connection: u64) -> bool {
+        connection <= self.newest
     }
 
     /// Time since the first of the merged triggers.

@@ -35,6 +35,7 @@ use crate::{
         ProxyView, PushContext,
         requests::{self, Types},
     },
+    telemetry::count_rejected,
 };
 
 /// Fewer load assignments are not worth another thread.
@@ -196,7 +197,7 @@ impl Generator for MeshGenerator {
             ResourceType::Listener => {
                 let (listeners, conflicts) = listeners(context, slot);
                 for refused in conflicts.iter().filter(|c| c.metric == REJECTED) {
-                    counter!(REJECTED, "type" => "gateway", "name" => refused.resource.clone()).increment(1);
+                    count_rejected("gateway", &refused.resource);
                 }
                 self.omissions.set(slot, None, conflicts);
                 encoded(listeners).collect()

@@ -1,6 +1,6 @@
 //! Workloads that register themselves: what the server tells whoever keeps their entries. `app` joins the two.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{fmt, net::SocketAddr, sync::Arc, time::SystemTime};
 
 use futures::future::BoxFuture;
 use tonic::Status;
@@ -17,6 +17,8 @@ pub struct Arrival {
     pub node: Arc<Node>,
     /// Who it proved to be.
     pub identity: Option<Identity>,
+    /// The address that it connects from.
+    pub peer: Option<SocketAddr>,
     /// When it connected.
     pub at: SystemTime,
 }

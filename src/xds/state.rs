@@ -46,8 +46,10 @@ pub struct XdsOptions {
     pub keepalive: (Duration, Duration),
     /// Connections are closed gracefully at this age.
     pub max_connection_age: Option<Duration>,
-    /// Clients on plaintext connections are believed to be who their node says: secrets are sent to them.
+    /// Clients on plaintext connections are believed to be who their node says.
     pub trust_nodes: bool,
+    /// They are sent secrets as well.
+    pub secrets_by_node: bool,
     /// Time over which streams are closed on shutdown.
     pub drain: Duration,
     /// Takes what clients do.
@@ -64,6 +66,7 @@ impl Default for XdsOptions {
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             trust_nodes: false,
+            secrets_by_node: true,
             drain: Duration::from_secs(2),
             observer: None,
         }
@@ -145,7 +148,7 @@ impl XdsState {
         let _one = inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.current.load_full();
         let version = before.as_ref().map_or(0, |p| p.version) + 1;
-        let record = Arc::new(PushRecord::new(version, request));
+        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed)));
         let published = Arc::new(Published { version, context, record: record.clone() });
         inner.current.store(Some(published.clone()));
         inner.history.push(record.clone());
@@ -157,15 +160,17 @@ impl XdsState {
         inner.swept.store(version, Ordering::Release);
         // Not before the line above: what a client is sent from its new view has to count as of this publication.
         moved.iter().for_each(|connection| connection.moved.notify_one());
-        let (mut views, mut connections) = (0, 0);
-        for view in self.live_views() {
-            if view.served.iter().any(|kind| view.dirty(kind) == version) {
-                views += 1;
-                connections += view.connections();
-                view.wake(version);
-            }
+        let dirty = |view: &View| view.served.iter().any(|kind| view.dirty(kind) == version);
+        let mut views: Vec<u128> = Vec::new();
+        for view in self.live_views().iter().filter(|view| dirty(view)) {
+            views.push(view.key);
+            view.wake(version);
         }
-        record.targets(views, connections);
+        views.sort_unstable();
+        let told = |c: &Connection| {
+            c.moved_at.load(Ordering::Acquire) == version || views.binary_search(&c.view_key()).is_ok()
+        };
+        record.targets(views.len(), inner.connections.iter().filter(|c| told(c)).count());
         for (reason, count) in &request.reasons {
             metrics::counter!("pilot_push_triggers", "type" => reason.as_str()).increment(u64::from(*count));
         }
@@ -197,7 +202,7 @@ impl XdsState {
             let audience = self.inner.builder.generator.audience(
                 &published.context,
                 &connection.node,
-                connection.identity.as_ref(),
+                self.for_secrets(connection.identity.as_ref()),
             );
             let other = audience_key(&audience) != connection.view_key();
             if other {
@@ -245,7 +250,14 @@ impl XdsState {
     }
 
     fn view_in(&self, published: &Published, node: &Node, identity: Option<&Identity>) -> Arc<View> {
+        let identity = self.for_secrets(identity);
         self.view(self.inner.builder.generator.audience(&published.context, node, identity))
+    }
+
+    /// The identity that secrets are generated for. Where nodes are believed, it is no more than what a node says.
+    fn for_secrets<'a>(&self, identity: Option<&'a Identity>) -> Option<&'a Identity> {
+        let options = &self.inner.options;
+        identity.filter(|_| options.secrets_by_node || !options.trust_nodes)
     }
 
     /// Registers a client. `None` while nothing is published.

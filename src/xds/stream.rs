@@ -16,6 +16,7 @@ use super::{
     body::{Outgoing, Requests},
     connection::{ClientEvent, Connection},
     debug::{self, Questions},
+    history::PushRecord,
     registrar::{Arrival, HEALTH, Presence},
     request::Request,
     state::{Published, XdsState},
@@ -84,7 +85,7 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         state.admission().admit().await?;
     }
     let node = Arc::new(node);
-    let presence = register(&state, &node, identity.as_ref()).await?;
+    let presence = register(&state, &node, identity.as_ref(), peer).await?;
     let connection = state.connect(node, identity, peer, protocol).ok_or_else(not_ready)?;
     let view = connection.current_view();
     let ticks = view.subscribe();
@@ -130,9 +131,10 @@ async fn register(
     state: &XdsState,
     node: &Arc<Node>,
     identity: Option<&Identity>,
+    peer: Option<std::net::SocketAddr>,
 ) -> Result<Option<Box<dyn Presence>>, Status> {
     let Some(registrar) = state.registrar() else { return Ok(None) };
-    let arrival = Arrival { node: node.clone(), identity: identity.cloned(), at: SystemTime::now() };
+    let arrival = Arrival { node: node.clone(), identity: identity.cloned(), peer, at: SystemTime::now() };
     Ok(registrar.arrive(arrival).await?)
 }
 
@@ -344,16 +346,17 @@ impl Stream {
             }
         });
         let id = || self.connection.id.clone();
+        let reached = |record: &PushRecord| record.reaches(self.connection.number);
         match received {
             Received::Acked => {
-                if let Some(push) = &push {
+                if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
                     push.record.acked();
                 }
                 let version = push.map_or(0, |p| p.version);
                 self.state.observe(ClientEvent::Acked { connection: id(), kind, nonce, version });
             }
             Received::Nacked(complaint) => {
-                if let Some(push) = &push {
+                if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
                     push.record.nacked();
                 }
                 let message = complaint.message;
@@ -416,10 +419,13 @@ impl Stream {
         permit.send(Outgoing::message(first, rest));
         self.note_sent();
         let published = current();
-        published.record.sent(bytes);
+        let reached = published.record.reaches(self.connection.number);
+        if reached {
+            published.record.sent(bytes);
+            metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
+        }
         metrics::counter!("pilot_xds_pushes", "type" => kind.label()).increment(1);
         metrics::histogram!("pilot_xds_config_size_bytes", "type" => kind.label()).record(bytes as f64);
-        metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
         let resources = response.update.difference.changed.len();
         let sent = self.session.subscription(kind).and_then(|s| s.sent()).cloned();
         self.connection.update_status(kind, |status| {

@@ -22,19 +22,23 @@ pub struct Binary {
 }
 
 impl Binary {
-    /// Starts it with this folder and more arguments.
+    /// Starts it with this folder and more arguments, on free ports, with a log of JSON.
     pub fn serve(folder: &Path, more: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
-            .args(["serve", "--log-format", "json", "--monitoring-addr", "", "--config-dir"])
-            .arg(folder)
-            .args(["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
-            .args(more)
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let ports = ["--log-format", "json", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
+        Self::serve_with(folder, &[&ports, more].concat(), env)
+    }
+
+    /// Starts it with this folder and these arguments.
+    pub fn serve_with(folder: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        command.args(["serve", "--monitoring-addr", "", "--config-dir"]).arg(folder).args(arguments);
+        command.envs(env.iter().copied());
+        Self::spawn(command)
+    }
+
+    /// Starts a command that becomes the program.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let streams: [Box<dyn std::io::Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
@@ -72,6 +76,12 @@ impl Binary {
             let of = |name: &str| line[name].as_str()?.parse().ok();
             Some((of("grpc")?, of("http")?))
         })
+    }
+
+    /// Kills it, without any warning.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Sends SIGTERM.

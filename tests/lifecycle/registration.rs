@@ -1,7 +1,7 @@
 //! Workloads that register themselves, from files alone: each is an endpoint for others while it is connected and well,
 //! through reconnects and restarts.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use pilothouse::{
     app::{self, Running},
@@ -35,25 +35,25 @@ fn group(metadata: &str) -> String {
     )
 }
 
-fn folder(metadata: &str) -> tempfile::TempDir {
+pub fn folder(metadata: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("mesh.yaml"), SERVICE.to_string() + &group(metadata)).unwrap();
     dir
 }
 
-fn with_grace(folder: &Path, grace: Duration) -> Settings {
+pub fn with_grace(folder: &Path, grace: Duration) -> Settings {
     let mut settings = settings(&[folder], None);
     settings.features.workload_entry_grace_period = grace;
     settings
 }
 
-async fn run(settings: Settings) -> Running {
+pub async fn run(settings: Settings) -> Running {
     let running = app::build(settings, Shutdown::default()).await.unwrap();
     until(&running, |c| !c.inputs.registry.services.is_empty()).await;
     running
 }
 
-fn node(ip: &str, changes: Value) -> Node {
+pub fn node(ip: &str, changes: Value) -> Node {
     let mut metadata = json!({"AUTO_REGISTER_GROUP": "vms", "NAMESPACE": "shop", "SERVICE_ACCOUNT": "payments"});
     for (key, value) in changes.as_object().unwrap() {
         metadata[key] = value.clone();
@@ -63,12 +63,17 @@ fn node(ip: &str, changes: Value) -> Node {
 }
 
 /// A proxy that registers and has its first configuration.
-async fn workload(running: &Running, ip: &str) -> SotwStream {
+pub async fn workload(running: &Running, ip: &str) -> SotwStream {
     connect(running, node(ip, json!({}))).await.unwrap()
 }
 
 async fn connect(running: &Running, node: Node) -> Result<SotwStream, ClientError> {
-    let client = AdsClient::connect(running.addresses.grpc, "10.0.0.1").await.unwrap().with_node(node);
+    connect_to(running.addresses.grpc, node).await
+}
+
+/// The same at an address.
+pub async fn connect_to(grpc: SocketAddr, node: Node) -> Result<SotwStream, ClientError> {
+    let client = AdsClient::connect(grpc, "10.0.0.1").await?.with_node(node);
     let mut stream = client.sotw(None).await?;
     stream.subscribe(ResourceType::Cluster, &[], "").await?;
     stream.next().await?;
@@ -126,7 +131,7 @@ fn entry(running: &Running, name: &str) -> Option<Arc<Config>> {
     snapshot.list(Kind::WorkloadEntry).iter().find(|c| &*c.meta.name == name).cloned()
 }
 
-async fn until_entry(running: &Running, name: &str, says: impl Fn(&Config) -> bool) -> Arc<Config> {
+pub async fn until_entry(running: &Running, name: &str, says: impl Fn(&Config) -> bool) -> Arc<Config> {
     let wait = async {
         loop {
             if let Some(entry) = entry(running, name).filter(|e| says(e)) {
@@ -242,18 +247,22 @@ async fn entries_outlive_the_process_and_wait_for_their_proxies() {
     };
     let running = run(kept(NEVER)).await;
     let _streams = (workload(&running, "10.9.0.7").await, workload(&running, "10.9.0.8").await);
-    until_entry(&running, "vms-10.9.0.8", |_| true).await;
+    let former = until_entry(&running, "vms-10.9.0.8", |_| true).await;
+    let former = former.meta.annotations["istio.io/workloadController"].clone();
     end(running).await;
 
     let running = run(kept(NEVER)).await;
     let mut caller = Caller::of(&running).await;
     caller.until(&["10.9.0.7:8080", "10.9.0.8:8080"], 2).await;
-    assert!(has(&entry(&running, "vms-10.9.0.7").unwrap(), "disconnectedAt"));
+    let restored = entry(&running, "vms-10.9.0.7").unwrap();
+    assert!(has(&restored, "disconnectedAt"));
+    let controller = |entry: &Config| entry.meta.annotations["istio.io/workloadController"].clone();
+    assert_ne!(controller(&restored), former, "the process that looks after them now is this one");
     let _stream = workload(&running, "10.9.0.7").await;
     until_entry(&running, "vms-10.9.0.7", |e| has(e, "connectedAt")).await;
     end(running).await;
 
-    // Whoever does not come back is cleaned up after ten grace periods.
+    // Whoever does not come back is cleaned up after the grace period.
     let running = run(kept(Duration::from_millis(200))).await;
     let _stream = workload(&running, "10.9.0.7").await;
     Caller::of(&running).await.until(&["10.9.0.7:8080"], 1).await;
@@ -269,6 +278,7 @@ async fn who_is_somebody_else_or_names_no_group_is_refused() {
         (json!({"AUTO_REGISTER_GROUP": "nobody"}), tonic::Code::FailedPrecondition),
         (json!({"NETWORK": "not/a/name"}), tonic::Code::InvalidArgument),
         (json!({"AUTO_REGISTER_GROUP": null, "WORKLOAD_ENTRY": "nobody"}), tonic::Code::FailedPrecondition),
+        (json!({"AUTO_REGISTER_GROUP": null, "WORKLOAD_ENTRY": "../pods/x"}), tonic::Code::InvalidArgument),
     ] {
         match connect(&running, node("10.9.0.7", changes.clone())).await {
             Err(ClientError::Status(status)) => assert_eq!(status.code(), code, "{changes}: {status}"),

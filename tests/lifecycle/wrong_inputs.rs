@@ -40,6 +40,9 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
         (&["--config-dir", folder, "--registries", "Consul"], "--registries", "Kubernetes is the only one"),
         (&["--kube-context", "c"], "", "required arguments were not provided"),
         (&["--config-dir", folder, "--lease-duration", "1ms"], "--lease-duration", "whole seconds"),
+        (&["--config-dir", folder, "--log-level", "loud"], "--log-level", "not a level"),
+        (&["--config-dir", folder, "--log-level", "info,loud"], "--log-level", "not a level"),
+        (&["--config-dir", folder, "--log-level", "pilothouse=loud"], "--log-level", "not a level"),
     ] {
         let said = refusal(arguments);
         assert!(said.contains(flag) && said.contains(reason), "{arguments:?}: {said}");

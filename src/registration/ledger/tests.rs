@@ -23,6 +23,7 @@ fn guest(id: u64, second: i64) -> Guest {
         group: "vms".into(),
         node: Arc::new(node),
         identity: None,
+        peer: None,
         at: at(second),
         health: Arc::default(),
     }
@@ -48,7 +49,7 @@ fn done(ledger: &mut Ledger, outcome: Outcome, second: i64) -> Option<bool> {
 }
 
 fn arrived(ledger: &mut Ledger, id: u64, second: i64) {
-    ledger.arrive(guest(id, second));
+    ledger.arrive(guest(id, second)).unwrap();
     assert_eq!(task(ledger, second), format!("arrival {id}"));
     assert_eq!(done(ledger, Outcome::Settled, second), Some(true));
 }
@@ -76,7 +77,7 @@ fn who_comes_back_is_not_cleaned_up_and_two_connections_count_as_one_proxy() {
     assert_eq!(task(&mut ledger, 2), "");
     ledger.leave(&key(), 2, at(3));
     assert_eq!(task(&mut ledger, 3), "leave");
-    ledger.arrive(guest(3, 4));
+    ledger.arrive(guest(3, 4)).unwrap();
     assert_eq!(task(&mut ledger, 4), "", "one task at a time");
     done(&mut ledger, Outcome::Settled, 4);
     assert_eq!(task(&mut ledger, 4), "arrival 3");
@@ -87,7 +88,7 @@ fn who_comes_back_is_not_cleaned_up_and_two_connections_count_as_one_proxy() {
 #[test]
 fn what_fails_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
     let mut ledger = Ledger::default();
-    ledger.arrive(guest(1, 0));
+    ledger.arrive(guest(1, 0)).unwrap();
     task(&mut ledger, 0);
     assert_eq!(done(&mut ledger, Outcome::Failed, 0), Some(true));
     assert_eq!((task(&mut ledger, 0), task(&mut ledger, 1)), (String::new(), "settle".to_string()));
@@ -95,7 +96,7 @@ fn what_fails_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
     assert_eq!((task(&mut ledger, 2), task(&mut ledger, 3)), (String::new(), "settle".to_string()));
     done(&mut ledger, Outcome::Settled, 3);
     assert_eq!(task(&mut ledger, 99), "");
-    ledger.arrive(guest(2, 100));
+    ledger.arrive(guest(2, 100)).unwrap();
     task(&mut ledger, 100);
     assert_eq!(done(&mut ledger, Outcome::Refused, 100), Some(false));
     ledger.leave(&key(), 1, at(101));
@@ -166,4 +167,40 @@ fn what_is_in_force_is_compared() {
     done(&mut ledger, Outcome::Refused, 20);
     ledger.miss(&ConfigSnapshot::default());
     assert_eq!(task(&mut ledger, 20), "", "who may not have it is not asked about again and again");
+}
+
+#[test]
+fn groups_and_peers_have_bounds_and_those_that_leave_make_room() {
+    let mut ledger = Ledger::default().within(Limits { per_group: 2, per_peer: 3 });
+    let of = |id: u64, ip: &str, entry: &str| {
+        let key = EntryKey { name: entry.into(), ..key() };
+        Guest { key, peer: ip.parse().ok(), ..guest(id, 0) }
+    };
+    let mut arrive = |ledger: &mut Ledger, guest: Guest| {
+        let key = guest.key.clone();
+        ledger.arrive(guest)?;
+        ledger.due(at(0));
+        ledger.done(&key, Outcome::Settled, GRACE, at(0));
+        Ok::<_, Refusal>(())
+    };
+    for (id, entry) in [(1, "a"), (2, "b"), (3, "b")] {
+        arrive(&mut ledger, of(id, "10.0.0.1", entry)).unwrap();
+    }
+    let full = arrive(&mut ledger, of(4, "10.0.0.2", "c")).unwrap_err().to_string();
+    assert!(full.contains("WorkloadGroup shop/vms") && full.contains("--max-registrations-per-group"), "{full}");
+    let full = arrive(&mut ledger, of(5, "10.0.0.1", "b")).unwrap_err().to_string();
+    assert!(full.contains("10.0.0.1") && full.contains("--max-registrations-per-peer"), "{full}");
+    arrive(&mut ledger, of(6, "10.0.0.2", "b")).unwrap();
+    let other = Guest { group: "".into(), ..of(7, "10.0.0.1", "known") };
+    arrive(&mut ledger, other).unwrap();
+
+    let gone = EntryKey { name: "a".into(), ..key() };
+    ledger.leave(&gone, 1, at(1));
+    arrive(&mut ledger, of(8, "10.0.0.1", "b")).unwrap();
+    assert!(arrive(&mut ledger, of(9, "10.0.0.2", "c")).is_err(), "the entry has its grace period");
+    for (second, outcome) in [(1, Outcome::Settled), (11, Outcome::Left)] {
+        assert_eq!(ledger.due(at(second)).len(), 1);
+        ledger.done(&gone, outcome, GRACE, at(second));
+    }
+    arrive(&mut ledger, of(10, "10.0.0.2", "c")).unwrap();
 }

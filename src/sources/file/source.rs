@@ -8,7 +8,6 @@ use std::{
 
 use anyhow::Context;
 use futures::future::BoxFuture;
-use metrics::counter;
 
 use super::{
     folder::{Folder, Look},
@@ -21,6 +20,7 @@ use crate::{
     runtime::catch,
     settings::{SourceSettings, WatchMode},
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
+    telemetry::count_rejected,
 };
 
 /// How often a folder is looked at when there are no events.
@@ -240,8 +240,7 @@ impl Run {
 /// Logs and counts what was not there before.
 fn tell_new(source: &SourceId, before: &Findings, now: &Findings) {
     for refused in now.refused.iter().filter(|r| !before.refused.contains(r)) {
-        counter!("pilot_total_rejected_configs", "type" => refused.kind.clone(), "name" => refused.name.clone())
-            .increment(1);
+        count_rejected(&refused.kind, &refused.name);
         tracing::warn!(source = &**source, "{refused}");
     }
     for warned in now.warned.iter().filter(|w| before.warned.binary_search(w).is_err()) {

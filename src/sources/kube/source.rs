@@ -29,6 +29,7 @@ use super::{
 use crate::{
     model::{Config, ConfigSet, Kind, Mesh, Origin},
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
+    telemetry::count_rejected,
 };
 
 /// Pause before a full snapshot is tried again when nobody asks for it.
@@ -349,7 +350,8 @@ fn count(kind: Kind, event: &'static str) {
         Kind::Pod => "Pods",
         Kind::Node => "Nodes",
         Kind::EndpointSlice => "EndpointSlice",
-        kind => return counter!("pilot_k8s_cfg_events", "type" => kind.as_str(), "event" => event).increment(1),
+        // Counted by the store, where config comes from every source.
+        _ => return,
     };
     counter!("pilot_k8s_reg_events", "type" => name, "event" => event).increment(1);
 }
@@ -357,8 +359,7 @@ fn count(kind: Kind, event: &'static str) {
 /// Logs and counts what was not there before.
 fn tell_new(source: &SourceId, before: &Findings, now: &Findings) {
     for refused in now.refused.iter().filter(|r| !before.refused.contains(r)) {
-        counter!("pilot_total_rejected_configs", "type" => refused.kind.clone(), "name" => refused.name.clone())
-            .increment(1);
+        count_rejected(&refused.kind, &refused.name);
         tracing::warn!(source = &**source, "{refused}");
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     runtime::Backoff,
     settings::UpstreamSettings,
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
+    telemetry::count_rejected,
 };
 
 /// Longest pause between attempts to connect.
@@ -293,8 +294,7 @@ impl Run {
     /// Logs and counts what was not there before.
     fn tell_new(&mut self, findings: Findings) {
         for refused in findings.refused.iter().filter(|r| !self.findings.refused.contains(r)).take(100) {
-            counter!("pilot_total_rejected_configs", "type" => refused.kind.clone(), "name" => refused.name.clone())
-                .increment(1);
+            count_rejected(&refused.kind, &refused.name);
             tracing::warn!(source = &*self.id, "{refused}");
         }
         self.findings = findings;

@@ -43,6 +43,9 @@ pub enum FolderError {
         /// Whose content it is.
         found: String,
     },
+    /// A pipe, a folder or a device: reading it might never end.
+    #[error("{0}: not a regular file")]
+    NotAFile(PathBuf),
     /// Larger than is allowed.
     #[error("{path}: {bytes} bytes are more than {limit}")]
     TooLarge {
@@ -100,8 +103,13 @@ impl Folder {
     }
 
     fn replace(&self, path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
+        // Whatever stands there, a pipe or a link too: it is not written to.
+        match fs::remove_file(beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(beside)?;
@@ -130,12 +138,27 @@ impl Folder {
         Ok(Some(saved))
     }
 
+    /// Puts the file of a source that cannot be read aside, so that nothing overwrites it; gives where it is.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn put_aside(&self, source: &str) -> io::Result<PathBuf> {
+        const COPIES: u32 = 9;
+        let path = self.path(source);
+        let copy = |number: u32| path.with_extension(format!("{EXTENSION}-damaged-{number}"));
+        let free = (1..COPIES).map(copy).find(|copy| fs::symlink_metadata(copy).is_err());
+        let aside = free.unwrap_or_else(|| copy(COPIES));
+        fs::rename(&path, &aside)?;
+        Ok(aside)
+    }
+
     /// Sources of which there is a file, whatever it is worth.
     #[must_use]
     pub fn sources(&self) -> Vec<String> {
         const HEAD: u64 = 4096;
         let head = |path: PathBuf| -> Option<Vec<u8>> {
             let mut bytes = Vec::new();
+            fs::metadata(&path).ok()?.is_file().then_some(())?;
             File::open(path).ok()?.take(HEAD).read_to_end(&mut bytes).ok()?;
             Some(bytes)
         };
@@ -157,6 +180,10 @@ impl Folder {
 
     fn read(&self, path: &Path) -> Result<Vec<u8>, FolderError> {
         let failed = |error| FolderError::Io { path: path.to_path_buf(), error };
+        // Opening a pipe waits for a writer.
+        if !fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(FolderError::NotAFile(path.to_path_buf()));
+        }
         let file = File::open(path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         if bytes > self.max_bytes {
@@ -197,6 +224,25 @@ mod tests {
         assert!(matches!(folder.load("s/1"), Err(FolderError::OtherSource { .. })));
         folder.remove("s:1");
         assert_eq!(folder.load("s:1").unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_and_put_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path(), 1 << 20).unwrap();
+        for number in 1..4 {
+            let made = std::process::Command::new("mkfifo").arg(folder.path("s:1")).status().unwrap();
+            assert!(made.success());
+            assert!(matches!(folder.load("s:1"), Err(FolderError::NotAFile(_))));
+            assert_eq!(folder.sources(), Vec::<String>::new());
+            let aside = folder.put_aside("s:1").unwrap();
+            assert!(aside.to_string_lossy().ends_with(&format!("last-good-damaged-{number}")), "{aside:?}");
+            assert_eq!(folder.load("s:1").unwrap(), None);
+        }
+        let beside = folder.path("s:1").with_extension("new");
+        assert!(std::process::Command::new("mkfifo").arg(beside).status().unwrap().success());
+        folder.save("s:1", &entry("a.example")).unwrap();
+        assert_eq!(folder.load("s:1").unwrap().unwrap().configs, entry("a.example"));
     }
 
     #[test]

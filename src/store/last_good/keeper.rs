@@ -115,6 +115,9 @@ impl Keeper {
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
+            // Taken up again with the next changes, or without any.
+            locked(&self.changed).insert(source.clone());
+            self.wake.notify_one();
             metrics::counter!("pilothouse_last_good_write_failures").increment(1);
             tracing::warn!(source = &*source, error = failed, "the last good content was not saved (--state-dir)");
         }

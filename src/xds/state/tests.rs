@@ -131,3 +131,33 @@ fn who_connects_during_publications_has_the_view_of_the_last_one() {
         assert_eq!(connection.view_key(), state.view_of(&connection.node, None).unwrap().key, "after {publications}");
     }
 }
+
+/// One that comes later is sent what was published before, and says nothing of how long that push took.
+#[test]
+fn a_push_counts_the_clients_that_it_was_for() {
+    let generator = Arc::new(Moving::default());
+    let state = XdsState::new(generator.clone(), XdsOptions::default());
+    publish(&state, &generator);
+    let _early = [1, 2].map(|number| connect(&state, number));
+    publish(&state, &generator);
+    let late = connect(&state, 3);
+    let targets: Vec<u64> = state.events().iter().map(|e| e.connections).collect();
+    assert_eq!(targets, [2, 0], "last one first");
+    let record = &state.current().unwrap().record;
+    assert!(record.reaches(2) && !record.reaches(late.number));
+}
+
+/// What a node says of itself is no proof: where Secrets of a cluster are read it opens none.
+#[test]
+fn where_nodes_are_believed_secrets_may_need_more() {
+    let identity = Identity { trust_domain: "t".into(), namespace: "a".into(), service_account: "default".into() };
+    let node = Node::from_parts("sidecar~10.0.0.1~p.a~a.svc.cluster.local", json!({}), Locality::default()).unwrap();
+    for (trust_nodes, secrets_by_node, sent) in [(true, true, true), (true, false, false), (false, false, true)] {
+        let generator = Arc::new(Moving::default());
+        let options = XdsOptions { trust_nodes, secrets_by_node, ..XdsOptions::default() };
+        let state = XdsState::new(generator.clone(), options);
+        publish(&state, &generator);
+        let view = |identity| state.view_of(&node, identity).unwrap().key;
+        assert_eq!(view(Some(&identity)) != view(None), sent, "{trust_nodes} {secrets_by_node}");
+    }
+}

@@ -143,7 +143,7 @@ async fn wait(what: impl Fn() -> String, check: impl Fn() -> bool) {
 /// On free ports, with pauses that suit tests.
 pub fn settings() -> Settings {
     Settings {
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,

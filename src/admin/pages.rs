@@ -1,0 +1,75 @@
+//! The debug pages by their names.
+
+use std::collections::BTreeMap;
+
+use actix_web::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{AdminState, envoy_dump, proxies, registry};
+use crate::{
+    store::Shadowed,
+    xds::{Connection, ResourceType},
+};
+
+/// A debug page, or the status and the text of a refusal.
+pub(super) async fn page_of(
+    path: &str,
+    query: &BTreeMap<String, String>,
+    state: &AdminState,
+) -> Result<Value, (StatusCode, String)> {
+    Ok(match path {
+        "adsz" => proxies::adsz(state),
+        "syncz" => proxies::syncz(state, query.get("namespace").map(String::as_str)),
+        "connections" => proxies::connections(state),
+        "push_status" => proxies::push_status(state),
+        "configz" => registry::configs(state).await,
+        "registryz" => registry::services(state),
+        "endpointShardz" | "endpointz" => registry::endpoint_shards(state),
+        "mesh" => registry::mesh(state),
+        "sourcez" => registry::sources(state).await,
+        "queuez" => json!(state.wards.reports()),
+        "eventz" => json!(state.xds.events()),
+        "viewz" => {
+            let (builds, resources) = state.xds.build_counts();
+            json!({"views": state.xds.views(), "builds": builds, "resources": resources})
+        }
+        "shadowz" => shadowed(state).await,
+        "leaderz" => state.status.leader().await,
+        "statusz" => json!(state.status.statuses().await),
+        "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, state),
+        unknown => {
+            return Err((StatusCode::NOT_FOUND, format!("no debug page {unknown:?}; GET /debug lists them\n")));
+        }
+    })
+}
+
+async fn shadowed(state: &AdminState) -> Value {
+    let all = state.store.shadowed().await;
+    let shown = |s: &Shadowed| {
+        json!({"key": s.key.to_string(), "winner": &*s.winner, "winner_place": s.winner_place,
+            "shadowed": &*s.loser, "shadowed_place": s.loser_place})
+    };
+    all.iter().map(shown).collect()
+}
+
+fn of_proxy(page: &str, query: &BTreeMap<String, String>, state: &AdminState) -> Result<Value, (StatusCode, String)> {
+    let refusal = |status, text: &str| (status, format!("{text}\n"));
+    let id = query
+        .get("proxyID")
+        .ok_or_else(|| refusal(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string"))?;
+    let unknown = "Proxy not connected to this Pilot instance. It may be connected to another instance.";
+    let connection = state.xds.connection(id).ok_or_else(|| refusal(StatusCode::NOT_FOUND, unknown))?;
+    Ok(dump(page, query, &connection))
+}
+
+fn dump(page: &str, query: &BTreeMap<String, String>, connection: &Connection) -> Value {
+    match page {
+        "edsz" => proxies::sent(connection, ResourceType::Endpoint),
+        "ndsz" => proxies::sent(connection, ResourceType::NameTable),
+        _ => {
+            let types: Vec<&str> =
+                query.get("types").map(|t| t.split(',').map(str::trim).collect()).unwrap_or_default();
+            envoy_dump::dump(connection, &types, query.get("resource").map(String::as_str))
+        }
+    }
+}

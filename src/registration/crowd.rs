@@ -1,0 +1,97 @@
+//! How many workloads may register: bounds per group and per peer, so that one that makes up machines is not believed
+//! without end. Pure.
+
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
+
+use super::ledger::Guest;
+use crate::xds::Refusal;
+
+/// The bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries that are made from one WorkloadGroup.
+    pub per_group: usize,
+    /// Connections from one address that register.
+    pub per_peer: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { per_group: 20_000, per_peer: 2_000 }
+    }
+}
+
+/// Namespace and name of a group.
+type Group = (Arc<str>, Arc<str>);
+
+/// Who is counted.
+#[derive(Debug, Default)]
+pub struct Crowd {
+    pub(super) limits: Limits,
+    peers: HashMap<IpAddr, usize>,
+    /// The address of each connection that is counted.
+    connections: HashMap<u64, IpAddr>,
+    groups: HashMap<Group, usize>,
+}
+
+impl Crowd {
+    /// Whether a proxy may register. `new`: there is no entry of it yet.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`], since others may leave.
+    pub fn admits(&self, guest: &Guest, new: bool) -> Result<(), Refusal> {
+        if guest.group.is_empty() {
+            return Ok(());
+        }
+        let full = |what: String, bound: usize, flag: &str| {
+            Err(Refusal::Unavailable(format!("auto-registration: {what} has {bound} workloads already ({flag})")))
+        };
+        let Limits { per_group, per_peer } = self.limits;
+        let group = (guest.key.namespace.clone(), guest.group.clone());
+        if new && self.groups.get(&group).is_some_and(|n| *n >= per_group) {
+            let group = format!("WorkloadGroup {}/{}", group.0, group.1);
+            return full(group, per_group, "--max-registrations-per-group");
+        }
+        match guest.peer {
+            Some(peer) if self.peers.get(&peer).is_some_and(|n| *n >= per_peer) => {
+                full(format!("the peer {peer}"), per_peer, "--max-registrations-per-peer")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A connection is there.
+    pub fn join(&mut self, guest: &Guest) {
+        if let Some(peer) = guest.peer.filter(|_| !guest.group.is_empty())
+            && self.connections.insert(guest.id, peer).is_none()
+        {
+            *self.peers.entry(peer).or_default() += 1;
+        }
+    }
+
+    /// It is gone.
+    pub fn leave(&mut self, id: u64) {
+        if let Some(peer) = self.connections.remove(&id) {
+            less(&mut self.peers, &peer);
+        }
+    }
+
+    /// There is an entry that was, or will be, made from this group.
+    pub fn begin(&mut self, group: Group) {
+        *self.groups.entry(group).or_default() += 1;
+    }
+
+    /// There is not any more.
+    pub fn end(&mut self, group: &Group) {
+        less(&mut self.groups, group);
+    }
+}
+
+fn less<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}

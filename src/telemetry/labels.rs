@@ -1,0 +1,50 @@
+//! Labels of metrics that come from outside: as many as a bound allows, then one for all others.
+
+use std::{
+    collections::HashSet,
+    sync::{LazyLock, Mutex, PoisonError},
+};
+
+/// Pairs of kind and name that have a series of their own.
+const NAMED: usize = 256;
+/// Stands for every other.
+const OTHER: &str = "other";
+
+static SEEN: LazyLock<Mutex<Bounded>> = LazyLock::new(Mutex::default);
+
+/// Counts an object that was refused. Names come from files and clusters, and a series that began stays: after the first 256
+/// all others are counted together.
+pub fn count_rejected(kind: &str, name: &str) {
+    let (kind, name) = SEEN.lock().unwrap_or_else(PoisonError::into_inner).label(kind, name);
+    metrics::counter!("pilot_total_rejected_configs", "type" => kind, "name" => name).increment(1);
+}
+
+#[derive(Debug, Default)]
+struct Bounded(HashSet<(String, String)>);
+
+impl Bounded {
+    fn label(&mut self, kind: &str, name: &str) -> (String, String) {
+        let pair = (kind.to_string(), name.to_string());
+        if self.0.contains(&pair) {
+            return pair;
+        }
+        if self.0.len() >= NAMED {
+            return (OTHER.to_string(), OTHER.to_string());
+        }
+        self.0.insert(pair.clone());
+        pair
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_beyond_the_bound_share_a_label() {
+        let mut seen = Bounded::default();
+        let labels: HashSet<_> = (0..5000).map(|n| seen.label("ServiceEntry", &n.to_string())).collect();
+        assert_eq!(labels.len(), NAMED + 1);
+        assert_eq!(seen.label("ServiceEntry", "3").1, "3", "those that have a series keep it");
+    }
+}
