@@ -39,6 +39,18 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
         (&["--config-dir", folder, "--remote-cluster", &west, "--remote-cluster", &west], "--remote-cluster", "two"),
         (&["--config-dir", folder, "--registries", "Consul"], "--registries", "Kubernetes is the only one"),
         (&["--kube-context", "c"], "", "required arguments were not provided"),
+        (&["--kubeconfig", "/no/such"], "--kubeconfig /no/such: ", "No such file"),
+        (&["--kubeconfig", file], "--kubeconfig ", "file: "),
+        (&["--kubeconfig", "/dev/zero"], "--kubeconfig /dev/zero: ", "not a file"),
+        (&["--config-dir", folder, "--remote-cluster", &format!("west={file}")], "--remote-cluster west=", "file: "),
+        (&["--config-dir", folder, "--write-status"], "--write-status: ", "no cluster"),
+        (&["--upstream", "x.example:1", "--upstream-ca", "/no/such"], "--upstream-ca /no/such: ", "No such file"),
+        (&["--upstream", "x.example:1", "--upstream-ca", file], "--upstream-ca ", "file: "),
+        (
+            &["--upstream", "x.example:1", "--upstream-tls", "--upstream-token-file", "/no/such"],
+            "--upstream-token-file /no/such: ",
+            "No such file",
+        ),
         (&["--config-dir", folder, "--lease-duration", "1ms"], "--lease-duration", "whole seconds"),
     ] {
         let said = refusal(arguments);
