@@ -1,6 +1,7 @@
 //! What the server knows: the published context, the views, the connections. The handle that everybody else holds.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -48,6 +49,8 @@ pub struct XdsOptions {
     pub max_connection_age: Option<Duration>,
     /// Clients on plaintext connections are believed to be who their node says: secrets are sent to them.
     pub trust_nodes: bool,
+    /// Ids that proxies may give for a cluster instead of its own.
+    pub cluster_aliases: BTreeMap<String, Arc<str>>,
     /// Time over which streams are closed on shutdown.
     pub drain: Duration,
     /// Takes what clients do.
@@ -64,6 +67,7 @@ impl Default for XdsOptions {
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             trust_nodes: false,
+            cluster_aliases: BTreeMap::new(),
             drain: Duration::from_secs(2),
             observer: None,
         }
