@@ -103,9 +103,11 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
     let inputs = Arc::new(Inputs::new(settings_in_force, Arc::new(features)));
     let cluster = sources.kubernetes.clone().map(|k| Cluster::new(&mesh.cluster_id, k, inputs.follow_mesh()));
-    if let Some(cluster) = &cluster {
-        sources::mesh_of_cluster(cluster, &mesh, &kept, &inputs).await;
-    }
+    sources::check_files(&inputs.mesh(), &sources, kept.folder.is_some()).await?;
+    let mesh_is_known = match &cluster {
+        Some(cluster) => sources::mesh_of_cluster(cluster, &mesh, &kept, &inputs).await,
+        None => true,
+    };
     let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);
     let me = status::identity();
@@ -119,6 +121,11 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             // Plain text proves nothing.
             trust_nodes: grpc.local_addr()?.ip().is_loopback(),
             secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(&sources)),
+            cluster_aliases: mesh
+                .cluster_aliases
+                .iter()
+                .map(|a| (a.alias.clone(), a.cluster.as_str().into()))
+                .collect(),
             ..XdsOptions::default()
         },
     );
@@ -157,7 +164,9 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         silence: sources.silence.max(sources.rescan * 3),
     };
     let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
-    let started = sources::start(named, (mesh, sources), cluster, &sinks, &starter, &shutdown, &readiness);
+    let found = (sources.remotes.clone(), sources.kubernetes.as_ref().map(|k| k.revision.clone()).unwrap_or_default());
+    let started =
+        sources::start(named, (mesh, sources), (cluster, mesh_is_known), &sinks, &starter, &shutdown, &readiness);
     let (writing, candidate) =
         status::stand(writes_to.as_ref(), &me, (&store, &xds_server, &board), &inputs.features, &shutdown).unzip();
     let keeping = [
@@ -174,6 +183,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         keeper: keeper.map(|keeper| (keeper, kept.grace)),
         list: list.clone(),
         mesh: inputs.follow_mesh(),
+        settings: found.0,
+        revision: found.1,
         deletion_hold,
         shutdown: shutdown.clone(),
         of_secrets: Mutex::default(),

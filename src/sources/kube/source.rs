@@ -56,10 +56,16 @@ impl KubeSource {
         let id = Self::name(&cluster, group);
         let settings = cluster.settings();
         let mut feeds = Vec::new();
-        for kind in group.kinds() {
+        for kind in group.kinds().into_iter().filter(|kind| !settings.left_out.contains(kind)) {
             let narrowed = kind.namespaced() && !settings.watch_namespaces.is_empty();
-            let namespaces: Vec<Option<String>> =
-                if narrowed { settings.watch_namespaces.iter().cloned().map(Some).collect() } else { vec![None] };
+            let mesh_only = group == Group::RemoteRegistry && kind == Kind::ConfigMap;
+            let namespaces: Vec<Option<String>> = if mesh_only {
+                vec![Some(settings.namespace.clone())]
+            } else if narrowed {
+                settings.watch_namespaces.iter().cloned().map(Some).collect()
+            } else {
+                vec![None]
+            };
             for namespace in namespaces {
                 let report = FeedReport {
                     resource: crd_name(kind).trim_end_matches('.').to_string(),
@@ -267,7 +273,7 @@ impl Run {
     /// Says how the source is.
     fn report(&mut self) {
         let mut reports = Vec::new();
-        let (mut held, mut kept, mut findings) = (Vec::new(), Vec::new(), None);
+        let (mut held, mut kept, mut findings, mut refused) = (Vec::new(), Vec::new(), None, None);
         let changed = self.feeds.iter().fold(false, |any, f| f.lock().take_findings_changed() | any);
         if changed {
             findings = Some(Findings::default());
@@ -275,6 +281,9 @@ impl Run {
         for feed in &self.feeds {
             let content = feed.lock();
             reports.push(FeedReport { objects: content.len(), ..content.report.clone() });
+            if content.report.state == FeedState::Forbidden && !content.is_answered() {
+                refused.get_or_insert_with(|| trouble_of(&content.report));
+            }
             held.extend(content.held().map(|c| c.key().to_string()));
             kept.extend(content.refused().filter_map(|(_, c)| c).map(|c| c.key().to_string()));
             if let Some(findings) = &mut findings {
@@ -290,7 +299,7 @@ impl Run {
             tell_new(&self.id, &self.findings, &findings);
             self.findings = findings;
         }
-        let trouble = reports.iter().find(|r| is_stale(r)).map(trouble_of).or(waits_for);
+        let trouble = refused.or_else(|| reports.iter().find(|r| is_stale(r)).map(trouble_of)).or(waits_for);
         let delivered = self.delivered;
         let objects = self.published.len();
         self.port.board.write(|report| {
@@ -334,7 +343,7 @@ fn trouble_of(report: &FeedReport) -> String {
     format!("{}: {}", report.resource, report.last_error)
 }
 
-/// Whether a feed's content may be old. One that we may not read, or that is not there, is no news when it holds nothing.
+/// Whether a feed's content may be old. One that we may do without is no news when it holds nothing.
 fn is_stale(report: &FeedReport) -> bool {
     match report.state {
         FeedState::Retrying => true,
