@@ -25,7 +25,10 @@ pub fn differences(client: &str, against: &'static str, held: &Holds, expected: 
     // What it refused may be what leads it to ask for names, or to give them up.
     let leads = [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route];
     let led = leads.iter().any(|kind| held.get(kind).is_some_and(|h| !h.refused.is_empty()));
+    // Of a client that names its listeners, every type but these is asked for by name.
+    let names_all = held.get(&ResourceType::Listener).is_some_and(|h| !h.names.is_empty());
     for kind in TYPES {
+        let by_name = !kind.is_wildcard() || names_all && kind != ResourceType::Listener;
         let asks = |name: &str| held.get(&kind).is_some_and(|h| h.names.contains(name));
         let (is, refused) = held.get(&kind).map_or((&empty, &none), |h| (&h.resources, &h.refused));
         let should = expected.get(&kind).map_or(&empty, |h| &h.resources);
@@ -37,7 +40,7 @@ pub fn differences(client: &str, against: &'static str, held: &Holds, expected: 
             if is == should || refused.get(name).is_some_and(|r| r.as_ref() == should) {
                 continue;
             }
-            if led && !kind.is_wildcard() && (!asks(name) || should.is_none()) {
+            if led && by_name && (!asks(name) || should.is_none()) {
                 continue;
             }
             all.push(Difference {

@@ -384,35 +384,39 @@ impl Run {
 
     /// Asks for what the resources of a type refer to.
     async fn follow(&mut self, stream: &mut Stream, kind: ResourceType) -> Result<(), ClientError> {
-        let (grpc, mut wanted) = (!self.who.targets.is_empty(), Vec::new());
-        {
-            let holds = self.holds.lock().unwrap();
-            let of =
-                |kind| holds.get(&kind).map(|h: &Held| &h.resources).into_iter().flatten().map(|(_, b)| b.as_slice());
-            if kind == ResourceType::Cluster {
-                wanted.push((ResourceType::Endpoint, refers::endpoints(of(kind))));
-                if !grpc {
-                    wanted.push((ResourceType::Listener, BTreeSet::new()));
-                }
+        use ResourceType::{Cluster, Endpoint, Extension, Listener, Route, Secret};
+        if !self.who.targets.is_empty() {
+            // What it gives up leads to nothing any more, so each type follows from what is left of the one before.
+            for (of, wanted) in [(Listener, Route), (Route, Cluster), (Cluster, Endpoint)] {
+                let names = self.referred(of, wanted);
+                self.want(stream, wanted, names).await?;
             }
-            if kind == ResourceType::Listener {
-                wanted.push((ResourceType::Route, refers::routes(of(kind))));
-                if !grpc {
-                    wanted.push((ResourceType::Extension, refers::extensions(of(kind))));
-                }
-            }
-            if kind == ResourceType::Route && grpc {
-                wanted.push((ResourceType::Cluster, refers::clusters(of(kind))));
-            }
-            if matches!(kind, ResourceType::Cluster | ResourceType::Listener) && !grpc {
-                let secrets = refers::secrets(of(ResourceType::Cluster), of(ResourceType::Listener));
-                wanted.push((ResourceType::Secret, secrets));
-            }
+            return Ok(());
         }
-        for (kind, names) in wanted {
-            self.want(stream, kind, names).await?;
+        let wanted: &[(ResourceType, ResourceType)] = match kind {
+            Cluster => &[(Cluster, Endpoint), (Cluster, Listener), (Cluster, Secret)],
+            Listener => &[(Listener, Route), (Listener, Extension), (Listener, Secret)],
+            _ => &[],
+        };
+        for (of, wanted) in wanted {
+            let names = self.referred(*of, *wanted);
+            self.want(stream, *wanted, names).await?;
         }
         Ok(())
+    }
+
+    /// Names of a type that what it holds of another one refers to.
+    fn referred(&self, of: ResourceType, wanted: ResourceType) -> BTreeSet<String> {
+        let holds = self.holds.lock().unwrap();
+        let all = |kind| holds.get(&kind).map(|h: &Held| &h.resources).into_iter().flatten().map(|(_, b)| b.as_slice());
+        match wanted {
+            ResourceType::Endpoint => refers::endpoints(all(of)),
+            ResourceType::Route => refers::routes(all(of)),
+            ResourceType::Extension => refers::extensions(all(of)),
+            ResourceType::Cluster => refers::clusters(all(of)),
+            ResourceType::Secret => refers::secrets(all(ResourceType::Cluster), all(ResourceType::Listener)),
+            _ => BTreeSet::new(),
+        }
     }
 
     /// Comes to want these names of a type, and no others; none of a type by whole is everything.

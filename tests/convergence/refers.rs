@@ -45,7 +45,9 @@ pub fn name(kind: ResourceType, bytes: &[u8]) -> String {
         ResourceType::Extension => {
             decode::<pilothouse::proto::envoy::config::core::v3::TypedExtensionConfig>(bytes).name
         }
-        ResourceType::NameTable | ResourceType::Objects(_) => String::new(),
+        // The one resource of its type, by the name that incremental responses give it.
+        ResourceType::NameTable => "NameTable".to_string(),
+        ResourceType::Objects(_) => String::new(),
     }
 }
 

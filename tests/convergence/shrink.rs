@@ -42,7 +42,7 @@ fn without(trace: &Trace, parts: &[Part]) -> Trace {
                 for timed in fewer.first.iter_mut().chain(fewer.bursts.iter_mut().flatten()) {
                     match &mut timed.step {
                         Step::File { objects, .. } => objects.retain(|o| o.key() != *gone),
-                        Step::Kube { key, .. } if key == gone => blank(timed),
+                        Step::Kube { key, .. } if *key == *gone => blank(timed),
                         _ => {}
                     }
                 }
