@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use pilothouse::{proto::pool, xds::ResourceType};
 use prost_reflect::DynamicMessage;
 
-use crate::proxy::{Holds, TYPES};
+use crate::proxy::{Holds, Speaks, TYPES};
 
 /// A resource that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +18,23 @@ pub struct Difference {
     pub expected: Option<Vec<u8>>,
 }
 
-/// What `held` differs in from `expected`. What the client itself refused is not held against the server.
-pub fn differences(client: &str, against: &'static str, held: &Holds, expected: &Holds) -> Vec<Difference> {
+/// What is excused, by name: it is counted and printed, and nothing else is passed over.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Excused {
+    /// The client refused that very content, or what leads it to the name.
+    pub refused: usize,
+    /// State of the world has no word for the end of a resource of a type that is asked for by name: a client keeps what it has
+    /// for as long as it asks for it.
+    pub never_taken: usize,
+}
+
+/// What `held` differs in from `expected`.
+pub fn differences(
+    (client, speaks): (&str, Speaks),
+    against: &'static str,
+    (held, expected): (&Holds, &Holds),
+    excused: &mut Excused,
+) -> Vec<Difference> {
     let mut all = Vec::new();
     let (empty, none) = (BTreeMap::new(), BTreeMap::new());
     // What it refused may be what leads it to ask for names, or to give them up.
@@ -37,10 +52,19 @@ pub fn differences(client: &str, against: &'static str, held: &Holds, expected: 
         names.dedup();
         for name in names {
             let (is, should) = (is.get(name), should.get(name));
-            if is == should || refused.get(name).is_some_and(|r| r.as_ref() == should) {
+            if is == should {
+                continue;
+            }
+            if speaks == Speaks::Sotw && !kind.is_whole() && should.is_none() && asks(name) {
+                excused.never_taken += 1;
+                continue;
+            }
+            if refused.get(name).is_some_and(|r| r.as_ref() == should) {
+                excused.refused += 1;
                 continue;
             }
             if led && by_name && (!asks(name) || should.is_none()) {
+                excused.refused += 1;
                 continue;
             }
             all.push(Difference {

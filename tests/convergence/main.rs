@@ -116,9 +116,7 @@ fn clients_that_stay_hold_what_new_ones_of_a_new_process_are_given() {
                         let mut tally = Tally::default();
                         let failure = play(seed, &mut tally).await;
                         let mut done = done.lock().unwrap();
-                        done.0.edits += tally.edits;
-                        done.0.comparisons += tally.comparisons;
-                        done.0.resources += tally.resources;
+                        done.0.add(&tally);
                         done.1.extend(failure);
                     }
                 };
@@ -128,7 +126,11 @@ fn clients_that_stay_hold_what_new_ones_of_a_new_process_are_given() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let done = done.lock().unwrap();
-    let Tally { edits, comparisons, resources } = done.0;
+    let Tally { edits, comparisons, resources, excused } = done.0;
     println!("{edits} edits, {comparisons} comparisons of {resources} resources in {:.1?}", began.elapsed());
+    println!(
+        "excused: {} resources that the client refused, {} that are gone and that state of the world cannot take away",
+        excused.refused, excused.never_taken
+    );
     assert!(done.1.is_empty(), "{} runs fail\n{}", done.1.len(), done.1.join("\n"));
 }

@@ -18,7 +18,7 @@ use pilothouse::{
 use tempfile::TempDir;
 
 use crate::{
-    compare::{self, Difference},
+    compare::{self, Difference, Excused},
     fake::Fake,
     nodes,
     objects::Object,
@@ -37,6 +37,18 @@ pub struct Tally {
     pub edits: usize,
     pub comparisons: usize,
     pub resources: usize,
+    pub excused: Excused,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: &Self) {
+        self.edits += other.edits;
+        self.comparisons += other.comparisons;
+        self.resources += other.resources;
+        self.excused.refused += other.excused.refused;
+        self.excused.never_taken += other.excused.never_taken;
+    }
 }
 
 /// A run that did not converge.
@@ -151,8 +163,11 @@ impl World {
                 notes.push(format!("the new process waits for {:?}", cold.readiness.waiting_for()));
             }
             notes.extend(stored(&self.live, &cold));
-            let differences = self.differences(&of_cold, &fresh);
+            let mut excused = Excused::default();
+            let differences = self.differences(&of_cold, &fresh, &mut excused);
             if notes.is_empty() && differences.is_empty() {
+                tally.excused.refused += excused.refused;
+                tally.excused.never_taken += excused.never_taken;
                 tally.comparisons += self.stayed.len() + fresh.len();
                 tally.resources += self.stayed.iter().chain(&fresh).map(|p| compare::count(&p.holds())).sum::<usize>();
                 break Ok(());
@@ -168,14 +183,16 @@ impl World {
         outcome
     }
 
-    fn differences(&self, of_cold: &[Proxy], fresh: &[Proxy]) -> Vec<Difference> {
+    fn differences(&self, of_cold: &[Proxy], fresh: &[Proxy], excused: &mut Excused) -> Vec<Difference> {
         let mut all = Vec::new();
         for (at, cold) in of_cold.iter().enumerate() {
             let expected = cold.holds().clone();
             let clients = self.stayed.iter().skip(2 * at).take(2).map(|p| (p, "stayed"));
             for (proxy, what) in clients.chain([(&fresh[at], "new")]) {
                 let client = format!("{}, {what}", proxy.label());
-                all.extend(compare::differences(&client, "a new process", &proxy.holds(), &expected));
+                let holds = proxy.holds().clone();
+                let who = (client.as_str(), proxy.speaks);
+                all.extend(compare::differences(who, "a new process", (&holds, &expected), excused));
             }
         }
         all
