@@ -31,10 +31,14 @@ pub struct DebounceSettings {
 }
 
 impl DebounceSettings {
-    /// Istio's fixed rule when `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set, else the adaptive one.
+    /// Istio's fixed rule when `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set, or is not what it is by default; else the
+    /// adaptive one.
     #[must_use]
     pub fn of(features: &Features, is_set: impl Fn(&str) -> bool) -> Self {
-        let fixed = is_set("PILOT_DEBOUNCE_AFTER") || is_set("PILOT_DEBOUNCE_MAX");
+        let times = |f: &Features| (f.debounce_after, f.debounce_max);
+        let fixed = is_set("PILOT_DEBOUNCE_AFTER")
+            || is_set("PILOT_DEBOUNCE_MAX")
+            || times(features) != times(&Features::default());
         let (after, after_max) =
             if fixed { (features.debounce_after, features.debounce_after) } else { (ADAPTIVE_MIN, ADAPTIVE_MAX) };
         Self { after, after_max, max: features.debounce_max, endpoints: features.enable_eds_debounce }

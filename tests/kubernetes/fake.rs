@@ -159,7 +159,7 @@ impl Fake {
         });
     }
 
-    /// Creates or changes an object of any form.
+    /// Creates or changes an object of any form. `plural` may be `group/plural`, for plurals that several groups have.
     pub fn put_raw(&self, plural: &str, key: &str, object: impl FnOnce(u64) -> Value) {
         self.change(|state| {
             let object = object(state.version);
@@ -242,6 +242,7 @@ impl Fake {
     async fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
         let (path, query) = (request.uri().path().to_string(), request.uri().query().unwrap_or_default().to_string());
         let plural = path.rsplit('/').next().unwrap_or_default().to_string();
+        let names = names(&path);
         let watched = query.contains("watch=true");
         let single = path.contains("/customresourcedefinitions/");
         let discovery = path.starts_with("/apis/") && path.split('/').count() == 4;
@@ -274,10 +275,10 @@ impl Fake {
             Some(Fault::Pieces(pieces, ending)) => Response::new(in_pieces(pieces, ending)),
             None if single => status(404, "not found"),
             None if discovery => Response::new(full(self.discover().to_string())),
-            None if watched => self.watch(&plural, &query),
+            None if watched => self.watch(names, &query),
             None => match self.too_new(&query) {
                 Some((from, now)) => status(504, &format!("Too large resource version: {from}, current: {now}")),
-                None => Response::new(full(self.list(&plural, &query).to_string())),
+                None => Response::new(full(self.list(&names, &query).to_string())),
             },
         }
     }
@@ -292,23 +293,25 @@ impl Fake {
     /// The kinds that are served, whatever their group.
     fn discover(&self) -> Value {
         let state = self.lock();
-        let names = state.objects.keys().map(String::as_str).chain(state.served.iter().copied());
+        let kept = state.objects.keys().map(|name| name.rsplit('/').next().unwrap_or(name));
+        let names = kept.chain(state.served.iter().copied());
         let resources: Vec<Value> = names.map(|name| json!({"name": name, "verbs": ["list", "watch"]})).collect();
         json!({"kind": "APIResourceList", "apiVersion": "v1", "resources": resources})
     }
 
-    fn list(&self, plural: &str, query: &str) -> Value {
+    fn list(&self, names: &[String], query: &str) -> Value {
         let state = self.lock();
         let number = |name: &str| parameter(query, name).and_then(|v| v.parse::<usize>().ok());
         let (skip, limit) = (number("continue").unwrap_or(0), number("limit").unwrap_or(usize::MAX));
-        let all: Vec<&Value> = state.objects.get(plural).into_iter().flatten().map(|(_, o)| o).collect();
+        let all: Vec<&Value> =
+            names.iter().filter_map(|name| state.objects.get(name)).flatten().map(|(_, o)| o).collect();
         let items: Vec<&Value> = all.iter().copied().skip(skip).take(limit).collect();
         let next = if skip + items.len() < all.len() { (skip + items.len()).to_string() } else { String::new() };
         json!({"kind": "List", "apiVersion": "v1",
             "metadata": {"resourceVersion": state.version.to_string(), "continue": next}, "items": items})
     }
 
-    fn watch(&self, plural: &str, query: &str) -> Response<Body> {
+    fn watch(&self, names: Vec<String>, query: &str) -> Response<Body> {
         let from: u64 = parameter(query, "resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
         let seconds: u64 = parameter(query, "timeoutSeconds").and_then(|v| v.parse().ok()).unwrap_or(60);
         let state = self.lock();
@@ -320,10 +323,9 @@ impl Fake {
             return Response::new(full(line("ERROR", &gone)));
         }
         drop(state);
-        let (server, plural, end) =
-            (self.clone(), plural.to_string(), tokio::time::Instant::now() + Duration::from_secs(seconds));
+        let (server, end) = (self.clone(), tokio::time::Instant::now() + Duration::from_secs(seconds));
         let lines = stream::unfold((from, self.version.subscribe()), move |(from, mut version)| {
-            let (server, plural) = (server.clone(), plural.clone());
+            let (server, names) = (server.clone(), names.clone());
             async move {
                 loop {
                     let now = *version.borrow_and_update();
@@ -331,7 +333,7 @@ impl Fake {
                         .lock()
                         .history
                         .iter()
-                        .filter(|(v, p, ..)| *v > from && *v <= now && *p == plural)
+                        .filter(|(v, p, ..)| *v > from && *v <= now && names.contains(p))
                         .map(|(_, _, kind, object)| line(kind, object))
                         .collect();
                     if !text.is_empty() {
@@ -358,6 +360,14 @@ impl State {
         *times -= 1;
         Some(fault.clone())
     }
+}
+
+/// The names under which a path's objects may be kept.
+fn names(path: &str) -> Vec<String> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let plural = parts.last().copied().unwrap_or_default();
+    let group = parts.get(2).filter(|_| parts.get(1) == Some(&"apis"));
+    std::iter::once(plural.to_string()).chain(group.map(|group| format!("{group}/{plural}"))).collect()
 }
 
 fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {

@@ -1,0 +1,136 @@
+//! Random edits of every kind and every source: a client that stayed connected holds, byte for byte, what a new client of the same
+//! node is given, and that is what a new process on the same inputs gives.
+//!
+//! A seed says everything of a run but the moments at which threads run: the settings (quiet time, debounce of endpoints,
+//! sources), the edits, the pauses between them, and what clients do meanwhile (refuse, ask again, come back). Seeds that
+//! failed once stand in `seeds.txt` and are played first.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `cargo test --test convergence` | the seeds of the file, and some more: about 3,000 edits |
+//! | `CONVERGENCE_EDITS=100000 cargo test --release --test convergence -- --nocapture` | the long form |
+//! | `CONVERGENCE_SEED=7 cargo test --test convergence -- --nocapture` | one seed |
+//! | `CONVERGENCE_SEED=7 CONVERGENCE_SHRINK=1 …` | and, if it fails, leaves out the edits that do not matter |
+//!
+//! `CONVERGENCE_FROM` is the first seed of the long form, `CONVERGENCE_PATIENCE` the seconds that convergence may take.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod apis;
+mod compare;
+#[allow(dead_code, reason = "the tests of the Kubernetes source use the rest")]
+#[path = "../kubernetes/fake.rs"]
+mod fake;
+mod kubernetes;
+mod nodes;
+mod objects;
+mod proxy;
+mod random;
+mod refers;
+mod shrink;
+mod trace;
+mod traffic;
+mod world;
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use trace::{BURSTS, EDITS, Trace};
+use world::{Failure, Tally};
+
+/// Seeds that failed once.
+const SEEDS: &str = include_str!("seeds.txt");
+/// Edits of the short form, beside those of the seeds that failed once.
+const SHORT: usize = 2400;
+/// Runs at the same time.
+const AT_ONCE: usize = 4;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// The seeds to play.
+fn seeds() -> Vec<u64> {
+    if let Some(seed) = number("CONVERGENCE_SEED") {
+        return vec![seed];
+    }
+    let failed = SEEDS.lines().filter_map(|line| line.split('#').next()?.trim().parse().ok());
+    let edits = number("CONVERGENCE_EDITS").map_or(SHORT, |n| n as usize);
+    let from = number("CONVERGENCE_FROM").unwrap_or(1);
+    failed.chain(from..from + edits.div_ceil(BURSTS * EDITS) as u64).collect()
+}
+
+/// Plays a seed; the text of its failure, if it fails.
+async fn play(seed: u64, tally: &mut Tally) -> Option<String> {
+    let trace = Trace::of(seed, 2 * nodes::all().len());
+    let began = Instant::now();
+    let outcome = world::play(&trace, tally).await;
+    println!(
+        "seed {seed}: {} in {:.1?} ({:?})",
+        if outcome.is_ok() { "converges" } else { "FAILS" },
+        began.elapsed(),
+        trace.setup
+    );
+    let failure = outcome.err()?;
+    let text = tell(&trace, &failure);
+    if number("CONVERGENCE_SHRINK").is_none() {
+        return Some(text);
+    }
+    println!("{text}");
+    let (smallest, failure) = shrink::shrink(&trace, failure).await;
+    Some(tell(&smallest, &failure) + &shrink::tell(&smallest))
+}
+
+/// A failure, for a person.
+fn tell(trace: &Trace, failure: &Failure) -> String {
+    let mut text = format!("CONVERGENCE_SEED={} fails after burst {} ({:?})\n", trace.seed, failure.burst, trace.setup);
+    failure.notes.iter().take(20).for_each(|note| text += &format!("  {note}\n"));
+    text += &format!("  {} differences:\n", failure.differences.len());
+    failure.differences.iter().take(12).for_each(|difference| text += &format!("  {}", difference.text()));
+    text += "  the edits of the burst:\n";
+    for timed in trace.bursts.get(failure.burst).into_iter().flatten() {
+        if matches!(timed.step, trace::Step::Nothing) {
+            continue;
+        }
+        text += &format!("    {:?} {}\n", timed.pause, timed.text);
+    }
+    text
+}
+
+#[test]
+fn clients_that_stay_hold_what_new_ones_of_a_new_process_are_given() {
+    let seeds = seeds();
+    let (waiting, done) =
+        (Arc::new(Mutex::new(VecDeque::from(seeds))), Arc::new(Mutex::new((Tally::default(), Vec::new()))));
+    let began = Instant::now();
+    let threads: Vec<_> = (0..AT_ONCE)
+        .map(|_| {
+            let (waiting, done) = (waiting.clone(), done.clone());
+            std::thread::spawn(move || {
+                let all = async {
+                    loop {
+                        let Some(seed) = waiting.lock().unwrap().pop_front() else { break };
+                        let mut tally = Tally::default();
+                        let failure = play(seed, &mut tally).await;
+                        let mut done = done.lock().unwrap();
+                        done.0.add(&tally);
+                        done.1.extend(failure);
+                    }
+                };
+                pilothouse::runtime::block_on(all).unwrap();
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let done = done.lock().unwrap();
+    let Tally { edits, comparisons, resources, excused } = done.0;
+    println!("{edits} edits, {comparisons} comparisons of {resources} resources in {:.1?}", began.elapsed());
+    println!(
+        "excused: {} resources that the client refused, {} that are gone and that state of the world cannot take away",
+        excused.refused, excused.never_taken
+    );
+    assert!(done.1.is_empty(), "{} runs fail\n{}", done.1.len(), done.1.join("\n"));
+}

@@ -1,0 +1,338 @@
+//! A run as it happens: the folders, the API server, the upstream, the process, and the clients that stay.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use pilothouse::{
+    app::{self, Running},
+    runtime::Shutdown,
+    settings::{
+        AdminSettings, KubeAccess, KubeSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings,
+        SourceSettings, XdsSettings,
+    },
+};
+use tempfile::TempDir;
+
+use crate::{
+    compare::{self, Difference, Excused},
+    fake::Fake,
+    nodes,
+    objects::Object,
+    proxy::{Proxy, Speaks, Who},
+    trace::{FOLDERS, How, Setup, Step, Timed, Trace, UPSTREAM, place_of},
+};
+
+/// How long convergence may take. A run that converges takes a fraction of it.
+fn patience() -> Duration {
+    Duration::from_secs(std::env::var("CONVERGENCE_PATIENCE").ok().and_then(|s| s.parse().ok()).unwrap_or(60))
+}
+
+/// What a run did.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    pub edits: usize,
+    pub comparisons: usize,
+    pub resources: usize,
+    pub excused: Excused,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: &Self) {
+        self.edits += other.edits;
+        self.comparisons += other.comparisons;
+        self.resources += other.resources;
+        self.excused.refused += other.excused.refused;
+        self.excused.never_taken += other.excused.never_taken;
+    }
+}
+
+/// A run that did not converge.
+#[derive(Debug)]
+pub struct Failure {
+    pub burst: usize,
+    pub differences: Vec<Difference>,
+    pub notes: Vec<String>,
+}
+
+struct World {
+    dir: TempDir,
+    setup: Setup,
+    fake: Option<Fake>,
+    upstream: Option<Running>,
+    live: Running,
+    who: Vec<Who>,
+    stayed: Vec<Proxy>,
+}
+
+/// Plays a run.
+pub async fn play(trace: &Trace, tally: &mut Tally) -> Result<(), Failure> {
+    let mut world = World::start(trace).await;
+    let mut outcome = Ok(());
+    for (at, burst) in trace.bursts.iter().enumerate() {
+        for timed in burst {
+            world.step(timed).await;
+        }
+        tally.edits += burst.len();
+        if let Err(failure) = world.converge(at, tally).await {
+            outcome = Err(failure);
+            break;
+        }
+    }
+    world.end().await;
+    outcome
+}
+
+async fn end(running: Running) {
+    running.shutdown.begin();
+    let ended = tokio::time::timeout(Duration::from_secs(60), running.wait()).await;
+    assert!(matches!(ended, Ok(Ok(()))), "the process ended with {ended:?}");
+}
+
+impl World {
+    async fn start(trace: &Trace) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        (0..FOLDERS).for_each(|at| fs::create_dir_all(dir.path().join(format!("{at}/sub"))).unwrap());
+        let fake = if trace.setup.api_server { Some(Fake::start().await) } else { None };
+        for timed in &trace.first {
+            edit(dir.path(), fake.as_ref(), &timed.step).await;
+        }
+        let setup = trace.setup;
+        let upstream = match setup.upstream {
+            Some(_) => {
+                let mut settings = bare(&setup);
+                settings.sources.config_dirs = vec![dir.path().join(UPSTREAM.to_string())];
+                Some(app::build(settings, Shutdown::default()).await.unwrap())
+            }
+            None => None,
+        };
+        let settings = settings(dir.path(), &setup, fake.as_ref(), upstream.as_ref());
+        let live = app::build(settings, Shutdown::default()).await.unwrap();
+        let who = nodes::all();
+        let stayed = who
+            .iter()
+            .flat_map(|who| [Speaks::Sotw, Speaks::Delta].map(|speaks| Proxy::start(who, speaks, live.addresses.grpc)))
+            .collect();
+        Self { dir, setup, fake, upstream, live, who, stayed }
+    }
+
+    async fn end(self) {
+        let Self { live, upstream, stayed, .. } = self;
+        drop(stayed);
+        end(live).await;
+        if let Some(upstream) = upstream {
+            end(upstream).await;
+        }
+    }
+
+    async fn step(&mut self, timed: &Timed) {
+        tokio::time::sleep(timed.pause).await;
+        match &timed.step {
+            Step::Client(at, what) => self.stayed[*at].does(*what),
+            Step::Restart => {
+                let next = self.process().await;
+                self.stayed.iter().for_each(|proxy| proxy.moves_to(next.addresses.grpc));
+                end(std::mem::replace(&mut self.live, next)).await;
+            }
+            step => edit(self.dir.path(), self.fake.as_ref(), step).await,
+        }
+    }
+
+    /// A process on the same inputs.
+    async fn process(&self) -> Running {
+        let settings = settings(self.dir.path(), &self.setup, self.fake.as_ref(), self.upstream.as_ref());
+        app::build(settings, Shutdown::default()).await.unwrap()
+    }
+
+    /// Waits for the clients that stayed, and for new ones of the same process, to hold what new ones of a new process hold.
+    async fn converge(&self, burst: usize, tally: &mut Tally) -> Result<(), Failure> {
+        let cold = self.process().await;
+        let connect = |running: &Running, speaks: Speaks| -> Vec<Proxy> {
+            self.who.iter().map(|who| Proxy::start(who, speaks, running.addresses.grpc)).collect()
+        };
+        let (one, other) = if burst % 2 == 0 { (Speaks::Sotw, Speaks::Delta) } else { (Speaks::Delta, Speaks::Sotw) };
+        let (of_cold, fresh) = (connect(&cold, one), connect(&self.live, other));
+        let deadline = Instant::now() + patience();
+        let outcome = loop {
+            let mut notes = Vec::new();
+            if !cold.readiness.is_ready() {
+                notes.push(format!("the new process waits for {:?}", cold.readiness.waiting_for()));
+            }
+            notes.extend(stored(&self.live, &cold));
+            let mut excused = Excused::default();
+            let differences = self.differences(&of_cold, &fresh, &mut excused);
+            if notes.is_empty() && differences.is_empty() {
+                tally.excused.refused += excused.refused;
+                tally.excused.never_taken += excused.never_taken;
+                tally.comparisons += self.stayed.len() + fresh.len();
+                tally.resources += self.stayed.iter().chain(&fresh).map(|p| compare::count(&p.holds())).sum::<usize>();
+                break Ok(());
+            }
+            if Instant::now() >= deadline {
+                notes.extend(refused(&self.live));
+                break Err(Failure { burst, differences, notes });
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        drop((of_cold, fresh));
+        end(cold).await;
+        outcome
+    }
+
+    fn differences(&self, of_cold: &[Proxy], fresh: &[Proxy], excused: &mut Excused) -> Vec<Difference> {
+        let mut all = Vec::new();
+        for (at, cold) in of_cold.iter().enumerate() {
+            let expected = cold.holds().clone();
+            let clients = self.stayed.iter().skip(2 * at).take(2).map(|p| (p, "stayed"));
+            for (proxy, what) in clients.chain([(&fresh[at], "new")]) {
+                let client = format!("{}, {what}", proxy.label());
+                let holds = proxy.holds().clone();
+                let who = (client.as_str(), proxy.speaks);
+                all.extend(compare::differences(who, "a new process", (&holds, &expected), excused));
+            }
+        }
+        all
+    }
+}
+
+/// Objects whose content differs between two processes.
+fn stored(live: &Running, cold: &Running) -> Vec<String> {
+    let of = |running: &Running| -> BTreeMap<String, u64> {
+        let snapshot = running.store.snapshot();
+        snapshot
+            .by_kind
+            .values()
+            .flat_map(|l| l.iter())
+            .map(|c| (format!("{:?} {}", c.kind(), c.key()), c.stamp))
+            .collect()
+    };
+    let (live, cold) = (of(live), of(cold));
+    let mut keys: Vec<&String> = live.keys().chain(cold.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    keys.retain(|key| live.get(*key) != cold.get(*key));
+    let side = |key: &String| match (live.contains_key(key), cold.contains_key(key)) {
+        (true, false) => "only in the process that ran on",
+        (false, _) => "only in the new process",
+        _ => "of other content",
+    };
+    keys.into_iter().map(|key| format!("the store's {key} is {}", side(key))).collect()
+}
+
+/// Objects that a source refuses: no run means to have any, but for Secrets that the API server hands to whoever asks for
+/// those of other clusters.
+fn refused(running: &Running) -> Vec<String> {
+    let reports = running.all_sources.all().iter().map(|handle| handle.board.read()).collect::<Vec<_>>();
+    let meant = |r: &pilothouse::sources::SourceReport| !r.source.ends_with("remote-clusters");
+    reports.into_iter().filter(meant).flat_map(|r| r.findings.refused).map(|refused| refused.to_string()).collect()
+}
+
+/// Settings that every process has.
+fn bare(setup: &Setup) -> Settings {
+    let mut settings = Settings {
+        sources: SourceSettings { deletion_hold: Duration::ZERO, ..SourceSettings::default() },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        admin: AdminSettings {
+            http_address: ListenAddress::loopback(0),
+            monitoring_address: None,
+            ..AdminSettings::default()
+        },
+        runtime: RuntimeSettings {
+            first_pause: Duration::from_millis(20),
+            shutdown: Duration::from_millis(400),
+            ..RuntimeSettings::default()
+        },
+        ..Settings::default()
+    };
+    let features = &mut settings.features;
+    features.enable_ip_autoallocate = setup.addresses_from_status;
+    features.enable_alpha_gateway_api = true;
+    features.enable_gateway_api_inference_extension = true;
+    settings
+}
+
+fn settings(dir: &Path, setup: &Setup, fake: Option<&Fake>, upstream: Option<&Running>) -> Settings {
+    let mut settings = bare(setup);
+    settings.sources.config_dirs = vec![dir.join("0"), dir.join("1")];
+    settings.mesh = MeshSettings { config_file: Some(dir.join("mesh.yaml")), ..MeshSettings::default() };
+    settings.features.enable_eds_debounce = setup.endpoints_debounced;
+    if let Some(quiet) = setup.quiet {
+        settings.features.debounce_after = quiet;
+    }
+    if let Some(fake) = fake {
+        let path = dir.join("kubeconfig");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\n\
+             clusters:\n- name: c\n  cluster: {{server: \"{}\"}}\nusers:\n- name: u\n  user: {{}}\n",
+            fake.url
+        );
+        fs::write(&path, text).unwrap();
+        settings.sources.kubernetes = Some(KubeSettings {
+            first_pause: Duration::from_millis(5),
+            longest_pause: Duration::from_millis(200),
+            deletion_hold: Duration::ZERO,
+            ..KubeSettings::new(KubeAccess::Kubeconfig { path, context: None })
+        });
+    }
+    if let (Some(upstream), Some(delta)) = (upstream, setup.upstream) {
+        settings.sources.upstream.addresses = vec![upstream.addresses.grpc.to_string()];
+        settings.sources.upstream.delta = delta;
+        settings.sources.upstream.first_pause = Duration::from_millis(20);
+    }
+    settings
+}
+
+async fn edit(dir: &Path, fake: Option<&Fake>, step: &Step) {
+    match step {
+        Step::File { folder, file, objects, how } => {
+            write(&dir.join(folder.to_string()).join(file), objects, *how).await;
+        }
+        Step::Kube { key, object } => {
+            let Some(fake) = fake else { return };
+            let (resource, place) = place_of(key);
+            match object {
+                None => fake.delete(&resource, &place),
+                Some(object) => fake.put_raw(&resource, &place, |version| {
+                    let mut value = object.value.clone();
+                    value["metadata"]["resourceVersion"] = version.to_string().into();
+                    value
+                }),
+            }
+        }
+        Step::Mesh(mesh) => fs::write(dir.join("mesh.yaml"), mesh.to_string()).unwrap(),
+        Step::Client(..) | Step::Restart | Step::Nothing => {}
+    }
+}
+
+async fn write(path: &Path, objects: &[Object], how: How) {
+    if objects.is_empty() {
+        // It may never have been there.
+        let _ = fs::remove_file(path);
+        return;
+    }
+    let text: String = objects.iter().map(|object| format!("---\n{}\n", object.value)).collect();
+    match how {
+        How::Renamed => {
+            let beside: PathBuf = path.with_extension("part");
+            fs::write(&beside, text).unwrap();
+            fs::rename(&beside, path).unwrap();
+        }
+        How::InPlace => fs::write(path, text).unwrap(),
+        How::Slowly(ms) => {
+            let half = text.len() / 2;
+            fs::write(path, &text[..half]).unwrap();
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+            std::io::Write::write_all(&mut file, &text.as_bytes()[half..]).unwrap();
+        }
+        How::Broken(ms) => {
+            fs::write(path, "---\n{\"apiVersion\": \"v1\", broken: [\n").unwrap();
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            fs::write(path, text).unwrap();
+        }
+    }
+}
