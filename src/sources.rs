@@ -5,6 +5,7 @@
 
 pub mod actor;
 pub mod board;
+mod deletion_guard;
 pub mod event;
 pub mod file;
 pub mod handle;
@@ -12,15 +13,18 @@ pub mod kube;
 pub mod list;
 pub mod mesh;
 pub mod port;
+mod teller;
 mod write_error;
 pub mod xds;
 pub mod yaml;
 
 pub use actor::SourceActor;
 pub use board::{SourceBoard, SourceReport, SourceState};
+pub use deletion_guard::MassDeletionGuard;
 pub use event::{Change, Findings, Ignored, Refused, SourceBatch, SourceId, Warned};
 pub use handle::SourceHandle;
 pub use list::SourceList;
 pub use mesh::{MeshSink, MeshSource, read_mesh};
 pub use port::{Applied, ConfigSink, Source, SourcePort};
+pub use teller::Teller;
 pub use write_error::WriteError;

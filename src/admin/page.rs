@@ -111,7 +111,7 @@ fn sources(state: &AdminState, body: &mut String) {
                 escape(&registry::how_to_confirm(&report.source))
             );
         }
-        refused.extend(report.findings.refused);
+        refused.extend(report.findings.refused.iter().take(100).cloned());
     }
     body.push_str("</table>");
     body.push_str(&held);

@@ -31,6 +31,9 @@ pub struct ValidateArgs {
     /// Form of the answer.
     #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
     pub output: Output,
+    /// Refuse documents that are no Kubernetes objects (charts, values, workflows), which are skipped by default.
+    #[arg(long, env = "PILOTHOUSE_STRICT")]
+    pub strict: bool,
 }
 
 /// Checks the files.
@@ -47,6 +50,12 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         let origin = Origin { source: format!("file:{}", path.display()).into(), ..Origin::default() };
         all.extend(load(path, &origin, SourceSettings::default().max_file_bytes));
     }
+    let findings = &mut all.findings;
+    if args.strict {
+        findings.refused.append(&mut findings.skipped);
+    }
+    findings.refused.sort();
+    findings.warned.sort();
     match args.output {
         Output::Text => print!("{}", text(&all)),
         Output::Json => {
@@ -55,6 +64,7 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
                 "objects": all.configs.len(),
                 "refused": all.findings.refused,
                 "warned": all.findings.warned,
+                "skipped": all.findings.skipped,
                 "ignored": all.findings.ignored,
             });
             println!("{}", serde_json::to_string_pretty(&answer)?);
@@ -72,8 +82,20 @@ fn text(all: &Loaded) -> String {
     for warned in &findings.warned {
         out.push_str(&format!("{warned}\n"));
     }
+    for skipped in &findings.skipped {
+        let (file, line) = (&skipped.file, skipped.line);
+        out.push_str(&format!("{file}:{line}: skipped: no Kubernetes object ({})\n", skipped.reason));
+    }
+    for ignored in &findings.ignored {
+        let (file, line, name) = (&ignored.file, ignored.line, &ignored.name);
+        out.push_str(&format!("{file}:{line}: not read: {} of {} {name}\n", ignored.kind, ignored.api_version));
+    }
+    let skipped = match findings.skipped.len() {
+        0 => String::new(),
+        n => format!(", {n} documents that are no Kubernetes objects skipped"),
+    };
     out.push_str(&format!(
-        "{} objects taken, {} refused, {} warnings, {} of kinds that are not read\n",
+        "{} objects taken, {} refused, {} warnings, {} of kinds that are not read{skipped}\n",
         all.configs.len(),
         findings.refused.len(),
         findings.warned.len(),

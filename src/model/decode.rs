@@ -197,7 +197,6 @@ fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<Strin
     if let Ok(message) = from_json(spec, true) {
         return Ok(message);
     }
-    let message = from_json(spec, false).map_err(|e| DecodeError::Invalid(format!("spec: {e}")))?;
     let mut unknown = Unknown::default();
     if let Some(descriptor) = descriptor(&M::full_name()) {
         unknown.look(spec, &descriptor, "spec");
@@ -205,6 +204,7 @@ fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<Strin
     if let Some(name) = unknown.names.first() {
         return Err(DecodeError::Invalid(name.clone()));
     }
+    let message = from_json(spec, false).map_err(|e| DecodeError::Invalid(format!("spec: {e}")))?;
     warnings.append(&mut unknown.fields);
     Ok(message)
 }
@@ -244,9 +244,16 @@ impl Unknown {
             match (field.kind(), value) {
                 (FieldKind::Message(entry), Value::Object(map)) if field.is_map() => {
                     let kind = entry.map_entry_value_field().kind();
+                    let text = matches!(entry.map_entry_key_field().kind(), FieldKind::String);
+                    for key in map.keys().filter(|key| !text && key.parse::<u64>().is_err()) {
+                        self.names.push(format!("{path}.{key}: the key must be a number"));
+                    }
                     map.iter().for_each(|(k, v)| self.look_at(v, &kind, &format!("{path}.{k}")));
                 }
                 (kind, Value::Array(list)) => {
+                    for (i, _) in list.iter().enumerate().filter(|(_, v)| v.is_null() && !is_free(&kind)) {
+                        self.names.push(format!("{path}[{i}]: it is null"));
+                    }
                     list.iter().enumerate().for_each(|(i, v)| self.look_at(v, &kind, &format!("{path}[{i}]")));
                 }
                 (kind, value) => self.look_at(value, &kind, &path),
@@ -266,13 +273,38 @@ impl Unknown {
     }
 }
 
+/// Whether a field holds free JSON, where null is a value.
+fn is_free(kind: &FieldKind) -> bool {
+    matches!(kind, FieldKind::Message(message) if message.package_name() == "google.protobuf")
+}
+
+/// Paths of the fields of a value that the message of this name does not have.
+pub(super) fn unknown_fields(message: &str, value: &Value) -> Vec<String> {
+    let mut unknown = Unknown::default();
+    if let Some(descriptor) = descriptor(message) {
+        unknown.look(value, &descriptor, "");
+    }
+    let path = |text: String| text.replacen("unknown field .", "", 1);
+    unknown.fields.into_iter().map(path).collect()
+}
+
 fn kubernetes<T: DeserializeOwned + Serialize>(document: &Value, warnings: &mut Vec<String>) -> Result<T, DecodeError> {
     let object: T = serde_path_to_error::deserialize(document)
-        .map_err(|e| DecodeError::Invalid(format!("{}: {}", e.path(), e.inner())))?;
+        .map_err(|e| DecodeError::Invalid(format!("{}: {}", e.path(), plain(&e.inner().to_string()))))?;
     if let Ok(known) = serde_json::to_value(&object) {
         absent_fields(document, &known, "", warnings);
     }
     Ok(object)
+}
+
+/// Why a field does not fit, for those who do not know the decoder of base64.
+fn plain(reason: &str) -> String {
+    let base64 = ["Invalid symbol", "Invalid input length", "Invalid padding", "Invalid last symbol"];
+    if base64.iter().any(|known| reason.starts_with(known)) {
+        format!("it is not base64 ({reason})")
+    } else {
+        reason.to_string()
+    }
 }
 
 /// Names every field of `written` that did not survive decoding.

@@ -138,6 +138,25 @@ impl Kind {
         Kind::ALL.iter().copied().find(|k| k.as_str() == kind && k.group() == group && k.versions().contains(&version))
     }
 
+    /// Why an object of a group of ours is none of our kinds: a version or a kind that the group does not have. `None` for
+    /// other groups, and for kinds of Kubernetes' own groups, most of which are not read.
+    #[must_use]
+    pub fn unknown_of_known_group(api_version: &str, kind: &str) -> Option<String> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let of_group = || Kind::ALL.iter().filter(|k| k.group() == group);
+        if let Some(known) = of_group().find(|k| k.as_str() == kind) {
+            let versions = known.versions().join(", ");
+            return Some(format!("not read: {kind} of {group} has no version {version:?}, but {versions}"));
+        }
+        if !of_group().any(|k| k.class() != KindClass::Kubernetes) {
+            return None;
+        }
+        let plain = |name: &str| name.to_ascii_lowercase().trim_end_matches('s').to_string();
+        let near = of_group().find(|k| plain(k.as_str()) == plain(kind) || k.plural().eq_ignore_ascii_case(kind));
+        let hint = near.map(|k| format!("; {k} is")).unwrap_or_default();
+        Some(format!("not read: {kind:?} of {group} is no kind that is known here{hint}"))
+    }
+
     /// The namespace of an object of this kind that says it is in `written`: as `kubectl apply` does, a namespaced object that names
     /// none is in `default`. (Istio's own file source leaves it empty, where no proxy and no short host name ever finds it.)
     #[must_use]
@@ -173,5 +192,24 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_version_or_kind_of_a_known_group_is_named() {
+        let unknown = |version, kind| Kind::unknown_of_known_group(version, kind).unwrap_or_default();
+        let version = unknown("networking.istio.io/v1beta9", "VirtualService");
+        assert!(version.contains("no version \"v1beta9\", but v1, v1alpha3, v1beta1"), "{version}");
+        assert!(unknown("gateway.networking.k8s.io/v2", "Gateway").contains("no version \"v2\""));
+        assert!(unknown("networking.istio.io/v1", "VirtualServices").ends_with("; VirtualService is"));
+        assert!(unknown("security.istio.io/v1", "authorizationpolicies").ends_with("; AuthorizationPolicy is"));
+        assert!(unknown("v2", "Service").contains("no version"));
+        for (version, kind) in [("v1", "ServiceAccount"), ("apps/v1", "Deployment"), ("discovery.k8s.io/v1", "Other")] {
+            assert_eq!(unknown(version, kind), "");
+        }
     }
 }

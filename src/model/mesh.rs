@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::decode::unknown_fields;
 use crate::proto::{
     from_json,
     mesh::{MeshConfig, MeshNetworks},
@@ -56,6 +57,12 @@ impl Mesh {
             cluster_id: cluster_id.into(),
             stamp: xxhash_rust::xxh3::xxh3_64(text.as_bytes()).max(1),
         })
+    }
+
+    /// Paths of the fields of a `MeshConfig` or `MeshNetworks` that the message of this name does not have.
+    #[must_use]
+    pub fn unknown_fields(message: &str, value: &Value) -> Vec<String> {
+        unknown_fields(&format!("istio.mesh.v1alpha1.{message}"), value)
     }
 }
 

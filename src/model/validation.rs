@@ -12,6 +12,7 @@ mod destination_rule;
 mod envoy_filter;
 mod extension;
 mod gateway;
+mod gateway_api;
 mod header;
 mod http_route;
 mod jwks;
@@ -33,6 +34,7 @@ mod workload;
 
 use super::{Config, Kind, config::Spec, kind::KindClass};
 use check::Check;
+pub use gateway_api::admission;
 
 const DRY_RUN: &str = "istio.io/dry-run";
 /// Annotations that only generated objects may have: they widen what an object can do.

@@ -1,7 +1,7 @@
 //! What a source says of itself, for readiness and for `/debug/sourcez`.
 
 use std::{
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -59,7 +59,7 @@ pub struct SourceReport {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub saved_content_refused: String,
     /// What it found in its documents.
-    pub findings: Findings,
+    pub findings: Arc<Findings>,
 }
 
 /// A shared, always readable report. Writers never hold it across an await.
@@ -87,7 +87,7 @@ impl SourceBoard {
             unanswered: Vec::new(),
             saved_at: None,
             saved_content_refused: String::new(),
-            findings: Findings::default(),
+            findings: Arc::default(),
         };
         Self { inner: Mutex::new((report, Instant::now())), written: Notify::new() }
     }

@@ -98,7 +98,9 @@ pub struct Findings {
     pub refused: Vec<Refused>,
     /// Taken with a warning.
     pub warned: Vec<Warned>,
-    /// Passed over.
+    /// Documents that are no Kubernetes objects.
+    pub skipped: Vec<Refused>,
+    /// Objects of kinds that are not read.
     pub ignored: Vec<Ignored>,
 }
 

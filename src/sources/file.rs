@@ -1,20 +1,22 @@
 //! The file source: folders of YAML and JSON, watched.
 //!
 //! `parse` (text → documents), `defaults` (what an API server would fill in), `scan` (folder → files), `tree` (documents →
-//! objects in force) and `hold` (mass deletions) are pure or nearly so; `watch` and `source` only move bytes and time. An
+//! objects in force) are pure or nearly so; `watch` and `source` only move bytes and time. An
 //! unchanged file costs a hash, an unchanged document nothing.
 
 pub mod defaults;
+pub mod disk;
 pub mod folder;
-pub mod hold;
 pub mod load;
 pub mod parse;
 pub mod place;
+pub mod read;
 pub mod scan;
 pub mod settle;
 pub mod source;
 pub mod tree;
 pub mod watch;
+pub mod writing;
 
 pub use load::{Loaded, load};
 pub use source::FileSource;

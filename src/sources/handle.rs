@@ -13,20 +13,22 @@ use crate::runtime::Mailbox;
 pub struct SourceHandle {
     /// What it says of itself.
     pub board: Arc<SourceBoard>,
+    id: SourceId,
     mailbox: Mailbox<SourceActor>,
 }
 
 impl SourceHandle {
     /// The handle of a source's actor.
     #[must_use]
-    pub const fn new(board: Arc<SourceBoard>, mailbox: Mailbox<SourceActor>) -> Self {
-        Self { board, mailbox }
+    pub fn new(board: Arc<SourceBoard>, mailbox: Mailbox<SourceActor>) -> Self {
+        let id = board.read().source;
+        Self { board, id, mailbox }
     }
 
     /// Its name.
     #[must_use]
     pub fn id(&self) -> SourceId {
-        self.board.read().source
+        self.id.clone()
     }
 
     /// Lets the mass deletion that is held go through; gives the keys that were held. Without one nothing happens.

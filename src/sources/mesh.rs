@@ -1,26 +1,34 @@
 //! Mesh-wide settings from files: read at the start, read again when a file changes, the last good ones kept.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
+use anyhow::Context;
 use futures::future::BoxFuture;
 use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Source, SourceId, SourcePort, SourceState,
+    Findings, Source, SourceId, SourcePort, SourceState, Teller, Warned,
     file::{
-        scan::{ReadError, read},
-        watch::Watcher,
+        disk::{Disk, Follow},
+        parse::is_blank,
+        read::{ReadError, Stat},
+        settle::Work,
+        watch::{Watched, Watcher},
+        writing::Writing,
     },
     yaml,
 };
 use crate::{
     model::Mesh,
-    runtime::Interrupted,
+    runtime::{Interrupted, catch},
     settings::{MeshSettings, SourceSettings, WatchMode},
 };
 
@@ -35,29 +43,84 @@ pub trait MeshSink: Send + Sync + 'static {
 /// # Errors
 /// A text that names the file and the field.
 pub fn read_mesh(settings: &MeshSettings, max_file_bytes: u64) -> Result<Mesh, String> {
-    let of = |flag: &'static str, path: &Option<PathBuf>| {
-        document(path.as_deref(), max_file_bytes).map_err(|error| format!("{flag} {error}"))
-    };
-    let config = of("--mesh-config", &settings.config_file)?;
-    let networks = of("--networks-config", &settings.networks_file)?;
-    Mesh::from_values(&config, &networks, &settings.domain, &settings.cluster_id).map_err(|error| {
-        let files = [&settings.config_file, &settings.networks_file];
-        let names: Vec<String> = files.into_iter().flatten().map(|p| p.display().to_string()).collect();
-        format!("{}: {error}", names.join(", "))
-    })
+    let mut texts = HashMap::new();
+    for path in [&settings.config_file, &settings.networks_file].into_iter().flatten() {
+        let (text, _) =
+            text_of(&Disk::default(), path, max_file_bytes).map_err(|e| format!("{}{e}", flag(settings, path)))?;
+        texts.insert(path.clone(), text);
+    }
+    Values::read(settings, &texts).and_then(|values| values.mesh(settings))
 }
 
-/// The first document of a file; `Null` for an empty one or none.
-fn document(path: Option<&Path>, max_file_bytes: u64) -> Result<Value, String> {
-    let Some(path) = path else { return Ok(Value::Null) };
-    let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let (text, _) = read(path, max_file_bytes).map_err(|e: ReadError| at(&e))?;
-    let Some(chunk) = yaml::documents(&text).first().copied() else { return Ok(Value::Null) };
+/// The flag that names this file.
+fn flag(settings: &MeshSettings, path: &Path) -> &'static str {
+    if settings.config_file.as_deref() == Some(path) { "--mesh-config " } else { "--networks-config " }
+}
+
+fn text_of(disk: &Disk, path: &Path, max_file_bytes: u64) -> Result<(String, Stat), String> {
+    let read = disk.read(vec![Arc::new(path.to_path_buf())], Follow::Yes, max_file_bytes).pop();
+    let result = read.map_or(Err(ReadError::NoAnswer), |(_, result)| result);
+    result.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The documents of the files.
+struct Values {
+    config: Value,
+    networks: Value,
+}
+
+impl Values {
+    fn read(settings: &MeshSettings, texts: &HashMap<PathBuf, String>) -> Result<Self, String> {
+        let of = |path: &Option<PathBuf>| match path.as_ref().and_then(|p| Some((p, texts.get(p)?))) {
+            Some((path, text)) => document(path, text).map_err(|e| format!("{}{e}", flag(settings, path))),
+            None => Ok(Value::Null),
+        };
+        Ok(Self { config: of(&settings.config_file)?, networks: of(&settings.networks_file)? })
+    }
+
+    fn mesh(&self, settings: &MeshSettings) -> Result<Mesh, String> {
+        Mesh::from_values(&self.config, &self.networks, &settings.domain, &settings.cluster_id).map_err(|error| {
+            let files = [&settings.config_file, &settings.networks_file];
+            let names: Vec<String> = files.into_iter().flatten().map(|p| p.display().to_string()).collect();
+            format!("{}: {error}", names.join(", "))
+        })
+    }
+
+    /// Fields that mesh settings do not have.
+    fn warnings(&self, settings: &MeshSettings) -> Vec<Warned> {
+        let files = [
+            (&settings.config_file, "MeshConfig", &self.config),
+            (&settings.networks_file, "MeshNetworks", &self.networks),
+        ];
+        let mut warnings = Vec::new();
+        for (path, kind, value) in files {
+            let Some(path) = path else { continue };
+            warnings.extend(Mesh::unknown_fields(kind, value).into_iter().map(|field| Warned {
+                file: path.display().to_string(),
+                line: 0,
+                column: 0,
+                kind: kind.to_string(),
+                namespace: String::new(),
+                name: String::new(),
+                warning: format!("unknown field {field}"),
+            }));
+        }
+        warnings
+    }
+}
+
+/// The first document of a file; `Null` for an empty one.
+fn document(path: &Path, text: &str) -> Result<Value, String> {
+    let Some(chunk) = yaml::documents(text).first().copied() else { return Ok(Value::Null) };
     let values = yaml::values(chunk.text).map_err(|e| {
         format!("{}:{}:{}: {}", path.display(), chunk.line + e.line.saturating_sub(1), e.column, e.reason)
     })?;
     let value = values.into_iter().next().unwrap_or(Value::Null);
-    if value.is_object() || value.is_null() { Ok(value) } else { Err(at(&"it is not an object")) }
+    if value.is_object() || value.is_null() {
+        Ok(value)
+    } else {
+        Err(format!("{}: it is not an object", path.display()))
+    }
 }
 
 /// The files as a source.
@@ -82,9 +145,22 @@ impl Source for MeshSource {
     }
 
     fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
+        let events = self.settings.watch == WatchMode::Events;
+        let (watcher, watched) = Watcher::new(events, self.settings.settle);
+        let files = Files {
+            settings: self.mesh.clone(),
+            max_file_bytes: self.settings.max_file_bytes,
+            disk: Disk::default(),
+            watched,
+            teller: Teller::new(self.id()),
+            seen: HashMap::new(),
+            writing: Writing::default(),
+            current: self.current.clone(),
+        };
         let run = Run {
-            mesh: self.mesh.clone(),
-            settings: self.settings.clone(),
+            files: Some(files),
+            watcher: watcher.any_name(),
+            pause: if events { self.settings.rescan } else { Duration::from_secs(1) },
             sink: self.sink.clone(),
             current: self.current.clone(),
             port,
@@ -93,54 +169,138 @@ impl Source for MeshSource {
     }
 }
 
+/// A file as it was last in force.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    hash: u64,
+    stat: Stat,
+    blank: bool,
+}
+
+/// The files as they were read last. Its calls block.
+struct Files {
+    settings: MeshSettings,
+    max_file_bytes: u64,
+    disk: Disk,
+    watched: Watched,
+    teller: Teller,
+    seen: HashMap<Arc<PathBuf>, Seen>,
+    writing: Writing,
+    /// The stamp of the settings in force.
+    current: Arc<std::sync::Mutex<u64>>,
+}
+
+impl Files {
+    fn paths(&self) -> Vec<PathBuf> {
+        [&self.settings.config_file, &self.settings.networks_file].into_iter().flatten().cloned().collect()
+    }
+
+    /// Reads the files; `None` while one of them is being written.
+    fn look(&mut self, work: &Work) -> Result<Option<Mesh>, String> {
+        let (mut texts, mut seen, mut emptied) = (HashMap::new(), HashMap::new(), None);
+        for path in self.paths() {
+            let (text, stat) = text_of(&self.disk, &path, self.max_file_bytes)?;
+            let (key, now) = (Arc::new(path.clone()), Instant::now());
+            let found = Seen { hash: xxh3_64(text.as_bytes()), stat, blank: is_blank(&text) };
+            let before = self.seen.get(&key);
+            let in_place = before.is_some_and(|b| b.hash != found.hash && b.stat.id() == stat.id());
+            if in_place && !was_closed(&path, &work.closed) && self.writing.goes_on(&key, stat, false, now) {
+                return Ok(None);
+            }
+            self.writing.end(&key);
+            if found.blank && before.is_none_or(|b| !b.blank) {
+                emptied = Some(path.clone());
+            }
+            seen.insert(key, found);
+            texts.insert(path, text);
+        }
+        if self.watched.set(&self.folders()) {
+            // The folders are watched only from now on.
+            return self.look(&Work::everything());
+        }
+        let values = Values::read(&self.settings, &texts)?;
+        let mesh = values.mesh(&self.settings)?;
+        let current = *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(path) = emptied.filter(|_| current != mesh.stamp) {
+            return Err(format!("{}: the file is empty; write {{}} for the default settings", path.display()));
+        }
+        self.seen = seen;
+        self.teller.tell(Findings { warned: values.warnings(&self.settings), ..Findings::default() });
+        Ok(Some(mesh))
+    }
+
+    /// The folders of the files, and of what they link to.
+    fn folders(&self) -> BTreeMap<PathBuf, (u64, u64)> {
+        let mut folders = BTreeMap::new();
+        for file in self.paths() {
+            let near = file.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+            let real = fs::canonicalize(&file).ok();
+            for folder in near.into_iter().chain(real.as_deref().and_then(Path::parent)) {
+                let Ok(folder) = fs::canonicalize(folder) else { continue };
+                if let Ok(meta) = fs::metadata(&folder) {
+                    folders.insert(folder, (meta.dev(), meta.ino()));
+                }
+            }
+        }
+        folders
+    }
+}
+
+/// Whether a file is among those that were closed after writing, which are told by their real folders.
+fn was_closed(path: &Path, closed: &BTreeSet<PathBuf>) -> bool {
+    let near = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+    let named =
+        near.and_then(|p| fs::canonicalize(p).ok()).zip(path.file_name()).map(|(folder, name)| folder.join(name));
+    let real = fs::canonicalize(path).ok();
+    named.into_iter().chain(real).any(|path| closed.contains(&path))
+}
+
 struct Run {
-    mesh: MeshSettings,
-    settings: SourceSettings,
+    /// Taken out while a blocking thread works on them.
+    files: Option<Files>,
+    watcher: Watcher,
+    pause: Duration,
     sink: Arc<dyn MeshSink>,
     current: Arc<std::sync::Mutex<u64>>,
     port: SourcePort,
 }
 
 impl Run {
-    async fn run(self) -> anyhow::Result<()> {
-        let events = self.settings.watch == WatchMode::Events;
-        let pause = if events { self.settings.rescan } else { std::time::Duration::from_secs(1) };
-        let mut watcher = Watcher::new(events, self.settings.settle).any_name();
-        let mut resend = false;
+    async fn run(mut self) -> anyhow::Result<()> {
+        let (mut work, mut resend, mut looked) = (Work::everything(), false, Instant::now());
         loop {
-            watcher.set(&self.folders());
-            self.look(resend).await;
-            resend = tokio::select! {
+            self.look(work, resend).await?;
+            let due = self.files.as_ref().and_then(|files| files.writing.next_due());
+            // Events that never end do not put the next look off.
+            let at = due.into_iter().fold(looked + self.pause, Instant::min).max(Instant::now());
+            (work, resend) = tokio::select! {
                 biased;
                 () = self.port.stop.cancelled() => return Ok(()),
-                () = self.port.resync.notified() => true,
-                _ = watcher.next() => false,
-                () = tokio::time::sleep(pause) => false,
+                () = self.port.resync.notified() => (Work::everything(), true),
+                () = tokio::time::sleep_until(at.into()) => (Work::everything(), false),
+                work = self.watcher.next() => (work, false),
             };
-        }
-    }
-
-    /// The folders of the files, and of what they link to.
-    fn folders(&self) -> BTreeSet<PathBuf> {
-        let files = [&self.mesh.config_file, &self.mesh.networks_file];
-        let mut folders = BTreeSet::new();
-        for file in files.into_iter().flatten() {
-            let near = file.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
-            let real = fs::canonicalize(file).ok();
-            for folder in near.into_iter().chain(real.as_deref().and_then(Path::parent)) {
-                folders.extend(fs::canonicalize(folder).ok());
+            if at <= Instant::now() {
+                looked = Instant::now();
             }
         }
-        folders
     }
 
-    async fn look(&self, resend: bool) {
-        let (settings, limit) = (self.mesh.clone(), self.settings.max_file_bytes);
-        let read = tokio::task::spawn_blocking(move || read_mesh(&settings, limit)).await;
+    async fn look(&mut self, work: Work, resend: bool) -> anyhow::Result<()> {
+        let mut files = self.files.take().context("the files were lost in a fault")?;
+        let (files, read) = tokio::task::spawn_blocking(move || {
+            catch(|| {
+                let read = files.look(&work);
+                (files, read)
+            })
+        })
+        .await??;
+        let told = files.teller.told().clone();
+        self.files = Some(files);
         let error = match read {
-            Ok(Ok(mesh)) => self.hand_over(mesh, resend).await.err().map(|e| e.to_string()),
-            Ok(Err(error)) => Some(format!("{error}; the last good settings stay")),
-            Err(error) => Some(error.to_string()),
+            Ok(Some(mesh)) => self.hand_over(mesh, resend).await.err().map(|e| e.to_string()),
+            Ok(None) => None,
+            Err(error) => Some(format!("{error}; the last good settings stay")),
         };
         self.port.board.write(|r| {
             r.objects = 1;
@@ -150,8 +310,10 @@ impl Run {
                 tracing::warn!(source = "mesh", "{text}");
             }
             r.last_error = text;
+            r.findings = told;
         });
         self.port.board.beat();
+        Ok(())
     }
 
     async fn hand_over(&self, mesh: Mesh, resend: bool) -> Result<(), Interrupted> {

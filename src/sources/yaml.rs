@@ -2,6 +2,7 @@
 //!
 //! The only place, with what is below it, that knows the YAML library. Scalars are read as Kubernetes reads them (YAML 1.1 booleans, old octals).
 
+mod kubectl;
 mod outline;
 
 use std::fmt;
@@ -82,7 +83,15 @@ pub fn values(text: &str) -> Result<Vec<Value>, SyntaxError> {
     {
         return Ok(values);
     }
-    serde_saphyr::from_str_with_options::<Value>(text, options()).map(|v| vec![v]).map_err(|e| syntax_error(&e))
+    let text = kubectl::with_colons(text);
+    yaml(&text).or_else(|error| kubectl::with_indentation(&text).map_or(Err(error), |text| yaml(&text)))
+}
+
+fn yaml(text: &str) -> Result<Vec<Value>, SyntaxError> {
+    let read = |deserializer: serde_saphyr::Deserializer<'_, '_>| UniqueKeys.deserialize(deserializer);
+    serde_saphyr::with_deserializer_from_str_with_options(text, options(), read)
+        .map(|value| vec![value])
+        .map_err(|error| syntax_error(&error))
 }
 
 /// Runs a typed reading over the piece for the sake of its error: where it happens, and the path of the field.
@@ -92,7 +101,8 @@ where
     S: for<'de> DeserializeSeed<'de>,
 {
     let mut path = String::new();
-    let result = serde_saphyr::with_deserializer_from_str_with_options(text, options(), |deserializer| {
+    let text = kubectl::respelt(text);
+    let result = serde_saphyr::with_deserializer_from_str_with_options(&text, options(), |deserializer| {
         let mut track = serde_path_to_error::Track::new();
         let result = seed.deserialize(serde_path_to_error::Deserializer::new(deserializer, &mut track)).map(drop);
         if result.is_err() {
@@ -207,7 +217,7 @@ impl<'de> Visitor<'de> for UniqueKeys {
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = access.next_key::<String>()? {
+        while let Some(Key(key)) = access.next_key::<Key>()? {
             let value = access.next_value_seed(Self)?;
             if map.contains_key(&key) {
                 return Err(serde::de::Error::custom(format_args!("duplicate key {key}")));
@@ -215,6 +225,21 @@ impl<'de> Visitor<'de> for UniqueKeys {
             map.insert(key, value);
         }
         Ok(Value::Object(map))
+    }
+}
+
+/// The key of a map: a scalar of another type than string is written as Kubernetes writes it in JSON, so `y` is `true`.
+struct Key(String);
+
+impl<'de> serde::Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match UniqueKeys.deserialize(deserializer)? {
+            Value::String(key) => Ok(Self(key)),
+            Value::Bool(key) => Ok(Self(key.to_string())),
+            Value::Number(key) => Ok(Self(key.to_string())),
+            Value::Null => Ok(Self("null".to_string())),
+            Value::Array(_) | Value::Object(_) => Err(serde::de::Error::custom("the key of a map is a list or a map")),
+        }
     }
 }
 
@@ -244,6 +269,31 @@ mod tests {
     fn scalars_are_read_as_kubernetes_reads_them() {
         let value = &values("a: on\nb: 'yes'\nc: 010\nd: 1e3\ne: 2024-01-01\nf: ~\n").unwrap()[0];
         assert_eq!(value, &json!({"a": true, "b": "yes", "c": 8, "d": 1000.0, "e": "2024-01-01", "f": null}));
+    }
+
+    #[test]
+    fn keys_are_read_as_kubernetes_reads_them() {
+        let value = &values("y: 1\n'n': 2\n8080: 3\n010: 4\noff: {yes: 5}\n").unwrap()[0];
+        assert_eq!(value, &json!({"true": 1, "n": 2, "8080": 3, "8": 4, "false": {"true": 5}}));
+        assert!(values("y: 1\ntrue: 2\n").unwrap_err().reason.contains("duplicate"));
+        assert!(values("? [a]\n: 1\n").is_err());
+    }
+
+    #[test]
+    fn quoted_scalars_may_continue_at_the_indentation_of_their_key() {
+        let text = "a:\n- b: 'one\n  two\n\n  it''s three'\n  c: \"x\\\n  y\n  z\"\nd: 'p\nq'\n";
+        let read = json!([{"a": [{"b": "one two\nit's three", "c": "xy z"}], "d": "p q"}]);
+        assert_eq!(Value::Array(values(text).unwrap()), read);
+        let place = Outline::of(text).and_then(|o| o.place_of("d: no")).unwrap();
+        assert_eq!((place.line, place.column), (9, 1));
+        assert!(values("a: 'never ends\nb: 1\n").is_err());
+    }
+
+    #[test]
+    fn a_plain_scalar_of_a_flow_collection_may_end_in_a_colon() {
+        let value = &values("a: [1.2.3.4, 001:db8::]\nb: {c: it's::, d:}\ne: {f: 1}\ng: 'x:]'\n").unwrap()[0];
+        let read = json!({"a": ["1.2.3.4", "001:db8::"], "b": {"c": "it's::", "d:": null}, "e": {"f": 1}, "g": "x:]"});
+        assert_eq!(value, &read);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("runtime", &[]),
     ("model", &["proto"]),
     ("settings", &["model"]),
-    ("sources", &["model", "proto", "runtime", "settings"]),
+    ("sources", &["model", "proto", "runtime", "settings", "telemetry"]),
     ("store", &["model", "runtime", "sources"]),
     ("handlers", &["model", "runtime", "store"]),
     ("registry", &["handlers", "model", "proto", "runtime"]),
@@ -29,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("simulate", &["proto"]),
     ("generate", &["model", "proto", "push"]),
     // Of `handlers` only the port that it implements: the room that pushes declares it (`XdsUpdater`).
-    ("xds", &["generate", "handlers", "model", "proto", "push", "registry", "runtime"]),
+    ("xds", &["generate", "handlers", "model", "proto", "push", "registry", "runtime", "telemetry"]),
     ("registration", &["model", "proto", "runtime", "sources", "store", "xds"]),
     ("status", &["model", "proto", "push", "runtime", "sources", "xds"]),
     ("admin", &["model", "proto", "push", "runtime", "sources", "status", "store", "telemetry", "xds"]),

@@ -110,7 +110,7 @@ async fn a_bad_object_is_refused_by_name_and_its_last_good_version_stays() {
     fake.put_raw("ingresses", "shop/b", bad(json!("wrong")));
     let stage = Stage::set(&fake.url, KINDS, |_| {});
     stage.until_names(&["Ingress/shop/a"]).await;
-    let refused = |s: &Stage| s.reports().into_iter().flat_map(|r| r.findings.refused).collect::<Vec<_>>();
+    let refused = |s: &Stage| s.reports().into_iter().flat_map(|r| r.findings.refused.clone()).collect::<Vec<_>>();
     stage.until("a refusal", |s| refused(s).len() == 1).await;
     let first = refused(&stage).remove(0);
     assert_eq!((first.kind.as_str(), first.namespace.as_str(), first.name.as_str()), ("Ingress", "shop", "b"));

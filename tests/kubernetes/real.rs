@@ -175,8 +175,9 @@ async fn an_object_that_the_schema_takes_and_we_do_not_is_refused_by_name() {
     admin.apply(&service("bad", json!([]))).await;
     let stage = stage(&server, |_| {});
     stage.until("the good one", |s| keys(s, "VirtualService") == ["shop/good"]).await;
-    let refused =
-        |s: &Stage| s.reports().into_iter().flat_map(|r| r.findings.refused).map(|r| r.name).collect::<Vec<_>>();
+    let refused = |s: &Stage| {
+        s.reports().into_iter().flat_map(|r| r.findings.refused.clone()).map(|r| r.name).collect::<Vec<_>>()
+    };
     stage.until("a refusal", |s| refused(s) == ["bad"]).await;
     admin.apply(&service("good", json!([]))).await;
     admin.apply(&service("bad", good)).await;

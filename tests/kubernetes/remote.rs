@@ -120,7 +120,7 @@ fn name(main: &Fake, secret: &str, clusters: &[(&str, &str)]) {
 
 fn refusals(running: &Running) -> Vec<String> {
     let report = report(running, "kube:Kubernetes/remote-clusters").unwrap();
-    report.findings.refused.into_iter().map(|r| format!("{}: {}", r.name, r.reason)).collect()
+    report.findings.refused.iter().map(|r| format!("{}: {}", r.name, r.reason)).collect()
 }
 
 fn text(fake: &Fake) -> String {

@@ -1,8 +1,12 @@
 //! The process follows its files, keeps what it has when these break, and says why when it cannot start.
 
-use std::fs;
+use std::{fs, io::Write, process::Command};
 
-use pilothouse::{app, runtime::Shutdown};
+use pilothouse::{
+    app,
+    runtime::Shutdown,
+    sources::{SourceReport, SourceState},
+};
 
 use crate::stage::{DEADLINE, end, entry, hosts, settings, start, until};
 
@@ -59,6 +63,45 @@ async fn mesh_settings_are_reloaded_and_bad_ones_are_not_taken() {
 }
 
 #[actix::test]
+async fn an_emptied_mesh_file_is_not_the_default_mesh_and_a_misspelt_field_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mesh = dir.path().join("mesh.yaml");
+    fs::write(&mesh, "rootNamespace: one\naccessLogFil: /dev/stdout\ndefaultConfig: {concurrenci: 1}\n").unwrap();
+    let running = start(&[dir.path()], Some(&mesh)).await;
+    let board = running.sources.last().unwrap().board.clone();
+    let named = |r: &SourceReport| r.findings.warned.iter().map(|w| w.warning.clone()).collect::<Vec<_>>();
+    tokio::time::timeout(DEADLINE, board.until(|r| named(r).len() == 2)).await.unwrap();
+    assert_eq!(named(&board.read()), ["unknown field accessLogFil", "unknown field defaultConfig.concurrenci"]);
+    fs::write(&mesh, "").unwrap();
+    tokio::time::timeout(DEADLINE, board.until(|r| r.last_error.contains("mesh.yaml: the file is empty")))
+        .await
+        .unwrap();
+    assert_eq!(running.inputs.mesh().config.root_namespace, "one");
+    fs::write(&mesh, "{}\n").unwrap();
+    until(&running, |c| c.mesh().config.root_namespace == "istio-system").await;
+    end(running).await;
+}
+
+#[actix::test]
+async fn a_mesh_file_that_is_being_written_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mesh = dir.path().join("mesh.yaml");
+    fs::write(&mesh, "rootNamespace: one\n").unwrap();
+    let running = start(&[dir.path()], Some(&mesh)).await;
+    let board = running.sources.last().unwrap().board.clone();
+    tokio::time::timeout(DEADLINE, board.until(|r| r.state == SourceState::Synced)).await.unwrap();
+    let mut file = fs::File::create(&mesh).unwrap();
+    let looked = running.sources[0].board.read().objects;
+    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    until(&running, |c| hosts(c) == ["a.example"] && looked == 0).await;
+    assert_eq!(running.inputs.mesh().config.root_namespace, "one");
+    file.write_all(b"rootNamespace: two\n").unwrap();
+    drop(file);
+    until(&running, |c| c.mesh().config.root_namespace == "two").await;
+    end(running).await;
+}
+
+#[actix::test]
 async fn a_start_that_cannot_succeed_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -69,6 +112,10 @@ async fn a_start_that_cannot_succeed_says_why() {
     let missing = dir.path().join("nowhere");
     let error = app::build(settings(&[&missing], None), Shutdown::default()).await.err().unwrap().to_string();
     assert!(error.contains("nowhere"), "{error}");
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let error = app::build(settings(&[dir.path()], Some(&pipe)), Shutdown::default()).await.err().unwrap().to_string();
+    assert!(error.contains("pipe: it is a named pipe, not a regular file"), "{error}");
     let mesh = dir.path().join("mesh.yaml");
     fs::write(&mesh, "trustDomain: [1]\n").unwrap();
     let error = app::build(settings(&[dir.path()], Some(&mesh)), Shutdown::default()).await.err().unwrap().to_string();

@@ -1,6 +1,10 @@
 //! Wrong sources on the command line: the program ends with one line that names the flag and the reason.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
+
+use serde_json::Value;
+
+use crate::stage::entry;
 
 /// What the program says and does not start with.
 fn refusal(arguments: &[&str]) -> String {
@@ -60,5 +64,107 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
     ] {
         let said = refusal(arguments);
         assert!(said.contains(flag) && said.contains(reason), "{arguments:?}: {said}");
+    }
+}
+
+/// What `validate` says of a folder, and its exit code.
+fn validated(folder: &Path, more: &[&str]) -> (Value, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    let output = command.args(["validate", "-o", "json"]).args(more).arg(folder).output().unwrap();
+    (serde_json::from_slice(&output.stdout).unwrap(), output.status.code().unwrap())
+}
+
+fn texts(list: &Value, key: &str) -> String {
+    let lines = list.as_array().unwrap().iter();
+    lines.map(|f| format!("{}: {}\n", f["file"].as_str().unwrap(), f[key].as_str().unwrap())).collect()
+}
+
+#[test]
+fn validate_skips_what_is_no_kubernetes_object_unless_it_is_strict() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("Chart.yaml", "apiVersion: v2\nname: x\nversion: 1.0.0\n"),
+        ("values.yaml", "replicas: 1\nkind: Deployment\n"),
+        ("package.json", "{\"name\": \"x\", \"version\": \"1\"}"),
+        ("ci.yml", "on: [push]\njobs: {}\n"),
+        ("list.yaml", "- a\n- b\n"),
+        ("good.yaml", &entry("a", "a.example")),
+    ] {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    let (said, code) = validated(dir.path(), &[]);
+    assert_eq!((code, &said["objects"]), (0, &Value::from(1)), "{said:#}");
+    assert_eq!(said["skipped"].as_array().unwrap().len(), 5, "{said:#}");
+    assert!(texts(&said["skipped"], "reason").contains("Chart.yaml: kind is missing"), "{said:#}");
+    let (said, code) = validated(dir.path(), &["--strict"]);
+    assert_eq!((code, said["refused"].as_array().unwrap().len()), (65, 5), "{said:#}");
+    fs::write(dir.path().join("bad.yaml"), entry("b", "b.example").replace("apiVersion: networking.istio.io/v1\n", ""))
+        .unwrap();
+    let (said, code) = validated(dir.path(), &[]);
+    assert!(code == 65 && texts(&said["refused"], "reason").contains("bad.yaml: apiVersion is missing"), "{said:#}");
+}
+
+#[test]
+fn validate_warns_of_what_serve_warns_of() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    fs::write(dir.path().join("b.yaml"), entry("a", "b.example")).unwrap();
+    fs::write(dir.path().join("c.YAML"), entry("c", "c.example")).unwrap();
+    let object =
+        |version: &str, kind: &str| format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n");
+    let unknown = object("networking.istio.io/v1beta9", "VirtualService")
+        + &object("networking.istio.io/v1", "VirtualServices")
+        + &object("gateway.networking.k8s.io/v2", "Gateway")
+        + &object("apps/v1", "Deployment");
+    fs::write(dir.path().join("d.yaml"), unknown).unwrap();
+    let (said, code) = validated(dir.path(), &[]);
+    let warned = texts(&said["warned"], "warning");
+    for text in [
+        "b.yaml: has no effect: the same object is at ",
+        "c.YAML: passed over",
+        "d.yaml: not read: VirtualService of networking.istio.io has no version \"v1beta9\"",
+        "d.yaml: not read: \"VirtualServices\" of networking.istio.io is no kind",
+        "d.yaml: not read: Gateway of gateway.networking.k8s.io has no version \"v2\"",
+    ] {
+        assert!(warned.contains(text), "{text}: {warned}");
+    }
+    assert_eq!((code, said["warned"].as_array().unwrap().len()), (0, 5), "{warned}");
+    let empty = tempfile::tempdir().unwrap();
+    assert!(texts(&validated(empty.path(), &[]).0["warned"], "warning").contains("holds no config file"));
+}
+
+#[test]
+fn validate_applies_the_rules_of_gateway_apis_definitions() {
+    let dir = tempfile::tempdir().unwrap();
+    let document = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: shop}\nspec:\n  \
+                    gatewayClassName: istio\n  listeners:\n  - name: a\n    port: 99999\n    protocol: HTTP\n";
+    fs::write(dir.path().join("g.yaml"), document).unwrap();
+    let (said, code) = validated(dir.path(), &[]);
+    let refused = &said["refused"][0];
+    assert_eq!((code, &refused["line"], &refused["column"]), (65, &Value::from(8), &Value::from(5)), "{said:#}");
+    assert!(
+        refused["reason"].as_str().unwrap().starts_with("spec.listeners[0].port: 99999 is not between"),
+        "{said:#}"
+    );
+}
+
+#[test]
+fn reasons_name_the_field_and_what_it_should_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = |version: &str, kind: &str, rest: &str| {
+        format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: x, namespace: shop}}\n{rest}\n")
+    };
+    let text = object("security.istio.io/v1", "PeerAuthentication", "spec: {portLevelMtls: {http: {mode: STRICT}}}")
+        + &object("v1", "Secret", "data: {dhparam.pem: '-----'}")
+        + &object("networking.istio.io/v1", "ServiceEntry", "spec: {hosts: [null]}");
+    fs::write(dir.path().join("a.yaml"), text).unwrap();
+    let (said, _) = validated(dir.path(), &[]);
+    let refused = texts(&said["refused"], "reason");
+    for text in [
+        "spec.portLevelMtls.http: the key must be a number",
+        "data.dhparam.pem: it is not base64",
+        "spec.hosts[0]: it is null",
+    ] {
+        assert!(refused.contains(text), "{text}: {refused}");
     }
 }

@@ -2,16 +2,19 @@
 //! force, and a person is told what is wrong and where.
 
 mod alias_bomb;
+mod being_written;
 mod config_map;
 mod deep_nesting;
 mod duplicate_key;
 mod editors;
 mod huge_file;
 mod mass_deletion;
+mod noise;
 mod not_utf8;
 mod remote_cluster;
 mod removed_folder;
 mod resync;
+mod special_files;
 mod truncated;
 mod unknown_field;
 mod unreadable;
@@ -64,7 +67,7 @@ fn refused_beside_a_good_one(bytes: &[u8]) -> Vec<Refused> {
     fs::write(dir.path().join("good.yaml"), entry("good", "good.example")).unwrap();
     fs::write(dir.path().join("bad.yaml"), bytes).unwrap();
     let mut folder = folder_of(dir.path());
-    folder.look(&Work::Everything);
+    folder.look(&Work::everything());
     assert!(hosts(&folder).contains(&"good.example".to_string()));
     folder.tree().findings().refused
 }

@@ -1,24 +1,32 @@
-//! One folder kept up to date: scans, reads what changed, commits. Blocking; called off the async threads.
+//! One folder kept up to date: lists, reads what changed, commits. Blocking; called off the async threads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    hold::MassDeletionGuard,
+    disk::{Disk, Follow, Read, is_below},
     load::line_of,
-    parse::{Document, FileText, parse_files},
-    scan::{ReadError, Root, Stat, read, scan},
+    parse::{Document, FileText, is_blank, parse_files},
+    read::{ReadError, Stat},
+    scan::{Listing, Request, Root},
     settle::Work,
     tree::{InForce, Tree},
+    writing::Writing,
 };
-use crate::{model::Origin, settings::SourceSettings, sources::Change};
+use crate::{
+    model::Origin,
+    settings::SourceSettings,
+    sources::{Change, MassDeletionGuard},
+};
+
+/// Deletions of files within this span are judged together.
+const DELETION_WINDOW: Duration = Duration::from_secs(600);
 
 /// A file that was read.
 #[derive(Debug, Clone, Copy)]
@@ -33,16 +41,18 @@ struct Seen {
 #[derive(Debug)]
 pub struct Folder {
     base: Origin,
-    root: PathBuf,
+    root: Arc<PathBuf>,
     skip: Vec<PathBuf>,
     max_file_bytes: u64,
+    disk: Disk,
     seen: HashMap<Arc<PathBuf>, Seen>,
+    writing: Writing,
     tree: Tree,
     real_root: Option<PathBuf>,
-    watch: BTreeSet<PathBuf>,
+    watch: BTreeMap<PathBuf, (u64, u64)>,
     linked: bool,
     trouble: Option<String>,
-    /// The last scan could not list the folder itself.
+    /// The last listing could not read the folder itself.
     out_of_reach: bool,
 }
 
@@ -66,58 +76,68 @@ impl Folder {
         settings: &SourceSettings,
         in_force: Arc<InForce>,
     ) -> Self {
+        let guard = MassDeletionGuard::new(settings.deletion_hold).over(DELETION_WINDOW);
         Self {
             base,
-            root,
+            root: Arc::new(root),
             skip,
             max_file_bytes: settings.max_file_bytes,
+            disk: Disk::default(),
             seen: HashMap::new(),
-            tree: Tree::new(MassDeletionGuard::new(settings.deletion_hold), in_force),
+            writing: Writing::default(),
+            tree: Tree::new(guard, in_force),
             real_root: None,
-            watch: BTreeSet::new(),
+            watch: BTreeMap::new(),
             linked: false,
             trouble: None,
             out_of_reach: false,
         }
     }
 
+    /// Makes its file system calls through `disk`.
+    #[must_use]
+    pub fn on(self, disk: Disk) -> Self {
+        Self { disk, ..self }
+    }
+
     /// Looks at what may have changed and brings the objects in force up to date.
     pub fn look(&mut self, work: &Work) -> Look {
-        let documents_changed = match work {
-            Work::Paths(paths) => match self.logical(paths) {
-                Some(paths) => self.look_at(paths),
-                None => self.look_around(),
-            },
-            Work::Everything => self.look_around(),
+        let now = Instant::now();
+        let logical = if work.everything { None } else { self.logical(work) };
+        let documents_changed = match logical {
+            Some((mut paths, closed)) => {
+                paths.extend(self.writing.due(now).cloned());
+                self.take_up(paths.into_iter().collect(), Follow::No, &closed, now)
+            }
+            None => self.look_around(&work.closed, now),
         };
-        Look { change: self.tree.commit(Instant::now()), documents_changed }
+        Look { change: self.tree.commit(now), documents_changed }
     }
 
-    /// The paths as the scan spells them; `None` when links or trouble make a whole scan safer.
-    fn logical(&self, paths: &[PathBuf]) -> Option<Vec<Arc<PathBuf>>> {
-        let real_root = self.real_root.as_ref().filter(|_| !self.linked && self.trouble.is_none())?;
-        paths
-            .iter()
-            .map(|p| {
-                let plain = fs::symlink_metadata(p).map_or(true, |m| m.is_file());
-                let skipped = self.skip.iter().any(|s| s.file_name() == p.file_name());
-                let inside = p.strip_prefix(real_root).ok().filter(|_| plain && !skipped)?;
-                Some(Arc::new(self.root.join(inside)))
-            })
-            .collect()
-    }
-
-    fn look_at(&mut self, paths: Vec<Arc<PathBuf>>) -> bool {
-        let mut texts = Vec::new();
-        let mut changed = false;
-        for path in paths {
-            changed |= self.take_up(path, &mut texts);
+    /// The paths, and those among them that were closed, as the listing spells them; `None` when links or a folder that is
+    /// out of reach make a whole listing safer.
+    fn logical(&self, work: &Work) -> Option<(BTreeSet<Arc<PathBuf>>, BTreeSet<PathBuf>)> {
+        if work.paths.is_empty() {
+            return Some(Default::default());
         }
-        self.parse(texts) | changed
+        let real_root = self.real_root.as_ref().filter(|_| !self.linked && !self.out_of_reach)?;
+        let (mut paths, mut closed) = (BTreeSet::new(), BTreeSet::new());
+        for path in &work.paths {
+            let skipped = self.skip.iter().any(|s| s.file_name() == path.file_name());
+            let inside = path.strip_prefix(real_root).ok().filter(|_| !skipped)?;
+            let logical = self.root.join(inside);
+            if work.closed.contains(path) {
+                closed.insert(logical.clone());
+            }
+            paths.insert(Arc::new(logical));
+        }
+        Some((paths, closed))
     }
 
-    fn look_around(&mut self) -> bool {
-        let listing = scan(&self.root, &self.skip);
+    fn look_around(&mut self, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
+        let (root, skip) = (self.root.clone(), self.skip.clone());
+        let request = Request { root, skip, closed: Arc::new(closed.clone()), ..Request::default() };
+        let listing = self.disk.list(&request);
         let was = self.trouble.take();
         self.out_of_reach = listing.root != Root::Listed;
         self.trouble = match &listing.root {
@@ -125,33 +145,34 @@ impl Folder {
             Root::Gone => Some(format!("{} is gone; its last content stays", self.root.display())),
             Root::Unreadable(error) => Some(format!("{}: {error}; its last content stays", self.root.display())),
         };
-        self.real_root = fs::canonicalize(&self.root).ok();
+        self.real_root.clone_from(&listing.real_root);
         self.linked = listing.linked;
-        self.watch = listing.watch;
-        if self.watch.is_empty() {
-            // The folder will come back below the nearest one that is there.
-            self.watch.extend(self.root.ancestors().skip(1).find_map(|p| fs::canonicalize(or_here(p)).ok()));
-        }
-        self.tree.set_complete(self.trouble.is_none());
-        let known: BTreeSet<Arc<PathBuf>> = self.tree.paths().cloned().collect();
+        let unknown = if self.out_of_reach { vec![(*self.root).clone()] } else { failed(&listing) };
+        self.tree.set_unknown(unknown);
         let mut changed = was != self.trouble;
-        if listing.root == Root::Listed {
-            for path in known.iter().filter(|p| !listing.files.contains_key(p.as_ref())) {
-                if !listing.failures.iter().any(|(f, _)| path.starts_with(f)) {
-                    self.forget(path);
-                    changed = true;
-                }
-            }
+        changed |= self.tree.set_notes(notes(&self.root, &listing));
+        changed |= self.forget_what_is_gone(&listing);
+        for (path, reason) in listing.failures.iter().chain(&listing.refused) {
+            let path = Arc::new(path.clone());
+            self.seen.remove(&path);
+            changed |= self.tree.fail(&path, 0, reason.clone());
         }
-        for (path, reason) in listing.failures.iter().filter(|(p, _)| known.contains(p)) {
-            self.tree.fail(&Arc::new(path.clone()), 0, reason.clone());
-            self.seen.remove(path);
+        self.watch = listing.watch;
+        let unsure = self.unsure(listing.files);
+        self.take_up(unsure, Follow::Yes, &listing.closed, now) | changed
+    }
+
+    fn forget_what_is_gone(&mut self, listing: &Listing) -> bool {
+        if listing.root != Root::Listed {
+            return false;
         }
-        let mut texts = Vec::new();
-        for path in self.unsure(listing.files) {
-            changed |= self.take_up(path, &mut texts);
-        }
-        self.parse(texts) | changed
+        let named = |list: &[(PathBuf, String)]| list.iter().map(|(p, _)| p.clone()).collect::<BTreeSet<PathBuf>>();
+        let (refused, failed) = (named(&listing.refused), named(&listing.failures));
+        let there =
+            |path: &PathBuf| listing.files.contains_key(path) || refused.contains(path) || is_below(&failed, path);
+        let gone: Vec<Arc<PathBuf>> = self.tree.paths().filter(|p| !there(p)).cloned().collect();
+        gone.iter().for_each(|path| self.forget(path));
+        !gone.is_empty()
     }
 
     /// The files whose stat does not prove that they are what they were.
@@ -160,13 +181,44 @@ impl Folder {
         files.into_iter().filter(|(p, s)| !proven(p, s)).map(|(p, _)| Arc::new(p)).collect()
     }
 
-    /// Reads a file; its text is noted for parsing when it is not what it was. True when something changed without a text.
-    fn take_up(&mut self, path: Arc<PathBuf>, texts: &mut Vec<(Arc<PathBuf>, String)>) -> bool {
-        match read(&path, self.max_file_bytes) {
+    /// Reads files, and parses those that are not what they were. True when some document changed.
+    fn take_up(&mut self, paths: Vec<Arc<PathBuf>>, follow: Follow, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
+        if paths.is_empty() {
+            return false;
+        }
+        let (mut texts, mut changed, mut other) = (Vec::new(), false, false);
+        for (path, result) in self.disk.read(paths, follow, self.max_file_bytes) {
+            other |= matches!(result, Err(ReadError::NoFile));
+            let is_closed = closed.contains(path.as_path());
+            changed |= self.judge((path, result), is_closed, now, &mut texts);
+        }
+        let changed = self.parse(texts) | changed;
+        if other && follow == Follow::No {
+            // A folder or a link has the name of a file: the listing says what it stands for.
+            return self.look_around(&BTreeSet::new(), now) | changed;
+        }
+        changed
+    }
+
+    /// Notes what was read of a file, or why it could not be read; its text is kept for parsing when it is not what it was.
+    /// True when something changed without a text.
+    fn judge(
+        &mut self,
+        (path, result): Read,
+        closed: bool,
+        now: Instant,
+        texts: &mut Vec<(Arc<PathBuf>, String)>,
+    ) -> bool {
+        match result {
             Ok((text, stat)) => {
                 let hash = xxh3_64(text.as_bytes());
-                let trusted = stat.settled();
-                let before = self.seen.insert(path.clone(), Seen { hash, stat, trusted });
+                let before = self.seen.get(&path);
+                let in_place = before.is_some_and(|b| b.hash != hash && b.stat.id() == stat.id());
+                if in_place && !closed && self.writing.goes_on(&path, stat, is_blank(&text), now) {
+                    return false;
+                }
+                self.writing.end(&path);
+                let before = self.seen.insert(path.clone(), Seen { hash, stat, trusted: stat.settled() });
                 if before.is_none_or(|b| b.hash != hash) {
                     texts.push((path, text));
                 }
@@ -177,16 +229,20 @@ impl Folder {
                 self.forget(&path);
                 known
             }
+            Err(ReadError::NoFile) => false,
             Err(error) => {
                 self.seen.remove(&path);
-                self.tree.fail(&path, line_of(&error), format!("{error}; its last content stays"));
-                true
+                if matches!(error, ReadError::NoAnswer) {
+                    self.trouble = Some(format!("{}: {error}", path.display()));
+                }
+                self.tree.fail(&path, line_of(&error), format!("{error}; its last content stays"))
             }
         }
     }
 
     fn forget(&mut self, path: &Arc<PathBuf>) {
         self.seen.remove(path);
+        self.writing.end(path);
         self.tree.remove(path);
     }
 
@@ -214,10 +270,16 @@ impl Folder {
         self.tree.confirm();
     }
 
-    /// Real folders to watch.
+    /// Real folders to watch, with device and inode.
     #[must_use]
-    pub fn watch(&self) -> &BTreeSet<PathBuf> {
+    pub fn watch(&self) -> &BTreeMap<PathBuf, (u64, u64)> {
         &self.watch
+    }
+
+    /// When it is to be looked at again because of time alone: a deletion is held, or a file is being written.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.tree.held_until().into_iter().chain(self.writing.next_due()).min()
     }
 
     /// The folder itself could not be listed when it was last looked at: it is gone, or may not be read.
@@ -233,7 +295,20 @@ impl Folder {
     }
 }
 
-/// A relative path's empty parent is the current folder.
-fn or_here(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+fn failed(listing: &Listing) -> Vec<PathBuf> {
+    listing.failures.iter().map(|(path, _)| path.clone()).collect()
+}
+
+/// What a person should know of the names in a folder: path and warning.
+pub(super) fn notes(root: &Path, listing: &Listing) -> Vec<(PathBuf, String)> {
+    let upper = |path: &PathBuf| {
+        let reason = "passed over: the name of a config file ends in .yaml, .yml or .json, in lower case";
+        (path.clone(), reason.to_string())
+    };
+    let mut notes: Vec<(PathBuf, String)> = listing.passed_over.iter().map(upper).collect();
+    let empty = listing.files.is_empty() && listing.refused.is_empty() && listing.failures.is_empty();
+    if listing.root == Root::Listed && empty {
+        notes.push((root.to_path_buf(), "the folder holds no config file (.yaml, .yml or .json)".to_string()));
+    }
+    notes
 }

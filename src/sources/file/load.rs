@@ -7,13 +7,16 @@ use std::{
 };
 
 use super::{
+    disk::{Disk, Follow},
+    folder::notes,
     parse::{Document, FileText, parse_files},
-    scan::{ReadError, Root, read, scan},
-    tree::findings_of,
+    read::ReadError,
+    scan::{Request, Root},
+    tree::{findings_of, note, shadowed},
 };
 use crate::{
     model::{Config, ConfigKey, ConfigSnapshot, Origin},
-    sources::{Findings, Refused},
+    sources::{Findings, Refused, Warned},
 };
 
 /// What was read.
@@ -36,9 +39,10 @@ impl Loaded {
     pub fn extend(&mut self, other: Self) {
         let mut all = std::mem::take(&mut self.configs);
         all.extend(other.configs);
-        self.configs = first_of_each_key(all);
+        self.configs = first_of_each_key(all, &mut self.findings.warned);
         self.findings.refused.extend(other.findings.refused);
         self.findings.warned.extend(other.findings.warned);
+        self.findings.skipped.extend(other.findings.skipped);
         self.findings.ignored.extend(other.findings.ignored);
     }
 }
@@ -46,8 +50,10 @@ impl Loaded {
 /// Reads a folder, or a file, once. `base` is the origin of what it holds (source and cluster).
 #[must_use]
 pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
-    let listing = scan(path, &[]);
+    let disk = Disk::default();
+    let listing = disk.list(&Request::of(path));
     let mut findings = Findings::default();
+    findings.warned.extend(notes(path, &listing).iter().map(|(path, warning)| note(path, warning)));
     let mut whole = |path: &Path, line: u32, reason: String| {
         findings.refused.push(whole_file(path, line, reason));
     };
@@ -56,13 +62,14 @@ pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
         Root::Gone => whole(path, 0, "no such file or folder".to_string()),
         Root::Unreadable(reason) => whole(path, 0, reason.clone()),
     }
-    for (path, reason) in &listing.failures {
+    for (path, reason) in listing.failures.iter().chain(&listing.refused) {
         whole(path, 0, reason.clone());
     }
     let mut texts: Vec<(Arc<PathBuf>, String)> = Vec::new();
-    for path in listing.files.into_keys() {
-        match read(&path, max_file_bytes) {
-            Ok((text, _)) => texts.push((Arc::new(path), text)),
+    let files = listing.files.into_keys().map(Arc::new).collect();
+    for (path, result) in disk.read(files, Follow::Yes, max_file_bytes) {
+        match result {
+            Ok((text, _)) => texts.push((path, text)),
             Err(error) => whole(&path, line_of(&error), error.to_string()),
         }
     }
@@ -73,12 +80,23 @@ pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
         findings_of(&file.path, &documents, &mut findings);
         configs.extend(documents.iter().flat_map(Document::taken).cloned());
     }
-    Loaded { configs: first_of_each_key(configs), findings }
+    let configs = first_of_each_key(configs, &mut findings.warned);
+    Loaded { configs, findings }
 }
 
-fn first_of_each_key(configs: Vec<Arc<Config>>) -> Vec<Arc<Config>> {
-    let mut seen: HashMap<ConfigKey, ()> = HashMap::with_capacity(configs.len());
-    configs.into_iter().filter(|c| seen.insert(c.key(), ()).is_none()).collect()
+/// Leaves out objects that an earlier one hides, with a warning for each.
+fn first_of_each_key(configs: Vec<Arc<Config>>, warned: &mut Vec<Warned>) -> Vec<Arc<Config>> {
+    let mut seen: HashMap<ConfigKey, Arc<Config>> = HashMap::with_capacity(configs.len());
+    let mut firsts = Vec::with_capacity(configs.len());
+    for config in configs {
+        if let Some(first) = seen.get(&config.key()) {
+            warned.push(shadowed(&config, first));
+            continue;
+        }
+        seen.insert(config.key(), config.clone());
+        firsts.push(config);
+    }
+    firsts
 }
 
 /// The finding for a file that cannot be read at all.

@@ -14,7 +14,7 @@ use crate::{
     model::{
         Config, ConfigKey, Kind, Origin,
         decode::{DecodeError, with_warnings},
-        validation::validate,
+        validation::{admission, validate},
     },
     runtime::catch,
     sources::yaml::{self, Chunk, Outline},
@@ -68,6 +68,8 @@ pub struct Refusal {
     pub who: Identity,
     /// Why, for a person.
     pub reason: String,
+    /// It is no Kubernetes object, as far as can be seen.
+    pub foreign: bool,
 }
 
 /// Kind, namespace and name as written.
@@ -139,11 +141,22 @@ pub fn parse_files(base: &Origin, files: &[FileText<'_>]) -> Vec<Vec<Document>> 
         })
         .collect();
     let read = |&(file, _, chunk): &(usize, usize, Chunk<'_>)| parse_document(base, &files[file].path, chunk);
-    let read: Vec<_> = jobs.par_iter().with_min_len(WORTH_A_THREAD).map(read).collect();
+    let read: Vec<_> = if jobs.len() < WORTH_A_THREAD {
+        // A large file of another folder may keep the other threads busy.
+        jobs.iter().map(read).collect()
+    } else {
+        jobs.par_iter().with_min_len(WORTH_A_THREAD).map(read).collect()
+    };
     for ((file, document, _), outcomes) in jobs.into_iter().zip(read) {
         results[file][document].outcomes = outcomes;
     }
     results
+}
+
+/// Whether a text holds no document.
+#[must_use]
+pub fn is_blank(text: &str) -> bool {
+    yaml::documents(text).is_empty()
 }
 
 /// Reads one file on this thread.
@@ -157,7 +170,7 @@ fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[
     let read = catch(|| outcomes(base, path, chunk));
     read.unwrap_or_else(|_| {
         let reason = "reading it failed inside pilothouse; please report this document".to_string();
-        vec![Outcome::Refused(Arc::new(Refusal { line: 0, column: 0, who: guess(chunk.text), reason }))]
+        vec![Outcome::Refused(Arc::new(Refusal { line: 0, column: 0, who: guess(chunk.text), reason, foreign: false }))]
     })
     .into()
 }
@@ -172,6 +185,7 @@ fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<Outcome
                 column,
                 who: guess(chunk.text),
                 reason: error.reason,
+                foreign: false,
             }))];
         }
     };
@@ -219,7 +233,13 @@ fn list_items(value: &Value) -> Option<&Vec<Value>> {
 /// Reads one object: the document, or one entry of its list.
 fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Origin) -> Option<Outcome> {
     let refuse_at = |(line, column): (u32, u32), reason: String| {
-        Some(Outcome::Refused(Arc::new(Refusal { line, column, who: identity(value), reason })))
+        Some(Outcome::Refused(Arc::new(Refusal {
+            line,
+            column,
+            who: identity(value),
+            reason,
+            foreign: is_foreign(value),
+        })))
     };
     let refuse = |reason: String| refuse_at(written.place(item, &reason), reason);
     if value.is_null() {
@@ -242,7 +262,10 @@ fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Ori
             if config.meta.namespace.is_empty() {
                 config.meta.namespace = config.kind().namespace("").into();
             }
-            let verdict = validate(&config);
+            let mut verdict = validate(&config);
+            let admitted = admission(config.kind(), value);
+            verdict.errors.extend(admitted.errors);
+            verdict.warnings.extend(admitted.warnings);
             if !verdict.is_valid() {
                 // A misspelt field is often why another one is missing.
                 let reasons: Vec<String> = verdict.errors.into_iter().chain(warnings).collect();
@@ -275,6 +298,14 @@ fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Ori
 /// The reason without the place that a reader of values could only guess.
 fn bare(reason: &str) -> &str {
     reason.strip_prefix("spec: ").unwrap_or(reason)
+}
+
+/// Whether a document does not look like a Kubernetes object: a chart, its values, a workflow. One that has lost a single of
+/// these fields still looks like one.
+fn is_foreign(value: &Value) -> bool {
+    let has = |key: &str| usize::from(value.get(key).is_some());
+    let metadata = usize::from(value.get("metadata").is_some_and(Value::is_object));
+    has("kind") + has("apiVersion") + metadata < 2
 }
 
 fn identity(value: &Value) -> Identity {

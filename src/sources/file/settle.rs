@@ -1,16 +1,19 @@
-//! When a file that something happened to is to be read.
+//! When a file that something happened to is to be looked at.
 //!
-//! A file that was closed after writing, or renamed into place, is read at once; one that is being written, or has gone
-//! away (an editor may put it back), when it has been quiet for a while. Pure: the caller brings the time.
+//! A file that was closed after writing, or renamed into place, is due at once; one that is being written, or has gone away
+//! (an editor may put it back), when it has been quiet for a while, and after a bounded time also without a quiet moment.
+//! Pure: the caller brings the time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 /// More paths than this are not told apart: everything is looked at.
 const MAX_PATHS: usize = 1024;
+/// What is never quiet is due after so many quiet times.
+const MOST_QUIET_TIMES: u32 = 10;
 
 /// What the file system told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,24 +25,55 @@ pub enum Signal {
 }
 
 /// What is to be looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
-    /// These files.
-    Paths(Vec<PathBuf>),
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Work {
     /// All of it.
-    Everything,
+    pub everything: bool,
+    /// Files that something happened to.
+    pub paths: BTreeSet<PathBuf>,
+    /// Those that are complete.
+    pub closed: BTreeSet<PathBuf>,
+}
+
+impl Work {
+    /// A look at everything.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self { everything: true, ..Self::default() }
+    }
+
+    /// A look at a file that was closed after writing.
+    #[must_use]
+    pub fn closed(path: &Path) -> Self {
+        let paths = BTreeSet::from([path.to_path_buf()]);
+        Self { everything: false, closed: paths.clone(), paths }
+    }
+}
+
+/// A time that is pushed back by what happens, up to a bound.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    at: Instant,
+    last: Instant,
+}
+
+impl Due {
+    fn push_back(before: Option<Self>, quiet: Duration, now: Instant) -> Self {
+        let last = before.map_or(now + quiet * MOST_QUIET_TIMES, |due| due.last);
+        Self { at: last.min(now + quiet), last }
+    }
 }
 
 /// Paths that wait, each until its time.
 #[derive(Debug)]
 pub struct Settle {
     quiet: Duration,
-    due: BTreeMap<PathBuf, Instant>,
-    everything: Option<Instant>,
+    due: BTreeMap<PathBuf, (Signal, Due)>,
+    everything: Option<Due>,
 }
 
 impl Settle {
-    /// Nothing waits; unsettled files are read when they have been quiet for this long.
+    /// Nothing waits; unsettled files are due when they have been quiet for this long.
     #[must_use]
     pub fn new(quiet: Duration) -> Self {
         Self { quiet, due: BTreeMap::new(), everything: None }
@@ -47,11 +81,12 @@ impl Settle {
 
     /// Something happened to a file.
     pub fn file(&mut self, path: &Path, signal: Signal, now: Instant) {
+        let before = self.due.get(path).map(|(_, due)| *due);
         let due = match signal {
-            Signal::Complete => now,
-            Signal::Unsettled => now + self.quiet,
+            Signal::Complete => Due { at: now, last: now },
+            Signal::Unsettled => Due::push_back(before, self.quiet, now),
         };
-        self.due.insert(path.to_path_buf(), due);
+        self.due.insert(path.to_path_buf(), (signal, due));
         if self.due.len() > MAX_PATHS {
             self.due.clear();
             self.folder(now);
@@ -60,25 +95,33 @@ impl Settle {
 
     /// Something happened that may touch many files.
     pub fn folder(&mut self, now: Instant) {
-        self.everything = Some(now + self.quiet);
+        self.everything = Some(Due::push_back(self.everything, self.quiet, now));
     }
 
     /// When there is something to do.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.values().copied().chain(self.everything).min()
+        self.due.values().map(|(_, due)| due.at).chain(self.everything.map(|due| due.at)).min()
     }
 
     /// What is due now.
     pub fn take(&mut self, now: Instant) -> Option<Work> {
-        if self.everything.is_some_and(|t| t <= now) {
+        let everything = self.everything.is_some_and(|due| due.at <= now);
+        if everything {
             self.everything = None;
-            self.due.clear();
-            return Some(Work::Everything);
         }
-        let ready: Vec<PathBuf> = self.due.iter().filter(|(_, t)| **t <= now).map(|(p, _)| p.clone()).collect();
-        self.due.retain(|_, t| *t > now);
-        (!ready.is_empty()).then_some(Work::Paths(ready))
+        let mut work = Work { everything, ..Work::default() };
+        self.due.retain(|path, (signal, due)| {
+            let waits = !everything && due.at > now;
+            if !waits {
+                work.paths.insert(path.clone());
+                if *signal == Signal::Complete {
+                    work.closed.insert(path.clone());
+                }
+            }
+            waits
+        });
+        (everything || !work.paths.is_empty()).then_some(work)
     }
 }
 
@@ -88,19 +131,43 @@ mod tests {
 
     const QUIET: Duration = Duration::from_millis(50);
 
+    fn unsettled(path: &str) -> Work {
+        Work { paths: BTreeSet::from([path.into()]), ..Work::default() }
+    }
+
     #[test]
     fn a_complete_file_is_due_at_once_and_a_written_one_when_quiet() {
         let now = Instant::now();
         let mut settle = Settle::new(QUIET);
         settle.file(Path::new("a"), Signal::Unsettled, now);
         settle.file(Path::new("b"), Signal::Complete, now);
-        assert_eq!(settle.take(now), Some(Work::Paths(vec!["b".into()])));
+        assert_eq!(settle.take(now), Some(Work::closed(Path::new("b"))));
         settle.file(Path::new("a"), Signal::Unsettled, now + QUIET / 2);
         assert_eq!(settle.take(now + QUIET), None);
         assert_eq!(settle.next_due(), Some(now + QUIET / 2 + QUIET));
         settle.file(Path::new("a"), Signal::Complete, now + QUIET);
-        assert_eq!(settle.take(now + QUIET), Some(Work::Paths(vec!["a".into()])));
+        assert_eq!(settle.take(now + QUIET), Some(Work::closed(Path::new("a"))));
         assert_eq!(settle.next_due(), None);
+    }
+
+    #[test]
+    fn noise_pushes_nothing_back_for_ever() {
+        let begin = Instant::now();
+        let mut settle = Settle::new(QUIET);
+        let (mut file, mut folder) = (None, None);
+        for step in 0..200 {
+            let now = begin + Duration::from_millis(10) * step;
+            if let Some(work) = settle.take(now) {
+                let seen = if work.everything { &mut folder } else { &mut file };
+                seen.get_or_insert(now);
+            }
+            settle.file(Path::new("a"), Signal::Unsettled, now);
+            if step > 70 {
+                settle.folder(now);
+            }
+        }
+        assert_eq!(file, Some(begin + QUIET * 10));
+        assert_eq!(folder, Some(begin + Duration::from_millis(710) + QUIET * 10));
     }
 
     #[test]
@@ -111,6 +178,20 @@ mod tests {
             settle.file(Path::new(&i.to_string()), Signal::Complete, now);
         }
         assert_eq!(settle.take(now), None);
-        assert_eq!(settle.take(now + QUIET), Some(Work::Everything));
+        assert_eq!(settle.take(now + QUIET), Some(Work::everything()));
+    }
+
+    #[test]
+    fn a_file_that_was_closed_stays_so_when_everything_is_due() {
+        let now = Instant::now();
+        let mut settle = Settle::new(QUIET);
+        settle.folder(now);
+        settle.file(Path::new("a"), Signal::Complete, now + QUIET);
+        settle.file(Path::new("b"), Signal::Unsettled, now + QUIET);
+        let work = settle.take(now + QUIET).unwrap();
+        assert!(work.everything && work.closed == Work::closed(Path::new("a")).closed, "{work:?}");
+        assert_eq!(settle.take(now + QUIET * 2), None);
+        settle.file(Path::new("b"), Signal::Unsettled, now);
+        assert_eq!(settle.take(now + QUIET * 2), Some(unsettled("b")));
     }
 }

@@ -10,17 +10,17 @@ use anyhow::Context;
 use futures::future::BoxFuture;
 
 use super::{
-    folder::{Folder, Look},
+    disk::Disk,
+    folder::Folder,
     settle::Work,
     tree::InForce,
-    watch::Watcher,
+    watch::{Watched, Watcher},
 };
 use crate::{
     model::Origin,
     runtime::catch,
     settings::{SourceSettings, WatchMode},
-    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
-    telemetry::count_rejected,
+    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState, Teller},
 };
 
 /// How often a folder is looked at when there are no events.
@@ -64,15 +64,19 @@ impl Source for FileSource {
         let before = self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (delivered, in_force) = (before.is_some(), before.unwrap_or_default());
         let base = Origin { source: self.id.clone(), cluster: self.cluster.clone(), ..Origin::default() };
-        let folder = Folder::new(base, self.root.clone(), self.skip.clone(), &self.settings, in_force);
+        let disk = Disk::default();
+        let folder = Folder::new(base, self.root.clone(), self.skip.clone(), &self.settings, in_force).on(disk.clone());
         let events = self.settings.watch == WatchMode::Events;
+        let (watcher, watched) = Watcher::new(events, self.settings.settle);
+        let teller = Teller::new(self.id.clone());
         let run = Run {
             id: self.id.clone(),
             memory: self.in_force.clone(),
-            folder: Some(folder),
-            watcher: Watcher::new(events, self.settings.settle),
+            disk,
+            work: Some(Workplace { folder, watched, teller }),
+            watcher,
             rescan: if events { self.settings.rescan } else { POLL },
-            findings: Findings::default(),
+            looked_around: Instant::now(),
             full: true,
             delivered,
             port,
@@ -84,16 +88,58 @@ impl Source for FileSource {
 struct Run {
     id: SourceId,
     memory: Arc<Mutex<Option<Arc<InForce>>>>,
+    disk: Disk,
     /// Taken out while a blocking thread works on it.
-    folder: Option<Folder>,
+    work: Option<Workplace>,
     watcher: Watcher,
     rescan: Duration,
-    findings: Findings,
+    /// When everything was looked at last.
+    looked_around: Instant,
     /// The next batch must be a full snapshot.
     full: bool,
     /// The store has had the folder's content once.
     delivered: bool,
     port: SourcePort,
+}
+
+/// What blocking threads work on.
+struct Workplace {
+    folder: Folder,
+    watched: Watched,
+    teller: Teller,
+}
+
+/// What a look brought.
+struct Looked {
+    changes: Vec<Change>,
+    findings: Option<Arc<Findings>>,
+    held: Vec<String>,
+    kept: Vec<String>,
+}
+
+impl Workplace {
+    /// Looks, watches what was found, and tells what is new.
+    fn look(&mut self, work: &Work) -> Looked {
+        let mut look = self.folder.look(work);
+        let mut changes = vec![look.change];
+        if self.watched.set(self.folder.watch()) {
+            // A folder is watched only from now on: what happened in it meanwhile is found by one more look.
+            let again = self.folder.look(&Work { everything: true, ..work.clone() });
+            look.documents_changed |= again.documents_changed;
+            changes.push(again.change);
+            self.watched.set(self.folder.watch());
+        }
+        let tree = self.folder.tree();
+        if look.documents_changed {
+            self.teller.tell(tree.findings());
+        }
+        Looked {
+            changes,
+            findings: look.documents_changed.then(|| self.teller.told().clone()),
+            held: tree.held().iter().map(ToString::to_string).collect(),
+            kept: tree.kept().iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 /// Why the task wakes.
@@ -106,41 +152,42 @@ enum Wake {
 
 impl Run {
     async fn run(mut self) -> anyhow::Result<()> {
-        let mut work = Work::Everything;
+        let mut work = Work::everything();
         loop {
-            let look = self.look(work).await?;
-            if self.watch_what_was_found() {
-                // A folder is watched only from now on: what happened in it meanwhile is found by one more look.
-                let again = self.look(Work::Everything).await?;
-                self.report(again.documents_changed || look.documents_changed);
-                self.hand_over(look.change).await;
-                self.hand_over(again.change).await;
-            } else {
-                self.report(look.documents_changed);
-                self.hand_over(look.change).await;
+            if work.everything {
+                self.looked_around = Instant::now();
+            }
+            let looked = self.look(work).await?;
+            let changes = self.report(looked);
+            for change in changes {
+                self.hand_over(change).await;
             }
             work = match self.wait().await {
                 Wake::Stop => return Ok(()),
                 Wake::Look(work) => work,
                 Wake::Resync => {
                     self.full = true;
-                    Work::Paths(Vec::new())
+                    Work::default()
                 }
                 Wake::Confirm => {
-                    self.folder.as_mut().into_iter().for_each(Folder::confirm);
-                    Work::Paths(Vec::new())
+                    self.work.iter_mut().for_each(|work| work.folder.confirm());
+                    Work::default()
                 }
             };
         }
     }
 
     async fn wait(&self) -> Wake {
-        let held_until = self.folder.as_ref().and_then(|f| f.tree().held_until());
-        let rescan = Instant::now() + self.rescan;
+        let rescan = self.looked_around + self.rescan;
+        if rescan <= Instant::now() && !self.port.stop.is_cancelled() {
+            // Events that never end do not put it off.
+            return Wake::Look(Work::everything());
+        }
+        let due = self.work.as_ref().and_then(|work| work.folder.next_due());
         let retry = self.full.then(|| Instant::now() + RETRY);
-        let (at, work) = match (held_until.into_iter().chain(retry).min(), rescan) {
-            (Some(soon), rescan) if soon < rescan => (soon, Work::Paths(Vec::new())),
-            (_, rescan) => (rescan, Work::Everything),
+        let (at, work) = match due.into_iter().chain(retry).min() {
+            Some(soon) if soon < rescan => (soon, Work::default()),
+            _ => (rescan, Work::everything()),
         };
         tokio::select! {
             biased;
@@ -148,31 +195,27 @@ impl Run {
             () = self.port.resync.notified() => Wake::Resync,
             () = self.port.confirm.notified() => Wake::Confirm,
             work = self.watcher.next() => Wake::Look(work),
+            () = self.disk.answered() => Wake::Look(Work::everything()),
             () = tokio::time::sleep_until(at.into()) => Wake::Look(work),
         }
     }
 
-    async fn look(&mut self, work: Work) -> anyhow::Result<Look> {
-        let mut folder = self.folder.take().context("the folder was lost in a fault")?;
-        let (folder, look) = tokio::task::spawn_blocking(move || {
+    async fn look(&mut self, work: Work) -> anyhow::Result<Looked> {
+        let mut place = self.work.take().context("the folder was lost in a fault")?;
+        let (place, looked) = tokio::task::spawn_blocking(move || {
             catch(|| {
-                let look = folder.look(&work);
-                (folder, look)
+                let looked = place.look(&work);
+                (place, looked)
             })
         })
         .await??;
-        self.folder = Some(folder);
-        Ok(look)
-    }
-
-    fn watch_what_was_found(&mut self) -> bool {
-        let Some(folder) = &self.folder else { return false };
-        self.watcher.set(folder.watch())
+        self.work = Some(place);
+        Ok(looked)
     }
 
     /// Hands a change over. While a full snapshot is owed, deltas are part of it.
     async fn hand_over(&mut self, change: Change) {
-        let Some(folder) = &self.folder else { return };
+        let Some(Workplace { folder, .. }) = &self.work else { return };
         if !self.delivered && folder.is_out_of_reach() {
             // Nothing is known of it, which is not to say that it is empty.
             return;
@@ -182,13 +225,18 @@ impl Run {
         if change.is_empty() {
             return;
         }
+        let (upserts, deletes) = match &change {
+            Change::Full(all) => (all.len(), 0),
+            Change::Delta { upserts, deletes } => (upserts.len(), deletes.len()),
+        };
         let (batch, in_force) = (SourceBatch { source: self.id.clone(), change }, folder.tree().in_force().clone());
         match self.port.sink.apply(batch).await {
             Ok(_) => {
+                self.log(upserts, deletes);
                 self.full = false;
                 *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force);
                 if !std::mem::replace(&mut self.delivered, true) {
-                    self.report(false);
+                    self.report_state();
                 }
             }
             Err(interrupted) => {
@@ -198,25 +246,35 @@ impl Run {
         }
     }
 
-    /// Says how the source is. Findings are gathered only when documents changed.
-    fn report(&mut self, documents_changed: bool) {
-        let Some(folder) = &self.folder else { return };
-        let tree = folder.tree();
-        if documents_changed {
-            let findings = tree.findings();
-            tell_new(&self.id, &self.findings, &findings);
-            self.findings = findings;
-        }
-        let trouble = folder.trouble().or(self.watcher.problem()).unwrap_or_default();
+    /// Says how the source is, and gives the changes that are to be handed over.
+    fn report(&mut self, looked: Looked) -> Vec<Change> {
+        let Looked { changes, findings, held, kept } = looked;
+        self.port.board.write(|report| {
+            if report.held_deletions.is_empty() && !held.is_empty() {
+                tracing::warn!(source = &*self.id, objects = held.len(), "mass deletion held back");
+            }
+            (report.held_deletions, report.kept) = (held, kept);
+            if let Some(findings) = findings {
+                report.findings = findings;
+            }
+        });
+        self.report_state();
+        self.port.board.beat();
+        changes
+    }
+
+    fn report_state(&self) {
+        let Some(Workplace { folder, watched, .. }) = &self.work else { return };
+        let trouble = folder.trouble().or(watched.problem()).unwrap_or_default();
         self.port.board.write(|report| {
             // Before the first delivery whoever else put content in force says how the source is.
             if self.delivered {
                 report.state = match () {
-                    () if !tree.held().is_empty() => SourceState::Holding,
+                    () if !folder.tree().held().is_empty() => SourceState::Holding,
                     () if folder.trouble().is_some() => SourceState::Stale,
                     () => SourceState::Synced,
                 };
-                report.objects = tree.in_force().len();
+                report.objects = folder.tree().in_force().len();
             }
             if report.last_error != trouble {
                 trouble.clone_into(&mut report.last_error);
@@ -224,26 +282,18 @@ impl Run {
                     tracing::warn!(source = &*self.id, trouble, "source is in trouble");
                 }
             }
-            if report.held_deletions.is_empty() && !tree.held().is_empty() {
-                tracing::warn!(source = &*self.id, objects = tree.held().len(), "mass deletion held back");
-            }
-            report.held_deletions = tree.held().iter().map(ToString::to_string).collect();
-            report.kept = tree.kept().iter().map(ToString::to_string).collect();
-            if documents_changed {
-                report.findings.clone_from(&self.findings);
-            }
         });
-        self.port.board.beat();
     }
-}
 
-/// Logs and counts what was not there before.
-fn tell_new(source: &SourceId, before: &Findings, now: &Findings) {
-    for refused in now.refused.iter().filter(|r| !before.refused.contains(r)) {
-        count_rejected(&refused.kind, &refused.name);
-        tracing::warn!(source = &**source, "{refused}");
-    }
-    for warned in now.warned.iter().filter(|w| before.warned.binary_search(w).is_err()) {
-        tracing::warn!(source = &**source, "{warned}");
+    /// Says what was read: at first for everybody, later for those who ask for more.
+    fn log(&self, upserts: usize, deletes: usize) {
+        let Some(Workplace { folder, teller, .. }) = &self.work else { return };
+        let (objects, refused) = (folder.tree().in_force().len(), teller.told().refused.len());
+        let (files, kinds) = (folder.tree().paths().count(), teller.told().ignored.len());
+        if self.delivered {
+            tracing::debug!(source = &*self.id, upserts, deletes, objects, files, refused, "objects changed");
+        } else {
+            tracing::info!(source = &*self.id, objects, files, refused, of_other_kinds = kinds, "objects read");
+        }
     }
 }

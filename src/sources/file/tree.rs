@@ -11,13 +11,13 @@ use std::{
 };
 
 use super::{
-    hold::MassDeletionGuard,
+    disk::is_below,
     load::whole_file,
     parse::{Document, Outcome},
 };
 use crate::{
-    model::{Config, ConfigKey},
-    sources::{Change, Findings, Ignored, Refused, Warned},
+    model::{Config, ConfigKey, Kind},
+    sources::{Change, Findings, Ignored, MassDeletionGuard, Refused, Warned},
 };
 
 /// Objects in force, by key. Survives a restart of the source.
@@ -78,7 +78,10 @@ pub struct Tree {
     unwritten: BTreeSet<ConfigKey>,
     guard: MassDeletionGuard,
     holding: Vec<ConfigKey>,
-    complete: bool,
+    /// Paths below which what is missing is not known to be gone.
+    unknown: BTreeSet<PathBuf>,
+    /// What a person should know of names in the folder.
+    notes: Vec<(PathBuf, String)>,
 }
 
 impl Tree {
@@ -95,7 +98,8 @@ impl Tree {
             unwritten,
             guard,
             holding: Vec::new(),
-            complete: true,
+            unknown: BTreeSet::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -135,9 +139,11 @@ impl Tree {
         self.files.insert(path.clone(), FileState { documents, failure: None, broken });
     }
 
-    /// A file is there and cannot be read: its objects stay.
-    pub fn fail(&mut self, path: &Arc<PathBuf>, line: u32, reason: String) {
-        self.files.entry(path.clone()).or_default().failure = Some((line, reason));
+    /// A file is there and cannot be read: its objects stay. True when this is news.
+    pub fn fail(&mut self, path: &Arc<PathBuf>, line: u32, reason: String) -> bool {
+        let failure = Some((line, reason));
+        let file = self.files.entry(path.clone()).or_default();
+        std::mem::replace(&mut file.failure, failure.clone()) != failure
     }
 
     /// A file is gone.
@@ -146,9 +152,16 @@ impl Tree {
         self.files.remove(path);
     }
 
-    /// Whether what is missing is known to be gone. False while the folder, or a part of it, cannot be listed.
-    pub fn set_complete(&mut self, complete: bool) {
-        self.complete = complete;
+    /// Paths that cannot be listed or read: what is missing below them is not known to be gone.
+    pub fn set_unknown(&mut self, paths: Vec<PathBuf>) {
+        self.unknown = paths.into_iter().collect();
+    }
+
+    /// What a person should know of names in the folder. True when this is news.
+    pub fn set_notes(&mut self, notes: Vec<(PathBuf, String)>) -> bool {
+        let news = self.notes != notes;
+        self.notes = notes;
+        news
     }
 
     fn forget(&mut self, path: &Arc<PathBuf>) {
@@ -183,7 +196,6 @@ impl Tree {
     /// Brings the objects in force up to date and says what changed.
     pub fn commit(&mut self, now: Instant) -> Change {
         let mut upserts = Vec::new();
-        let before = self.in_force.len();
         for key in std::mem::take(&mut self.touched) {
             let Some(config) = self.wanted(&key).cloned() else {
                 if self.in_force.contains_key(&key) {
@@ -197,12 +209,11 @@ impl Tree {
                 Arc::make_mut(&mut self.in_force).insert(key, config);
             }
         }
-        self.guard.arrived(self.in_force.len() - before);
         // An earlier run's objects may have been written again by a file that did not touch them since.
         let written = &self.written;
         self.unwritten.retain(|key| !written.contains_key(key));
         let deletes: Vec<ConfigKey> = self.unwritten.iter().filter(|k| !self.is_kept(k)).cloned().collect();
-        let allowed = self.guard.allow(deletes.len(), self.in_force.len(), self.files.is_empty(), now);
+        let allowed = self.guard.allow(deletes.len(), self.in_force.len(), deletes.len() == self.in_force.len(), now);
         upserts.sort_by(|a, b| a.origin.file.cmp(&b.origin.file).then(a.origin.line.cmp(&b.origin.line)));
         if !allowed {
             self.holding = deletes;
@@ -228,10 +239,13 @@ impl Tree {
 
     /// Whether an object without a document stays because of what is not known.
     fn is_kept(&self, key: &ConfigKey) -> bool {
-        if !self.complete || self.refused.contains_key(key) {
+        if self.refused.contains_key(key) {
             return true;
         }
         let file = self.in_force.get(key).and_then(|c| c.origin.file.clone());
+        if file.as_ref().is_some_and(|f| is_below(&self.unknown, f)) {
+            return true;
+        }
         file.and_then(|f| self.files.get(&f)).is_some_and(|f| f.broken || f.failure.is_some())
     }
 
@@ -277,18 +291,38 @@ impl Tree {
         }
         for places in self.written.values() {
             let Some(((_, first), others)) = places.0.split_first() else { continue };
-            for (_, shadowed) in others {
-                findings.warned.push(Warned { warning: shadowed_by(first), ..warned(shadowed) });
-            }
+            findings.warned.extend(others.iter().map(|(_, config)| shadowed(config, first)));
+        }
+        for (path, warning) in &self.notes {
+            findings.warned.push(note(path, warning));
         }
         findings.warned.sort();
+        findings.refused.sort();
         findings
     }
+}
+
+/// The warning for an object that another one hides.
+pub fn shadowed(config: &Config, first: &Config) -> Warned {
+    Warned { warning: shadowed_by(first), ..warned(config) }
 }
 
 fn shadowed_by(first: &Config) -> String {
     let file = first.origin.file.as_ref().map(|f| f.display().to_string()).unwrap_or_default();
     format!("has no effect: the same object is at {file}:{}", first.origin.line)
+}
+
+/// A warning about a path.
+pub fn note(path: &Path, warning: &str) -> Warned {
+    Warned {
+        file: path.display().to_string(),
+        line: 0,
+        column: 0,
+        kind: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        warning: warning.to_string(),
+    }
 }
 
 fn warned(config: &Config) -> Warned {
@@ -317,22 +351,33 @@ pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
                         ..warned(config)
                     }));
                 }
-                Outcome::Refused(r) => into.refused.push(Refused {
-                    file: file.clone(),
-                    line: document.line + r.line,
-                    column: r.column,
-                    kind: r.who.kind.clone(),
-                    namespace: r.who.namespace.clone(),
-                    name: r.who.name.clone(),
-                    reason: r.reason.clone(),
-                }),
-                Outcome::Ignored { api_version, kind, name } => into.ignored.push(Ignored {
-                    file: file.clone(),
-                    line: document.line,
-                    api_version: api_version.to_string(),
-                    kind: kind.to_string(),
-                    name: name.to_string(),
-                }),
+                Outcome::Refused(r) => {
+                    let refused = Refused {
+                        file: file.clone(),
+                        line: document.line + r.line,
+                        column: r.column,
+                        kind: r.who.kind.clone(),
+                        namespace: r.who.namespace.clone(),
+                        name: r.who.name.clone(),
+                        reason: r.reason.clone(),
+                    };
+                    if r.foreign { &mut into.skipped } else { &mut into.refused }.push(refused);
+                }
+                Outcome::Ignored { api_version, kind, name } => {
+                    into.warned.extend(Kind::unknown_of_known_group(api_version, kind).map(|warning| Warned {
+                        line: document.line,
+                        kind: kind.to_string(),
+                        name: name.to_string(),
+                        ..note(path, &warning)
+                    }));
+                    into.ignored.push(Ignored {
+                        file: file.clone(),
+                        line: document.line,
+                        api_version: api_version.to_string(),
+                        kind: kind.to_string(),
+                        name: name.to_string(),
+                    });
+                }
             }
         }
     }

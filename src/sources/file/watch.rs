@@ -1,12 +1,11 @@
 //! File system events to [`Work`]. What is missed here is found by the rescan.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, HashSet},
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -23,9 +22,15 @@ use super::{
     settle::{Settle, Signal, Work},
 };
 
-/// Watches folders; never recursive, since the scan says which folders there are.
+/// Says when there is something to do.
 #[derive(Debug)]
 pub struct Watcher {
+    shared: Arc<Shared>,
+}
+
+/// The folders that are watched; never recursive, since the listing says which folders there are.
+#[derive(Debug)]
+pub struct Watched {
     shared: Arc<Shared>,
     inner: Option<RecommendedWatcher>,
     /// Folders by path, with device and inode.
@@ -36,6 +41,8 @@ pub struct Watcher {
 #[derive(Debug)]
 struct Shared {
     any_name: AtomicBool,
+    /// The folders that are watched: one that is gone can still be told from a file.
+    folders: Mutex<HashSet<PathBuf>>,
     settle: Mutex<Settle>,
     wake: Notify,
 }
@@ -44,25 +51,31 @@ impl Shared {
     fn with<R>(&self, use_it: impl FnOnce(&mut Settle) -> R) -> R {
         use_it(&mut self.settle.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    fn folders(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Watcher {
     /// A watcher of nothing. With `events` false it stays one: the caller polls.
     #[must_use]
-    pub fn new(events: bool, quiet: Duration) -> Self {
+    pub fn new(events: bool, quiet: Duration) -> (Self, Watched) {
         let shared = Arc::new(Shared {
             any_name: AtomicBool::new(false),
+            folders: Mutex::default(),
             settle: Mutex::new(Settle::new(quiet)),
             wake: Notify::new(),
         });
-        let mut watcher = Self { shared: shared.clone(), inner: None, folders: BTreeMap::new(), problem: None };
+        let watcher = Self { shared: shared.clone() };
+        let mut watched = Watched { shared: shared.clone(), inner: None, folders: BTreeMap::new(), problem: None };
         if events {
             match notify::recommended_watcher(move |event| on_event(&shared, event)) {
-                Ok(inner) => watcher.inner = Some(inner),
-                Err(error) => watcher.problem = Some(error.to_string()),
+                Ok(inner) => watched.inner = Some(inner),
+                Err(error) => watched.problem = Some(error.to_string()),
             }
         }
-        watcher
+        (watcher, watched)
     }
 
     /// Heeds files of every name, not only those of config files.
@@ -72,41 +85,10 @@ impl Watcher {
         self
     }
 
-    /// Watches exactly these folders from now on. True when one is new, or was made anew under its old name: what happened
-    /// in it before is not known.
-    pub fn set(&mut self, folders: &BTreeSet<PathBuf>) -> bool {
-        let Some(inner) = &mut self.inner else { return false };
-        let identity = |p: &Path| fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
-        let stale: Vec<PathBuf> = self
-            .folders
-            .iter()
-            .filter(|(p, id)| !folders.contains(*p) || identity(p) != Some(**id))
-            .map(|(p, _)| p.clone())
-            .collect();
-        for folder in stale {
-            // The kernel forgets a removed folder by itself; the error says no more than that.
-            let _ = inner.unwatch(&folder);
-            self.folders.remove(&folder);
-        }
-        let mut new = false;
-        self.problem = None;
-        for folder in folders.iter().filter(|f| !self.folders.contains_key(*f)).cloned().collect::<Vec<_>>() {
-            match (inner.watch(&folder, RecursiveMode::NonRecursive), identity(&folder)) {
-                (Ok(()), Some(id)) => {
-                    self.folders.insert(folder, id);
-                    new = true;
-                }
-                (Ok(()), None) => new = true,
-                (Err(error), _) => self.problem = Some(format!("{}: {error}", folder.display())),
-            }
-        }
-        new
-    }
-
-    /// Why events may be missing, if they may.
-    #[must_use]
-    pub fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    /// Everything is to be looked at now.
+    pub fn look_around(&self) {
+        self.shared.with(|settle| settle.folder(Instant::now()));
+        self.shared.wake.notify_one();
     }
 
     /// Waits for something to do.
@@ -129,17 +111,55 @@ impl Watcher {
     }
 }
 
+impl Watched {
+    /// Watches exactly these folders from now on, each known by its device and inode. True when one is new, or was made
+    /// anew under its old name: what happened in it before is not known. It may wait for the file system.
+    pub fn set(&mut self, folders: &BTreeMap<PathBuf, (u64, u64)>) -> bool {
+        let Some(inner) = &mut self.inner else { return false };
+        let stale: Vec<PathBuf> =
+            self.folders.iter().filter(|(p, id)| folders.get(*p) != Some(id)).map(|(p, _)| p.clone()).collect();
+        for folder in stale {
+            // The kernel forgets a removed folder by itself; the error says no more than that.
+            let _ = inner.unwatch(&folder);
+            self.folders.remove(&folder);
+        }
+        let mut new = false;
+        self.problem = None;
+        for (folder, id) in folders {
+            if self.folders.contains_key(folder) {
+                continue;
+            }
+            match inner.watch(folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.folders.insert(folder.clone(), *id);
+                    new = true;
+                }
+                Err(error) => self.problem = Some(format!("{}: {error}", folder.display())),
+            }
+        }
+        *self.shared.folders() = folders.keys().cloned().collect();
+        new
+    }
+
+    /// Why events may be missing, if they may.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+}
+
 fn on_event(shared: &Shared, event: notify::Result<Event>) {
     let now = Instant::now();
     let any_name = shared.any_name.load(Ordering::Relaxed);
+    let folder = |path: &Path| shared.folders().contains(path) || is_folder_or_link(path);
     let heard = shared.with(|settle| match event {
         Ok(event) if event.need_rescan() => {
             settle.folder(now);
             true
         }
-        Ok(event) => {
-            event.paths.iter().fold(false, |heard, path| note(settle, event.kind, path, any_name, now) | heard)
-        }
+        Ok(event) => event.paths.iter().fold(false, |heard, path| {
+            note(settle, event.kind, path, any_name || is_config_name(path), folder, now) | heard
+        }),
         Err(_) => {
             settle.folder(now);
             true
@@ -151,17 +171,19 @@ fn on_event(shared: &Shared, event: notify::Result<Event>) {
 }
 
 /// Notes what an event means for a path; false when it means nothing.
-fn note(settle: &mut Settle, kind: EventKind, path: &Path, any_name: bool, now: Instant) -> bool {
-    let file = any_name || is_config_name(path);
+fn note(
+    settle: &mut Settle,
+    kind: EventKind,
+    path: &Path,
+    file: bool,
+    is_folder: impl Fn(&Path) -> bool,
+    now: Instant,
+) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) if file => settle.file(path, Signal::Complete, now),
-        EventKind::Modify(ModifyKind::Name(RenameMode::To)) if file && !path.is_dir() => {
-            settle.file(path, Signal::Complete, now);
-        }
+        EventKind::Modify(ModifyKind::Name(RenameMode::To)) if file => settle.file(path, Signal::Complete, now),
         EventKind::Modify(ModifyKind::Data(_)) if file => settle.file(path, Signal::Unsettled, now),
-        EventKind::Create(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))
-            if file && !path.is_dir() =>
-        {
+        EventKind::Create(_) | EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)) if file => {
             settle.file(path, Signal::Unsettled, now);
         }
         EventKind::Create(_)
@@ -169,7 +191,7 @@ fn note(settle: &mut Settle, kind: EventKind, path: &Path, any_name: bool, now: 
         | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Metadata(_))
         | EventKind::Other => {
             // A folder came, went or was renamed, a ConfigMap was swapped, permissions changed. Other names are noise.
-            let folder = path.is_dir() || path.extension().is_none() || file;
+            let folder = file || path.extension().is_none() || is_folder(path);
             if folder {
                 settle.folder(now);
             }
@@ -178,4 +200,9 @@ fn note(settle: &mut Settle, kind: EventKind, path: &Path, any_name: bool, now: 
         _ => return false,
     }
     true
+}
+
+/// Asks without following the link: where it leads may not answer.
+fn is_folder_or_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() || meta.is_symlink())
 }

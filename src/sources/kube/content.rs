@@ -11,7 +11,7 @@ use std::{
 use super::FeedReport;
 use crate::{
     model::{Config, ConfigKey, ConfigSet, Place, Placed},
-    sources::{Refused, Warned, file::hold::MassDeletionGuard},
+    sources::{MassDeletionGuard, Refused, Warned},
 };
 
 /// What became of an object's text.
@@ -159,13 +159,12 @@ impl Content {
     pub fn replace(&mut self, list: Vec<Item>, now: Instant) {
         let listed = places(&list);
         let missing = self.objects.iter().filter(|h| !listed.contains(&h.place())).map(|h| h.config.key()).collect();
-        let (before, refusals) = (self.objects.len(), self.refused.len());
+        let refusals = self.refused.len();
         self.refused.retain(|key, _| listed.contains(&key.within("")));
         self.findings_changed |= self.refused.len() < refusals;
         drop(listed);
         let taken: Vec<Held> = list.into_iter().filter_map(|item| self.judge(item)).collect();
         self.objects.extend(taken);
-        self.guard.arrived(self.objects.len().saturating_sub(before));
         self.missing = missing;
         self.answered = true;
         self.settle(now);

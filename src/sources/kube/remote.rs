@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     model::Kind,
-    sources::{Source, SourceId, SourcePort, SourceState},
+    sources::{Findings, Source, SourceId, SourcePort, SourceState},
 };
 
 /// The label of the Secrets.
@@ -99,7 +99,7 @@ impl SecretFollower {
         let named_by = (&self.source, "Secret", self.cluster.settings().namespace.as_str());
         let (wanted, refused) = wanted(&self.secrets, self.cluster.id(), &self.taken, &self.allowed, named_by);
         let clusters = wanted.len();
-        let before = self.port.board.read().findings.refused;
+        let before = self.port.board.read().findings.refused.clone();
         for refusal in refused.iter().filter(|r| !before.contains(r)) {
             tracing::warn!(source = &*self.source, "{refusal}");
         }
@@ -107,7 +107,7 @@ impl SecretFollower {
         self.sink.follow(wanted).await;
         self.port.board.write(|r| {
             (r.state, r.objects) = (SourceState::Synced, clusters);
-            r.findings.refused = refused;
+            r.findings = Arc::new(Findings { refused, ..Findings::default() });
             r.last_error.clear();
         });
     }

@@ -320,7 +320,7 @@ impl Run {
             }
             (report.held_deletions, report.kept, report.feeds) = (held, kept, reports);
             if changed {
-                report.findings.clone_from(&self.findings);
+                report.findings = Arc::new(self.findings.clone());
             }
         });
         self.port.board.beat();

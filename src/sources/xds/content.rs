@@ -15,7 +15,7 @@ use super::answer::{Answer, Given};
 use crate::{
     model::{Config, ConfigKey, Kind, Origin, mcp, validation::validate},
     proto::{istio::mcp::v1alpha1::Resource, wkt::Any},
-    sources::file::hold::MassDeletionGuard,
+    sources::MassDeletionGuard,
 };
 
 /// Refusals of one type that are remembered with their reasons.
@@ -142,7 +142,6 @@ impl Content {
             }
         }
         self.emptied = had > 0 && nothing && (whole || first) && self.missing.len() == self.held.len();
-        self.guard.arrived(self.held.len().saturating_sub(had));
         taken
     }
 

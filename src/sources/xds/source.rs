@@ -298,7 +298,7 @@ impl Run {
             }
             report.held_deletions = held.iter().map(ToString::to_string).collect();
             report.kept = kept.iter().map(ToString::to_string).collect();
-            report.findings.clone_from(&self.findings);
+            report.findings = Arc::new(self.findings.clone());
         });
         self.port.board.beat();
     }

@@ -10,7 +10,7 @@ use serde::{
 };
 use serde_saphyr::{Location, Spanned};
 
-use super::options;
+use super::{kubectl, options};
 
 /// A line and a column of a piece, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Outline {
     /// Reads the places of a piece; `None` when it cannot be read.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
-        serde_saphyr::from_str_with_options(text, options()).ok().map(Self)
+        serde_saphyr::from_str_with_options(&kubectl::respelt(text), options()).ok().map(Self)
     }
 
     /// The place of the field whose path the reason begins with (as in `spec.http[0].match: …`), or of what it would be

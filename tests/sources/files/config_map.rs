@@ -12,7 +12,7 @@ fn a_thousand_swaps_of_a_config_map_are_each_seen() {
     let mut folder = folder_of(dir.path());
     for i in 0..1000 {
         swap_config_map(dir.path(), i);
-        folder.look(&Work::Everything);
+        folder.look(&Work::everything());
         assert_eq!(hosts(&folder), [format!("v{i}.example")]);
     }
 }

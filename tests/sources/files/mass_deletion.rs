@@ -19,6 +19,15 @@ async fn an_emptied_folder_is_held_until_it_is_confirmed() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_emptied_is_held_though_the_file_is_there() {
+    let stage = Stage::set(&entries(3)).await;
+    fs::write(stage.root().join("a.yaml"), "").unwrap();
+    stage.until_state(SourceState::Holding).await;
+    assert_eq!(stage.port.board.read().held_deletions.len(), 3);
+    assert_eq!(stage.recorder.told().1, 0);
+}
+
+#[tokio::test]
 async fn one_object_of_many_goes_at_once() {
     let stage = Stage::set(&entries(20)).await;
     fs::write(stage.root().join("a.yaml"), entries(19)).unwrap();

@@ -15,14 +15,14 @@ fn what_may_not_be_read_any_more_stays() {
     let path = dir.path().join("a.yaml");
     fs::write(&path, entry("a", "a.example")).unwrap();
     let mut folder = folder_of(dir.path());
-    folder.look(&Work::Everything);
+    folder.look(&Work::everything());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_ok() {
         // The superuser may read anything; a link to itself is what even it cannot read.
         fs::remove_file(&path).unwrap();
         symlink("a.yaml", &path).unwrap();
     }
-    let look = folder.look(&Work::Everything);
+    let look = folder.look(&Work::everything());
     assert!(look.change.is_empty());
     assert_eq!(hosts(&folder), ["a.example"]);
     assert_eq!(folder.tree().findings().refused.len(), 1);

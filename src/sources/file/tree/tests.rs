@@ -96,9 +96,9 @@ fn an_incomplete_listing_deletes_nothing() {
     put(&mut tree, "a.yaml", &document("a", "a.b"));
     delta(&mut tree);
     tree.remove(&Arc::new("a.yaml".into()));
-    tree.set_complete(false);
+    tree.set_unknown(vec![PathBuf::from("")]);
     assert_eq!(delta(&mut tree), (vec![], vec![]));
-    tree.set_complete(true);
+    tree.set_unknown(Vec::new());
     put(&mut tree, "b.yaml", &document("b", "b.b"));
     assert_eq!(delta(&mut tree), (texts(&["b.b"]), texts(&["a"])));
 }

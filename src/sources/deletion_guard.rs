@@ -1,8 +1,8 @@
 //! Mass deletions are held back: a folder that is emptied by mistake should not take the mesh with it.
 //!
-//! A deletion is held when it takes more than half of the objects and more than ten at once, or the last file of a folder.
-//! It goes through when it is confirmed, when its time has passed, or when it has shrunk below the limit. Pure: the caller
-//! brings the time.
+//! A deletion is held when, with the deletions of the window before it, it takes more than half of the objects and more
+//! than ten, or when it leaves no object. It goes through when it is confirmed, when its time has passed, or when it has
+//! shrunk below the limit. Pure: the caller brings the time.
 
 use std::{
     collections::VecDeque,
@@ -11,14 +11,19 @@ use std::{
 
 /// Deletions up to this number are never a mass.
 const FEW: usize = 10;
-/// Deletions within this span count as one.
+/// Deletions within this span count as one where a source tells absences only.
 const AT_ONCE: Duration = Duration::from_secs(10);
+/// Numbers of objects that were seen this close together are one entry of the window.
+const GRAIN: Duration = Duration::from_secs(1);
 
 /// Decides which deletions go through.
 #[derive(Debug)]
 pub struct MassDeletionGuard {
     hold: Duration,
-    recent: VecDeque<(Instant, usize)>,
+    window: Duration,
+    /// How many objects there were before each deletion of the window, as far as later entries are not larger: the
+    /// first is the most that the window has seen.
+    present: VecDeque<(Instant, usize)>,
     since: Option<Instant>,
     confirmed: bool,
 }
@@ -27,21 +32,29 @@ impl MassDeletionGuard {
     /// A guard that holds for `hold`; zero lets everything through.
     #[must_use]
     pub fn new(hold: Duration) -> Self {
-        Self { hold, recent: VecDeque::new(), since: None, confirmed: false }
+        Self { hold, window: AT_ONCE, present: VecDeque::new(), since: None, confirmed: false }
     }
 
-    /// Whether `deletions` of `present` objects may go through now. `emptied`: no file is left.
+    /// Judges over this span in place of ten seconds.
+    #[must_use]
+    pub fn over(self, window: Duration) -> Self {
+        Self { window, ..self }
+    }
+
+    /// Whether `deletions` of `present` objects may go through now. `emptied`: no object is left.
     pub fn allow(&mut self, deletions: usize, present: usize, emptied: bool, now: Instant) -> bool {
-        while self.recent.front().is_some_and(|(at, _)| now.duration_since(*at) > AT_ONCE) {
-            self.recent.pop_front();
+        while self.present.front().is_some_and(|(at, _)| now.duration_since(*at) > self.window) {
+            self.present.pop_front();
         }
-        let lately: usize = self.recent.iter().map(|(_, n)| n).sum();
-        let (gone, of) = (deletions + lately, present + lately);
-        let mass = deletions > 0 && ((gone > FEW && gone * 2 > of) || emptied);
+        let most = self.present.front().map_or(present, |(_, most)| present.max(*most));
+        let gone = (most + deletions).saturating_sub(present);
+        let mass = deletions > 0 && ((gone > FEW && gone * 2 > most) || emptied);
         if !mass || self.hold.is_zero() {
             self.since = None;
             self.confirmed = false;
-            self.passed(deletions, now);
+            if deletions > 0 {
+                self.remember(present, now);
+            }
             return true;
         }
         let since = *self.since.get_or_insert(now);
@@ -50,25 +63,16 @@ impl MassDeletionGuard {
         }
         self.since = None;
         self.confirmed = false;
-        self.recent.clear();
+        self.present.clear();
         true
     }
 
-    fn passed(&mut self, deletions: usize, now: Instant) {
-        if deletions > 0 {
-            self.recent.push_back((now, deletions));
+    fn remember(&mut self, present: usize, now: Instant) {
+        while self.present.back().is_some_and(|(_, earlier)| *earlier <= present) {
+            self.present.pop_back();
         }
-    }
-
-    /// So many objects came: deletions that they make up for do not count any more.
-    pub fn arrived(&mut self, mut additions: usize) {
-        while let Some((_, n)) = self.recent.back_mut().filter(|_| additions > 0) {
-            let made_up = additions.min(*n);
-            *n -= made_up;
-            additions -= made_up;
-            if *n == 0 {
-                self.recent.pop_back();
-            }
+        if self.present.back().is_none_or(|(at, _)| now.duration_since(*at) > GRAIN) {
+            self.present.push_back((now, present));
         }
     }
 
@@ -119,12 +123,39 @@ mod tests {
     }
 
     #[test]
+    fn files_that_go_one_after_another_are_judged_against_the_beginning() {
+        let (now, mut present) = (Instant::now(), 200);
+        let mut guard = MassDeletionGuard::new(HOLD).over(HOLD);
+        let mut held = 0;
+        for file in 0..20 {
+            held += 10;
+            if guard.allow(held, present, false, now + Duration::from_millis(1500) * file) {
+                present -= held;
+                held = 0;
+            }
+        }
+        assert_eq!(present, 100, "half of what was there at the beginning stays");
+        assert!(guard.until().is_some());
+    }
+
+    #[test]
+    fn what_the_window_has_seen_is_forgotten_after_it() {
+        let now = Instant::now();
+        let mut guard = MassDeletionGuard::new(HOLD).over(HOLD);
+        assert!(guard.allow(50, 100, false, now));
+        assert!(guard.allow(20, 50, false, now + HOLD * 2));
+        for second in 0..100_000 {
+            assert!(guard.allow(1, 1_000_000 - second as usize, false, now + HOLD * 3 + Duration::from_millis(second)));
+        }
+        assert!(guard.present.len() < 200, "{}", guard.present.len());
+    }
+
+    #[test]
     fn deletions_that_were_made_up_for_do_not_count() {
         let now = Instant::now();
         let mut guard = MassDeletionGuard::new(HOLD);
         for _ in 0..10 {
             assert!(guard.allow(8, 20, false, now));
-            guard.arrived(8);
         }
     }
 
@@ -140,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_file_is_held_and_istios_way_holds_nothing() {
+    fn the_last_object_is_held_and_istios_way_holds_nothing() {
         let now = Instant::now();
         assert!(!MassDeletionGuard::new(HOLD).allow(1, 1, true, now));
         assert!(MassDeletionGuard::new(Duration::ZERO).allow(1000, 1000, true, now));

@@ -1,0 +1,200 @@
+//! What a field may hold, and the walk that compares a document with it.
+
+use std::{collections::BTreeSet, fmt::Display};
+
+use serde_json::{Map, Value};
+
+use crate::model::validation::Validation;
+
+/// A rule that looks at several fields of one value.
+pub(super) type Rule = fn(&Value, &mut Walk);
+
+/// What a value may be.
+#[derive(Debug)]
+pub(super) enum Node {
+    /// A string: shortest and longest length, and its form.
+    Text(usize, usize, Form),
+    /// One of these strings.
+    Enum(&'static [&'static str]),
+    /// A number between these.
+    Integer(i64, i64),
+    /// One of these numbers.
+    Code(&'static [i64]),
+    /// True or false.
+    Bool,
+    /// A map with these fields.
+    Object(&'static [Field]),
+    /// A list: its elements, fewest and most of them.
+    List(&'static Node, usize, usize),
+    /// A list whose elements differ in this field; in themselves when it is empty.
+    Unique(&'static Node, usize, usize, &'static str),
+    /// A map of strings to these, with at most so many entries.
+    Map(&'static Node, usize),
+    /// What another node allows, when rules about the whole hold too.
+    Checked(&'static Node, &'static [Rule]),
+}
+
+/// The form of a string: its description and its test.
+pub(super) type Form = (&'static str, fn(&str) -> bool);
+
+/// A field of a map.
+#[derive(Debug)]
+pub(super) struct Field {
+    name: &'static str,
+    node: &'static Node,
+    required: bool,
+}
+
+/// A field that may be left out.
+pub(super) const fn may(name: &'static str, node: &'static Node) -> Field {
+    Field { name, node, required: false }
+}
+
+/// A field that must be there.
+pub(super) const fn must(name: &'static str, node: &'static Node) -> Field {
+    Field { name, node, required: true }
+}
+
+/// Where the walk is, and what it found.
+#[derive(Debug)]
+pub(super) struct Walk {
+    path: String,
+    found: Validation,
+}
+
+impl Walk {
+    pub(super) fn new(root: &str) -> Self {
+        Self { path: root.to_string(), found: Validation::default() }
+    }
+
+    pub(super) fn finish(self) -> Validation {
+        self.found
+    }
+
+    /// What is looked at is wrong.
+    pub(super) fn error(&mut self, text: impl Display) {
+        self.found.errors.push(format!("{}: {text}", self.path));
+    }
+
+    /// What is looked at is allowed and likely wrong.
+    pub(super) fn warn(&mut self, text: impl Display) {
+        self.found.warnings.push(format!("{}: {text}", self.path));
+    }
+
+    /// An error unless `holds`.
+    pub(super) fn need(&mut self, holds: bool, text: impl Display) {
+        if !holds {
+            self.error(text);
+        }
+    }
+
+    /// Looks at something below.
+    pub(super) fn at(&mut self, step: impl Display, look: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        self.path.push_str(&step.to_string());
+        look(self);
+        self.path.truncate(length);
+    }
+
+    /// Compares a value with what it may be.
+    pub(super) fn look(&mut self, value: &Value, node: &Node) {
+        match (node, value) {
+            (Node::Text(shortest, longest, form), Value::String(text)) => self.text(text, *shortest, *longest, *form),
+            (Node::Enum(names), Value::String(name)) => {
+                self.need(names.contains(&name.as_str()), format_args!("{name:?} is none of {}", names.join(", ")));
+            }
+            (Node::Integer(least, most), Value::Number(number)) => {
+                let fits = number.as_i64().is_some_and(|n| (*least..=*most).contains(&n));
+                self.need(fits, format_args!("{number} is not between {least} and {most}"));
+            }
+            (Node::Code(codes), Value::Number(number)) => {
+                let known = number.as_i64().is_some_and(|n| codes.contains(&n));
+                self.need(known, format_args!("{number} is none of {codes:?}"));
+            }
+            (Node::Bool, Value::Bool(_)) => {}
+            (Node::Object(fields), Value::Object(map)) => self.object(map, fields),
+            (Node::List(of, fewest, most), Value::Array(list)) => self.list(list, of, *fewest, *most),
+            (Node::Unique(of, fewest, most, key), Value::Array(list)) => {
+                self.list(list, of, *fewest, *most);
+                self.unique(list, key);
+            }
+            (Node::Map(of, most), Value::Object(map)) => {
+                self.need(map.len() <= *most, format_args!("it has {} entries, more than {most}", map.len()));
+                for (key, value) in map {
+                    self.at(format_args!(".{key}"), |walk| walk.look(value, of));
+                }
+            }
+            (Node::Checked(node, rules), value) => {
+                let before = self.found.errors.len();
+                self.look(value, node);
+                if self.found.errors.len() == before {
+                    rules.iter().for_each(|rule| rule(value, self));
+                }
+            }
+            (node, value) => self.error(format_args!("{} is not {}", short(value), node.name())),
+        }
+    }
+
+    fn text(&mut self, text: &str, shortest: usize, longest: usize, (name, is): Form) {
+        let length = text.chars().count();
+        self.need(length >= shortest, "it is empty");
+        self.need(length <= longest, format_args!("it is longer than {longest} characters"));
+        if (shortest..=longest).contains(&length) {
+            self.need(is(text), format_args!("{text:?} is not {name}"));
+        }
+    }
+
+    fn object(&mut self, map: &Map<String, Value>, fields: &[Field]) {
+        for field in fields {
+            match map.get(field.name).filter(|value| !value.is_null()) {
+                Some(value) => self.at(format_args!(".{}", field.name), |walk| walk.look(value, field.node)),
+                None if field.required => self.at(format_args!(".{}", field.name), |walk| walk.error("it is missing")),
+                None => {}
+            }
+        }
+        for key in map.keys().filter(|key| fields.iter().all(|field| field.name != **key)) {
+            self.found.warnings.push(format!("unknown field {}.{key}", self.path));
+        }
+    }
+
+    fn list(&mut self, list: &[Value], of: &Node, fewest: usize, most: usize) {
+        self.need(list.len() >= fewest, "it is empty");
+        self.need(list.len() <= most, format_args!("it has {} elements, more than {most}", list.len()));
+        for (i, value) in list.iter().enumerate().take(most) {
+            self.at(format_args!("[{i}]"), |walk| walk.look(value, of));
+        }
+    }
+
+    fn unique(&mut self, list: &[Value], key: &str) {
+        let mut seen = BTreeSet::new();
+        for (i, element) in list.iter().enumerate() {
+            let value = if key.is_empty() { Some(element) } else { element.get(key) };
+            let Some(value) = value.map(Value::to_string) else { continue };
+            if seen.contains(&value) {
+                self.at(format_args!("[{i}]"), |walk| walk.error(format_args!("{key} {value} is there twice")));
+            }
+            seen.insert(value);
+        }
+    }
+}
+
+impl Node {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Text(..) | Self::Enum(_) => "a string",
+            Self::Integer(..) | Self::Code(_) => "a number",
+            Self::Bool => "true or false",
+            Self::Object(_) | Self::Map(..) => "a map",
+            Self::List(..) | Self::Unique(..) => "a list",
+            Self::Checked(node, _) => node.name(),
+        }
+    }
+}
+
+fn short(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_string(),
+        Value::Object(_) => "a map".to_string(),
+        scalar => scalar.to_string(),
+    }
+}

@@ -1,0 +1,107 @@
+//! Files that are being written in place: they are read when the writer has closed them, or has been quiet for a while.
+//!
+//! `helm template . > all.yaml` empties the file at once and fills it seconds later; what is read in between is neither what
+//! the file was nor what it will be. Pure: the caller brings the time.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::read::Stat;
+
+/// A file that nobody is known to have closed is complete when it has not changed for this long.
+const QUIET: Duration = Duration::from_secs(2);
+/// A file that never stops changing is read after this time as it is.
+const LONGEST: Duration = Duration::from_secs(10);
+/// A file without content is complete when it has not changed for this long.
+const QUIET_IF_BLANK: Duration = Duration::from_secs(30);
+
+/// The files that are being written.
+#[derive(Debug, Default)]
+pub struct Writing(HashMap<Arc<PathBuf>, Written>);
+
+#[derive(Debug)]
+struct Written {
+    stat: Stat,
+    blank: bool,
+    /// Since when it has this stat.
+    since: Instant,
+    /// Since when it is being written.
+    first: Instant,
+}
+
+impl Written {
+    fn due(&self) -> Instant {
+        if self.blank { self.since + QUIET_IF_BLANK } else { (self.since + QUIET).min(self.first + LONGEST) }
+    }
+}
+
+impl Writing {
+    /// Whether a file that was changed in place, and that nobody is known to have closed, is to be left alone now.
+    pub fn goes_on(&mut self, path: &Arc<PathBuf>, stat: Stat, blank: bool, now: Instant) -> bool {
+        let new = Written { stat, blank, since: now, first: now };
+        let file = self.0.entry(path.clone()).or_insert(new);
+        if file.stat != stat {
+            *file = Written { stat, blank, since: now, first: file.first };
+        }
+        if file.due() > now {
+            return true;
+        }
+        self.0.remove(path);
+        false
+    }
+
+    /// The file is complete, or gone.
+    pub fn end(&mut self, path: &Arc<PathBuf>) {
+        self.0.remove(path);
+    }
+
+    /// When the first of them is to be looked at again.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.0.values().map(Written::due).min()
+    }
+
+    /// Those that are to be looked at again.
+    pub fn due(&self, now: Instant) -> impl Iterator<Item = &Arc<PathBuf>> {
+        self.0.iter().filter(move |(_, file)| file.due() <= now).map(|(path, _)| path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_left_alone_until_it_is_quiet_and_not_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = Arc::new(dir.path().join("x"));
+        let stat = |text: &str| {
+            fs::write(&*path, text).unwrap();
+            Stat::of(&fs::metadata(&*path).unwrap())
+        };
+        let now = Instant::now();
+        let mut writing = Writing::default();
+        let first = stat("a");
+        assert!(writing.goes_on(&path, first, false, now));
+        assert_eq!(writing.next_due(), Some(now + QUIET));
+        assert!(writing.due(now + QUIET / 2).next().is_none() && writing.due(now + QUIET).next().is_some());
+        assert!(!writing.goes_on(&path, first, false, now + QUIET));
+        assert_eq!(writing.next_due(), None);
+        let mut text = String::new();
+        let taken = (0..20).find(|second| {
+            text.push('x');
+            !writing.goes_on(&path, stat(&text), false, now + Duration::from_secs(*second))
+        });
+        assert_eq!(taken, Some(LONGEST.as_secs()));
+        let blank = stat("");
+        assert!(writing.goes_on(&path, blank, true, now));
+        assert!(writing.goes_on(&path, blank, true, now + LONGEST * 2));
+        assert!(!writing.goes_on(&path, blank, true, now + QUIET_IF_BLANK));
+    }
+}

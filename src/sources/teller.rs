@@ -1,0 +1,87 @@
+//! Findings to log lines and metrics: what is new is told, in a bounded number of lines, the rest as one number.
+
+use std::{collections::BTreeSet, fmt::Display, sync::Arc};
+
+use super::{Findings, SourceId};
+use crate::telemetry::count_rejected;
+
+/// Most findings of one kind that are logged one by one at once.
+const MOST_LINES: usize = 20;
+
+/// Tells what a source finds in its documents.
+#[derive(Debug)]
+pub struct Teller {
+    source: SourceId,
+    told: Arc<Findings>,
+}
+
+impl Teller {
+    /// A teller that has told nothing.
+    #[must_use]
+    pub fn new(source: SourceId) -> Self {
+        Self { source, told: Arc::default() }
+    }
+
+    /// Logs and counts what was not there when it was last asked.
+    pub fn tell(&mut self, now: Findings) {
+        let before = std::mem::replace(&mut self.told, Arc::new(now));
+        let now = self.told.clone();
+        let refused = news(&before.refused, &now.refused);
+        for document in &refused {
+            count_rejected(&document.kind, &document.name);
+        }
+        self.log("refused documents", &refused);
+        self.log("warnings", &news(&before.warned, &now.warned));
+        self.log("documents that are no Kubernetes objects", &news(&before.skipped, &now.skipped));
+    }
+
+    /// What was told last.
+    #[must_use]
+    pub fn told(&self) -> &Arc<Findings> {
+        &self.told
+    }
+
+    fn log(&self, of: &str, news: &[&impl Display]) {
+        for finding in news.iter().take(MOST_LINES) {
+            tracing::warn!(source = &*self.source, "{finding}");
+        }
+        if news.len() > MOST_LINES {
+            let more = news.len() - MOST_LINES;
+            tracing::warn!(source = &*self.source, more, "more {of}; /debug/sourcez has all of them");
+        }
+    }
+}
+
+fn news<'n, T: Ord>(before: &[T], now: &'n [T]) -> Vec<&'n T> {
+    let before: BTreeSet<&T> = before.iter().collect();
+    now.iter().filter(|finding| !before.contains(finding)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::Refused;
+
+    fn refused(name: &str) -> Refused {
+        Refused {
+            file: "a.yaml".to_string(),
+            line: 1,
+            column: 0,
+            kind: "ServiceEntry".to_string(),
+            namespace: String::new(),
+            name: name.to_string(),
+            reason: "no".to_string(),
+        }
+    }
+
+    #[test]
+    fn findings_that_were_told_are_not_told_again() {
+        let many: Vec<Refused> = (0..60_000).map(|n| refused(&n.to_string())).collect();
+        assert_eq!(news(&many[..59_000], &many).len(), 1000);
+        let mut teller = Teller::new("file:x".into());
+        teller.tell(Findings { refused: many, ..Findings::default() });
+        assert_eq!(teller.told().refused.len(), 60_000);
+        teller.tell(Findings::default());
+        assert!(teller.told().refused.is_empty());
+    }
+}
