@@ -77,8 +77,8 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= LONGEST_NAME && text.split('.').all(part)
 }
 
-fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_NAME)]
+fn shortened(text: &str) -> String {
+    text.chars().take(LONGEST_NAME).collect()
 }
 
 /// `group-ip[-network]`, of which the end is kept when it is too long (Istio's `autoregisteredWorkloadEntryName`).

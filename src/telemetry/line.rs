@@ -234,6 +234,11 @@ fn cut(value: fmt::Arguments<'_>) -> String {
     bounded.text
 }
 
+/// The last boundary between two characters that is not beyond this many bytes.
+pub(super) fn boundary(text: &str, bytes: usize) -> usize {
+    (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
+}
+
 /// Keeps the beginning of what is written and counts the rest.
 #[derive(Default)]
 struct Bounded {
@@ -244,7 +249,7 @@ struct Bounded {
 impl Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let room = if self.beyond > 0 { 0 } else { LONGEST_VALUE.saturating_sub(self.text.len()) };
-        let (kept, rest) = text.split_at(text.floor_char_boundary(room));
+        let (kept, rest) = text.split_at(boundary(text, room));
         self.text.push_str(kept);
         self.beyond += rest.len();
         Ok(())

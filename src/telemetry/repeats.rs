@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::line::Line;
+use super::line::{Line, boundary};
 
 /// Lines of a kind that are written one after the other.
 const BURST: f64 = 100.0;
@@ -66,7 +66,7 @@ impl Repeats {
             }
             let Some(example) = kind.example.take() else { continue };
             let said = example.message.unwrap_or_default();
-            let like = &said[..said.floor_char_boundary(EXAMPLE)];
+            let like = &said[..boundary(&said, EXAMPLE)];
             let line = Line::new(example.level, &example.target, "more lines of this kind were left out");
             lines.push(line.with_number("suppressed", kind.left_out).with("like", like));
             (kind.left_out, kind.told) = (0, now);

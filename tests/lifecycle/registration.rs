@@ -293,3 +293,24 @@ async fn who_is_somebody_else_or_names_no_group_is_refused() {
     }
     end(running).await;
 }
+
+#[actix::test]
+async fn made_up_machines_are_bounded_and_known_ones_come_back() {
+    let dir = folder("{}");
+    let mut bounded = with_grace(dir.path(), NEVER);
+    bounded.registration.per_group = 2;
+    let running = run(bounded).await;
+    let (first, _second) = (workload(&running, "10.9.0.1").await, workload(&running, "10.9.0.2").await);
+    match connect(&running, node("10.9.0.3", json!({}))).await {
+        Err(ClientError::Status(status)) => {
+            assert_eq!(status.code(), tonic::Code::Unavailable);
+            assert!(status.message().contains("--max-registrations-per-group"), "{status}");
+        }
+        other => panic!("a third machine: {other:?}"),
+    }
+    drop(first);
+    until_entry(&running, "vms-10.9.0.1", |e| has(e, "disconnectedAt")).await;
+    let _again = workload(&running, "10.9.0.1").await;
+    assert!(entry(&running, "vms-10.9.0.3").is_none());
+    end(running).await;
+}
