@@ -30,6 +30,8 @@ pub struct UpstreamSettings {
     pub max_objects: usize,
     /// First pause before a new attempt to connect; it doubles up to half a minute.
     pub first_pause: Duration,
+    /// Types that are not answered this long after the last answer of a stream that goes on are unknown to the upstream.
+    pub last_answer: Duration,
     /// Namespace that we say to be in; empty is the mesh's root namespace.
     pub namespace: String,
     /// Name that we say to have.
@@ -51,6 +53,7 @@ impl Default for UpstreamSettings {
             max_message_bytes: 64 << 20,
             max_objects: 250_000,
             first_pause: Duration::from_millis(500),
+            last_answer: Duration::from_secs(5),
             namespace: String::new(),
             name: "pilothouse".to_string(),
         }

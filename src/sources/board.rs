@@ -48,6 +48,9 @@ pub struct SourceReport {
     /// The kinds that it watches, each with a state of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub feeds: Vec<FeedReport>,
+    /// Kinds that the source has never given an answer for, although it has delivered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
     /// When the content in force was saved (Unix seconds), if it is from the state folder because the source does not
     /// deliver.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +84,7 @@ impl SourceBoard {
             held_deletions: Vec::new(),
             kept: Vec::new(),
             feeds: Vec::new(),
+            unanswered: Vec::new(),
             saved_at: None,
             saved_content_refused: String::new(),
             findings: Findings::default(),

@@ -1,14 +1,28 @@
 //! A start at which the source cannot be reached: the last good content is served, marked as old, and replaced when the
 //! source is back. A file that is damaged is refused.
 
-use std::{fs, net::SocketAddr, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use pilothouse::{
     app::{self, Running},
+    model::{Kind, Origin, decode::from_value, mcp},
+    proto::{
+        envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+        to_any,
+        wkt::Any,
+    },
     runtime::Shutdown,
     settings::Settings,
     sources::SourceState,
+    testing::{ScriptedStream, ScriptedUpstream},
 };
+use serde_json::json;
 
 use crate::stage::{DEADLINE, end, entry, hosts, restarted, settings, start, until};
 
@@ -112,6 +126,118 @@ async fn old_content_outlives_a_fault_of_the_store() {
     restarted(&alone, "aggregate-cache", 1).await;
     until(&alone, |c| hosts(c) == ["a.example", "b.example"]).await;
     end(alone).await;
+}
+
+type Script = ScriptedUpstream<DiscoveryRequest, DiscoveryResponse>;
+type Stream = ScriptedStream<DiscoveryRequest, DiscoveryResponse>;
+
+const ENTRIES: &str = "networking.istio.io/v1/ServiceEntry";
+const SIDECARS: &str = "networking.istio.io/v1/Sidecar";
+
+fn resource(document: serde_json::Value) -> Any {
+    to_any(&mcp::to_resource(&from_value(&document, Origin::default()).unwrap()).unwrap())
+}
+
+fn sidecar() -> Any {
+    resource(json!({"apiVersion": "networking.istio.io/v1", "kind": "Sidecar",
+        "metadata": {"name": "s", "namespace": "shop"}, "spec": {"egress": [{"hosts": ["*/*"]}]}}))
+}
+
+fn of_host(host: &str) -> Any {
+    let ports = json!([{"number": 80, "name": "http", "protocol": "HTTP"}]);
+    resource(json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": {"name": "e", "namespace": "shop"}, "spec": {"hosts": [host], "ports": ports, "resolution": "DNS"}}))
+}
+
+/// Answers these types on a stream, each as soon as it is asked for, and gives the stream.
+async fn answer(upstream: &mut Script, mut open: BTreeMap<String, Vec<Any>>) -> Stream {
+    let mut stream = upstream.accept().await.unwrap();
+    while !open.is_empty() {
+        let request = stream.next().await.unwrap();
+        let Some(resources) = open.remove(&request.type_url) else { continue };
+        let (type_url, nonce) = (request.type_url, "n".to_string());
+        stream
+            .say(DiscoveryResponse { version_info: "1".into(), nonce, type_url, resources, ..Default::default() })
+            .await;
+    }
+    stream
+}
+
+/// Answers every type: these ServiceEntries, a Sidecar, and nothing else.
+async fn answer_all(upstream: &mut Script, host: &str) -> Stream {
+    let urls = Kind::ALL.iter().filter(|k| mcp::is_carried(**k)).filter_map(|k| mcp::type_urls(*k).next());
+    let mut all: BTreeMap<String, Vec<Any>> = urls.map(|url| (url, Vec::new())).collect();
+    all.insert(ENTRIES.to_string(), vec![of_host(host)]);
+    all.insert(SIDECARS.to_string(), vec![sidecar()]);
+    answer(upstream, all).await
+}
+
+fn sidecars(running: &Running) -> usize {
+    running.store.snapshot().list(Kind::Sidecar).len()
+}
+
+fn saved(state: &Path) -> String {
+    let file = fs::read_dir(state).unwrap().next().unwrap().unwrap().path();
+    fs::read_to_string(file).unwrap()
+}
+
+#[actix::test]
+async fn an_upstream_that_answers_half_and_goes_neither_takes_what_was_saved_out_of_force_nor_overwrites_it() {
+    let state = tempfile::tempdir().unwrap();
+    let mut upstream = Script::start(None).await.unwrap();
+    let mut kept = downstream(upstream.address, state.path());
+    kept.sources.upstream.last_answer = Duration::from_millis(100);
+    let first = run(kept.clone()).await;
+    let stream = answer_all(&mut upstream, "good.example").await;
+    until(&first, |c| hosts(c) == ["good.example"]).await;
+    end(first).await;
+    drop(stream);
+
+    let second = run(kept).await;
+    let half = || BTreeMap::from([(ENTRIES.to_string(), vec![of_host("half.example")])]);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        drop(answer(&mut upstream, half()).await);
+    }
+    until(&second, |c| hosts(c) == ["good.example"] && second.readiness.is_ready()).await;
+    assert_eq!((sidecars(&second), second.sources[0].board.read().state), (1, SourceState::Stale));
+    end(second).await;
+    assert!(saved(state.path()).contains("good.example") && !saved(state.path()).contains("half.example"));
+}
+
+#[actix::test]
+async fn kinds_that_an_upstream_does_not_answer_keep_what_was_saved_of_them() {
+    let state = tempfile::tempdir().unwrap();
+    let mut upstream = Script::start(None).await.unwrap();
+    let mut kept = downstream(upstream.address, state.path());
+    kept.sources.upstream.last_answer = Duration::from_millis(100);
+    // Nothing stands in before the upstream delivers: what is kept is read then.
+    kept.state.grace = DEADLINE;
+    let first = run(kept.clone()).await;
+    let stream = answer_all(&mut upstream, "old.example").await;
+    until(&first, |c| hosts(c) == ["old.example"]).await;
+    end(first).await;
+    drop(stream);
+
+    let second = run(kept.clone()).await;
+    let half = BTreeMap::from([(ENTRIES.to_string(), vec![of_host("new.example")])]);
+    let stream = answer(&mut upstream, half).await;
+    until(&second, |c| hosts(c) == ["new.example"]).await;
+    assert_eq!(sidecars(&second), 1);
+    end(second).await;
+    drop(stream);
+    assert!(saved(state.path()).contains("new.example") && saved(state.path()).contains("Sidecar"));
+
+    // An answer for the kind is the end of what was kept of it.
+    let third = run(kept).await;
+    let half = BTreeMap::from([(ENTRIES.to_string(), vec![of_host("new.example")])]);
+    let stream = answer(&mut upstream, half).await;
+    until(&third, |c| hosts(c) == ["new.example"]).await;
+    assert_eq!(sidecars(&third), 1);
+    let (type_url, nonce) = (SIDECARS.to_string(), "late".to_string());
+    stream.say(DiscoveryResponse { version_info: "2".into(), nonce, type_url, ..Default::default() }).await;
+    until(&third, |_| sidecars(&third) == 0).await;
+    end(third).await;
 }
 
 #[actix::test]

@@ -1,7 +1,11 @@
 //! The upstream source against an upstream that misbehaves: nothing crashes, nothing is deleted that was not, the good
 //! resources stay in force, and the upstream is told what is wrong.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use pilothouse::{
     model::{Kind, Mesh, mcp},
@@ -37,7 +41,7 @@ struct Stage {
 impl Stage {
     async fn set(change: impl FnOnce(&mut UpstreamSettings)) -> Self {
         let upstream = ScriptedUpstream::start(None).await.unwrap();
-        let mut settings = UpstreamSettings { first_pause: std::time::Duration::from_millis(20), ..Default::default() };
+        let mut settings = UpstreamSettings { first_pause: Duration::from_millis(20), ..Default::default() };
         change(&mut settings);
         let target = Target::of_settings(&upstream.address.to_string(), &settings, &Mesh::default()).unwrap();
         let source = UpstreamSource::new(target, &settings, DEADLINE * 10);
@@ -200,6 +204,63 @@ async fn an_upstream_that_closes_at_once_is_asked_less_and_less_often() {
     let _stream = stage.answer(&[entry("a", "a")]).await;
     stage.until_hosts(&["a"]).await;
     stage.until_state(SourceState::Synced).await;
+}
+
+/// Accepts a stream, answers ServiceEntries, and ends it.
+async fn answer_half(stage: &mut Stage, entries: &[Any]) {
+    let mut stream = stage.upstream.accept().await.unwrap();
+    while stream.next().await.unwrap().type_url != URL {}
+    stream.say(response(URL, "1", entries.to_vec())).await;
+    reply(&mut stream, &format!("{URL}-1")).await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_ends_each_stream_after_its_first_answer_delivers_nothing() {
+    let mut stage = Stage::set(|s| s.last_answer = Duration::from_millis(300)).await;
+    let began = Instant::now();
+    // Longer than the time that a living stream has for the other types.
+    while began.elapsed() < Duration::from_secs(3) {
+        answer_half(&mut stage, &[entry("a", "a")]).await;
+    }
+    assert!(stage.recorder.batches().is_empty() && stage.port.board.read().state == SourceState::Starting);
+    let _stream = stage.answer(&[entry("a", "a"), entry("b", "b")]).await;
+    stage.until_hosts(&["a", "b"]).await;
+    stage.until_state(SourceState::Synced).await;
+}
+
+#[tokio::test]
+async fn an_upstream_of_which_one_type_is_too_long_delivers_nothing() {
+    let mut stage = Stage::set(|s| (s.max_message_bytes, s.last_answer) = (64 << 10, Duration::from_millis(300))).await;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        let stream = stage.upstream.accept().await.unwrap();
+        stream.say(response("networking.istio.io/v1/Gateway", "1", Vec::new())).await;
+        stream.say(response(URL, "1", vec![entry("a", &"x".repeat(1 << 20))])).await;
+    }
+    let report = stage.port.board.read();
+    assert!(stage.recorder.batches().is_empty() && report.state == SourceState::Starting);
+    assert!(report.last_error.contains("message length too large"), "{}", report.last_error);
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_slow_is_waited_for_and_types_that_it_does_not_know_are_not() {
+    let mut stage = Stage::set(|s| s.last_answer = Duration::from_secs(2)).await;
+    let mut stream = stage.upstream.accept().await.unwrap();
+    let known = ["core/v1/Service", "networking.istio.io/v1/Gateway", URL, "networking.istio.io/v1/Sidecar"];
+    let mut began = Instant::now();
+    for type_url in known {
+        while stream.next().await.unwrap().type_url != type_url {}
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        began = Instant::now();
+        stream.say(response(type_url, "1", if type_url == URL { vec![entry("a", "a")] } else { Vec::new() })).await;
+    }
+    stage.until_hosts(&["a"]).await;
+    assert!(began.elapsed() >= Duration::from_secs(1), "the time begins with the last answer");
+    stage.until_state(SourceState::Synced).await;
+    let report = stage.port.board.read();
+    assert!(report.last_error.contains("types are not answered"), "{}", report.last_error);
+    assert!(report.unanswered.iter().any(|kind| kind.ends_with("/VirtualService")), "{:?}", report.unanswered);
+    assert!(!report.unanswered.iter().any(|kind| kind.ends_with("/ServiceEntry")), "{:?}", report.unanswered);
 }
 
 #[tokio::test]

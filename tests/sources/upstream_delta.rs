@@ -1,6 +1,6 @@
 //! The incremental protocol of the upstream source, over mutual TLS with a token.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 
 use pilothouse::{
     model::{Kind, Mesh, mcp},
@@ -102,6 +102,31 @@ async fn only_differences_come_and_a_new_stream_goes_on_from_what_is_held() {
     let held: Vec<_> = again.initial_resource_versions.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     assert_eq!(held, [("shop/a", "1"), ("shop/b", "2")], "the version that was refused is asked for again");
     recorder.until(|told| told.0 == ["a3", "b2"]).await;
+    port.stop.cancel();
+}
+
+/// istiod gives its resources no versions, and says what is gone of the names that it is told.
+#[tokio::test]
+async fn what_was_deleted_while_disconnected_goes_also_when_resources_have_no_versions() {
+    let mut upstream = Upstream::start(None).await.unwrap();
+    let (port, recorder) = start(&upstream, &settings());
+    let (stream, _) = answer(&mut upstream, &[("a", "", "a1"), ("b", "", "b1"), ("c", "", "c1")]).await;
+    recorder.until(|told| told.0 == ["a1", "b1", "c1"]).await;
+    drop(stream);
+    let mut stream = upstream.accept().await.unwrap();
+    let request = loop {
+        let request = stream.next().await.unwrap();
+        if request.type_url == URL {
+            break request;
+        }
+    };
+    let names: BTreeSet<&str> = request.initial_resource_versions.keys().map(String::as_str).collect();
+    assert_eq!(names, BTreeSet::from(["shop/a", "shop/b", "shop/c"]));
+    // A server that compares versions has to find each of them to be another one.
+    assert!(request.initial_resource_versions.values().all(|v| !v.is_empty()));
+    let gone: Vec<&str> = names.iter().filter_map(|n| n.strip_prefix("shop/")).filter(|n| *n == "c").collect();
+    stream.say(response(URL, "again", &[("a", "", "a2"), ("b", "", "b1")], &gone)).await;
+    recorder.until(|told| *told == (vec!["a2".to_string(), "b1".to_string()], 1)).await;
     port.stop.cancel();
 }
 

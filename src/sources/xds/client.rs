@@ -130,10 +130,9 @@ impl Client {
         self.types.values().all(|t| t.known)
     }
 
-    /// Types that were never answered.
-    #[must_use]
-    pub fn unanswered(&self) -> usize {
-        self.types.values().filter(|t| !t.known).count()
+    /// Kinds that were never answered.
+    pub fn unanswered(&self) -> impl Iterator<Item = Kind> {
+        self.types.values().filter(|t| !t.known).map(|t| t.content.kind())
     }
 
     /// Whether the whole content was handed over once.

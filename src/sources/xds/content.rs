@@ -20,6 +20,9 @@ use crate::{
 
 /// Refusals of one type that are remembered with their reasons.
 const MOST_REFUSALS: usize = 1000;
+/// The version that is claimed for a resource that came without one: no resource has it, so that a server that compares
+/// versions sends its own, and one that looks at names alone says what is gone.
+const NO_VERSION: &str = "unversioned";
 /// Bytes of a reason.
 const LONGEST_REASON: usize = 512;
 
@@ -95,8 +98,9 @@ impl Content {
     /// Versions to claim on a new stream. What the upstream said to be gone is not claimed: should it have come back
     /// meanwhile, the upstream would think that we know.
     pub(super) fn versions(&self) -> BTreeMap<String, String> {
-        let known = self.held.iter().filter(|(name, h)| !h.version.is_empty() && !self.missing.contains(*name));
-        known.map(|(name, h)| (name.clone(), h.version.clone())).collect()
+        let version = |h: &Held| if h.version.is_empty() { NO_VERSION.to_string() } else { h.version.clone() };
+        let known = self.held.iter().filter(|(name, _)| !self.missing.contains(*name));
+        known.map(|(name, h)| (name.clone(), version(h))).collect()
     }
 
     /// Takes an answer in. `room` is how many more objects may be held; `first` says that the stream is new.

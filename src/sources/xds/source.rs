@@ -15,6 +15,7 @@ use super::{
     target::Target,
 };
 use crate::{
+    model::Kind,
     runtime::Backoff,
     settings::UpstreamSettings,
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
@@ -25,8 +26,6 @@ use crate::{
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A connection that lasted so long was a good one: the next pause is the shortest again.
 const GOOD: Duration = Duration::from_secs(30);
-/// After its first answer an upstream has this long to answer the other types, which it may not know at all.
-const GRACE: Duration = Duration::from_secs(5);
 /// Pause before a full snapshot is tried again when nobody asks for it.
 const RETRY: Duration = Duration::from_secs(1);
 /// A stream that is open for so long without an answer has nothing to tell: the upstream was told what we hold.
@@ -40,6 +39,7 @@ pub struct UpstreamSource {
     id: SourceId,
     target: Arc<Target>,
     first_pause: Duration,
+    last_answer: Duration,
     /// What is known of the upstream; a restart goes on with it.
     client: Arc<Mutex<Client>>,
 }
@@ -52,7 +52,7 @@ impl UpstreamSource {
         let protocol = if settings.delta { Protocol::Delta } else { Protocol::Sotw };
         let client = Client::new(id.clone(), protocol, hold, settings.max_objects, &settings.api_version);
         let (target, client) = (Arc::new(target), Arc::new(Mutex::new(client)));
-        Self { id, target, first_pause: settings.first_pause, client }
+        Self { id, target, first_pause: settings.first_pause, last_answer: settings.last_answer, client }
     }
 }
 
@@ -64,6 +64,7 @@ impl Source for UpstreamSource {
     fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
         let (id, target, client) = (self.id.clone(), self.target.clone(), self.client.clone());
         let backoff = Backoff::new(self.first_pause, LONGEST_PAUSE);
+        let last_answer = self.last_answer;
         Box::pin(async move {
             let client = client.lock_owned().await;
             let run = Run {
@@ -78,6 +79,7 @@ impl Source for UpstreamSource {
                 opened: None,
                 connected: None,
                 answered: None,
+                last_answer,
                 trouble: String::new(),
                 findings: Findings::default(),
                 port,
@@ -100,8 +102,10 @@ struct Run {
     opened: Option<Instant>,
     /// Since when there is a connection that answers, or has nothing to tell.
     connected: Option<Instant>,
-    /// When the first answer came.
+    /// When the last answer of this stream came.
     answered: Option<Instant>,
+    /// After its last answer an upstream has this long to answer the other types, which it may not know at all.
+    last_answer: Duration,
     trouble: String,
     findings: Findings,
     /// The store has had everything once.
@@ -147,7 +151,7 @@ impl Run {
     async fn wait(&mut self) -> Wake {
         let now = Instant::now();
         let retry = (self.full && self.delivered).then(|| now + RETRY);
-        let grace = self.answered.filter(|_| !self.delivered).map(|at| at + GRACE);
+        let grace = self.answered.filter(|_| !self.delivered).map(|at| at + self.last_answer);
         let held = self.client.as_ref().and_then(|c| c.held_until());
         let quiet = self.opened.filter(|_| self.connected.is_none()).map(|at| at + QUIET);
         let at =
@@ -194,15 +198,20 @@ impl Run {
     /// Takes an answer in, off the async threads: it may hold a hundred thousand objects.
     async fn take(&mut self, answer: super::Answer) -> anyhow::Result<()> {
         let mut client = self.client.take().ok_or_else(|| anyhow::anyhow!("the client was lost in a fault"))?;
+        let before = client.unanswered().count();
         let (client, reply) = tokio::task::spawn_blocking(move || {
             let reply = client.receive(answer);
             (client, reply)
         })
         .await?;
+        if self.delivered && client.unanswered().count() < before {
+            // What stood in for the kind until now goes with a whole snapshot only.
+            self.full = true;
+        }
         self.tell_new(client.findings());
         self.client = Some(client);
         let now = Instant::now();
-        self.answered.get_or_insert(now);
+        self.answered = Some(now);
         self.connected.get_or_insert(now);
         self.trouble.clear();
         let read = reply.is_none_or(|reply| self.link.as_ref().is_some_and(|link| link.reply(reply)));
@@ -214,7 +223,8 @@ impl Run {
 
     /// The connection is gone: what it brought stays.
     fn lose(&mut self, reason: String) {
-        (self.link, self.opened) = (None, None);
+        // What a stream left out is no answer.
+        (self.link, self.opened, self.answered) = (None, None, None);
         if self.connected.take().is_some_and(|since| since.elapsed() >= GOOD) {
             self.backoff.reset();
         }
@@ -230,11 +240,11 @@ impl Run {
     /// Hands over what changed. Nothing is handed over before everything is known once.
     async fn hand_over(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
-        let grace_is_over = self.answered.is_some_and(|at| now >= at + GRACE);
+        let rest_is_unknown = self.answered.is_some_and(|at| now >= at + self.last_answer);
         let delivered = self.delivered;
         let client = self.client()?;
         let change = client.commit(now);
-        let ready = delivered || client.is_complete() || grace_is_over;
+        let ready = delivered || client.is_complete() || rest_is_unknown;
         if !ready {
             return Ok(());
         }
@@ -243,6 +253,8 @@ impl Run {
         if change.is_empty() {
             return Ok(());
         }
+        let unanswered: Vec<String> = self.client()?.unanswered().map(Kind::gvk).collect();
+        self.port.board.write(|report| report.unanswered = unanswered);
         match self.port.sink.apply(SourceBatch { source: self.id.clone(), change }).await {
             Ok(_) => {
                 self.delivered = true;
@@ -261,7 +273,7 @@ impl Run {
     fn report(&mut self) {
         let Some(client) = &self.client else { return };
         let (held, kept) = (client.held(), client.kept());
-        let unanswered = client.unanswered();
+        let unanswered = client.unanswered().count();
         let delivered = self.delivered && !self.full;
         let trouble = match () {
             () if !self.trouble.is_empty() => self.trouble.clone(),

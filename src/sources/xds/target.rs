@@ -128,6 +128,17 @@ impl Target {
         &self.address
     }
 
+    /// Whether the files that the target names can be read and are what they should be. Nobody is connected to.
+    ///
+    /// # Errors
+    /// A text with the flag or field, the file and the reason.
+    pub async fn check(&self) -> anyhow::Result<()> {
+        if let Some(tls) = &self.tls {
+            tls.load().await?;
+        }
+        self.authorization().await.map(drop)
+    }
+
     /// Connects.
     pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
         const WINDOW: u32 = 1 << 20;

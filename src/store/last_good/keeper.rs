@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{folder::Folder, format::Saved};
 use crate::{
     runtime::Interrupted,
-    sources::{Applied, ConfigSink, SourceBatch, SourceBoard, SourceId, SourceState},
+    sources::{Applied, Change, ConfigSink, SourceBatch, SourceBoard, SourceId, SourceState},
     store::StoreHandle,
 };
 
@@ -32,6 +32,8 @@ pub struct Keeper {
     delivery: Notify,
     /// Old content that is in force because its source has not delivered.
     old: Mutex<BTreeMap<SourceId, Arc<Saved>>>,
+    /// Old content of sources that have delivered without answering for every kind.
+    rest: Mutex<BTreeMap<SourceId, Arc<Saved>>>,
     boards: Mutex<Vec<Arc<SourceBoard>>>,
 }
 
@@ -52,6 +54,7 @@ impl Keeper {
             wake: Notify::new(),
             delivery: Notify::new(),
             old: Mutex::default(),
+            rest: Mutex::default(),
             boards: Mutex::default(),
         })
     }
@@ -65,6 +68,7 @@ impl Keeper {
     pub fn forget(&self, source: &SourceId) {
         locked(&self.boards).retain(|board| board.read().source != *source);
         locked(&self.old).remove(source);
+        locked(&self.rest).remove(source);
         locked(&self.changed).remove(source);
         let (folder, source) = (self.folder.clone(), source.clone());
         self.runtime.spawn_blocking(move || folder.remove(&source));
@@ -212,6 +216,36 @@ impl Keeper {
         });
     }
 
+    /// Adds to a whole snapshot what was saved of the kinds for which its source has no answer: those it has not taken away.
+    async fn complete(&self, batch: SourceBatch) -> SourceBatch {
+        let SourceBatch { source, change: Change::Full(mut configs) } = batch else { return batch };
+        let board = self.boards().into_iter().find(|b| b.read().source == source);
+        let unanswered = board.map(|b| b.read().unanswered).unwrap_or_default();
+        if unanswered.is_empty() {
+            locked(&self.rest).remove(&source);
+        } else if let Some(saved) = self.saved(&source).await {
+            let kept = saved.configs.iter().filter(|c| unanswered.contains(&c.kind().gvk())).cloned();
+            configs.extend(kept);
+        }
+        SourceBatch { source, change: Change::Full(configs) }
+    }
+
+    /// What was saved of a source, read once.
+    async fn saved(&self, source: &SourceId) -> Option<Arc<Saved>> {
+        let known = locked(&self.rest).get(source).or(locked(&self.old).get(source)).cloned();
+        let saved = match known {
+            Some(saved) => saved,
+            None => {
+                let (folder, name) = (self.folder.clone(), source.clone());
+                let loaded = tokio::task::spawn_blocking(move || folder.load(&name)).await.ok()?;
+                let refused = |error| tracing::error!(source = &**source, %error, "saved content refused");
+                Arc::new(loaded.map_err(refused).ok().flatten()?)
+            }
+        };
+        locked(&self.rest).insert(source.clone(), saved.clone());
+        Some(saved)
+    }
+
     fn delivered(&self, source: &SourceId) {
         if locked(&self.old).remove(source).is_some()
             && let Some(board) = self.boards().iter().find(|b| b.read().source == *source)
@@ -232,7 +266,7 @@ impl ConfigSink for Passage {
     fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>> {
         let (keeper, source) = (self.0.clone(), batch.source.clone());
         async move {
-            let applied = keeper.store.apply(batch).await?;
+            let applied = keeper.store.apply(keeper.complete(batch).await).await?;
             keeper.delivered(&source);
             Ok(applied)
         }
