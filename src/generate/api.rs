@@ -2,13 +2,15 @@
 //!
 //! Every carried kind of the main cluster is sent as it is in force. A service that does not come from a ServiceEntry is
 //! also sent as a synthetic one, without endpoints, to clients that do not read Kubernetes objects (Istio reads none here).
+//! Those get hosts of DestinationRules in full, as istiod sends them: a client may have another domain, or none.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::addresses;
 use crate::{
     model::{
         Config, ConfigSnapshot, Kind, Meta, Origin, Registry, Resolution, Service, Spec, Status, Visibility,
+        host::resolve_short_name,
         mcp::{is_carried, to_resource},
         packed::Packed,
     },
@@ -38,7 +40,9 @@ pub fn resources(context: &PushContext, view: &ProxyView, kind: Kind) -> Vec<(St
     // What was translated from other APIs comes from no source, and who reads those APIs translates it again.
     let translated = |c: &Config| native && c.origin.source.is_empty();
     let carried = |c: &&Arc<Config>| c.origin.cluster.is_empty() && !translated(c);
-    let mut made: Vec<_> = context.inputs.configs.list(kind).iter().filter(carried).filter_map(|c| named(c)).collect();
+    let domain = (!native).then_some(&*context.mesh().domain);
+    let objects = context.inputs.configs.list(kind).iter().filter(carried);
+    let mut made: Vec<_> = objects.filter_map(|c| named(&with_full_host(c, domain))).collect();
     if kind == Kind::ServiceEntry && !native {
         let scope = context.scope(view);
         let others = scope.services.iter().filter(|s| s.registry != Registry::External);
@@ -57,6 +61,18 @@ pub fn differ(before: &ConfigSnapshot, now: &ConfigSnapshot, kind: Kind) -> bool
 #[must_use]
 pub fn is_native(view: &ProxyView) -> bool {
     view.metadata.other(NATIVE) == "true"
+}
+
+/// The object with the host of a DestinationRule in full, where a domain is given.
+fn with_full_host<'a>(config: &'a Config, domain: Option<&str>) -> Cow<'a, Config> {
+    let written = Cow::Borrowed(config);
+    let (Some(domain), Some(rule)) = (domain, config.destination_rule()) else { return written };
+    let host = resolve_short_name(&rule.host, &config.meta.namespace, domain);
+    if *host == *rule.host {
+        return written;
+    }
+    let rule = networking::DestinationRule { host: host.to_string(), ..rule.clone() };
+    Cow::Owned(Config { spec: Spec::DestinationRule(Arc::new(rule)), ..config.clone() })
 }
 
 fn named(config: &Config) -> Option<(String, mcp::Resource)> {
@@ -127,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Locality, Node, Port, Protocol, RegistrySnapshot, decode::from_value},
+        model::{Locality, Node, Port, Protocol, RegistrySnapshot, decode::from_value, mcp::from_resource},
         push::context::PushInputs,
     };
 
@@ -169,6 +185,33 @@ mod tests {
         assert_eq!(names(&context, native.clone(), Kind::ServiceEntry), ["shop/e"]);
         assert_eq!(names(&context, istio, Kind::VirtualService).len(), 2);
         assert_eq!(names(&context, native, Kind::VirtualService), ["shop/v"], "translated again by who reads routes");
+    }
+
+    #[test]
+    fn short_hosts_of_destination_rules_are_sent_in_full_to_those_who_do_not_know_our_domain() {
+        let object = |name: &str, host: &str| {
+            let document = json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
+                "metadata": {"name": name, "namespace": "shop"}, "spec": {"host": host, "subsets": [{"name": "v1"}]}});
+            Arc::new(from_value(&document, Origin { source: "file:x".into(), ..Origin::default() }).unwrap())
+        };
+        let objects = [object("full", "a.example"), object("short", "reviews"), object("wide", "*.example")];
+        let configs = ConfigSnapshot::of(objects.clone());
+        let context = PushContext::build(PushInputs { configs, ..PushInputs::default() });
+        let hosts = |metadata: serde_json::Value| -> Vec<String> {
+            let id = "sidecar~10.0.0.1~upstream.shop~shop.svc.cluster.local";
+            let node = Node::from_parts(id, metadata, Locality::default()).unwrap();
+            let sent = resources(&context, &context.view_of(&node), Kind::DestinationRule);
+            let read = |(_, resource)| {
+                let kind = Kind::DestinationRule;
+                from_resource(kind, &kind.api_version(), resource, Origin::default()).unwrap()
+            };
+            let sent: Vec<Config> = sent.into_iter().map(read).collect();
+            assert!(sent.iter().all(|c| c.destination_rule().unwrap().subsets.len() == 1));
+            sent.iter().map(|c| c.destination_rule().unwrap().host.clone()).collect()
+        };
+        let full = ["a.example", "reviews.shop.svc.cluster.local", "*.example"];
+        assert_eq!(hosts(json!({"GENERATOR": "api"})), full);
+        assert_eq!(hosts(json!({"GENERATOR": "api", NATIVE: "true"})), ["a.example", "reviews", "*.example"]);
     }
 
     #[test]
