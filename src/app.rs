@@ -103,9 +103,11 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
     let inputs = Arc::new(Inputs::new(settings_in_force, Arc::new(features)));
     let cluster = sources.kubernetes.clone().map(|k| Cluster::new(&mesh.cluster_id, k, inputs.follow_mesh()));
-    if let Some(cluster) = &cluster {
-        sources::mesh_of_cluster(cluster, &mesh, &kept, &inputs).await;
-    }
+    sources::check_files(&inputs.mesh(), &sources, kept.folder.is_some()).await?;
+    let mesh_is_known = match &cluster {
+        Some(cluster) => sources::mesh_of_cluster(cluster, &mesh, &kept, &inputs).await,
+        None => true,
+    };
     let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);
     let me = status::identity();
@@ -157,7 +159,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         silence: sources.silence.max(sources.rescan * 3),
     };
     let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
-    let started = sources::start(named, (mesh, sources), cluster, &sinks, &starter, &shutdown, &readiness);
+    let started =
+        sources::start(named, (mesh, sources), (cluster, mesh_is_known), &sinks, &starter, &shutdown, &readiness);
     let (writing, candidate) =
         status::stand(writes_to.as_ref(), &me, (&store, &xds_server, &board), &inputs.features, &shutdown).unzip();
     let keeping = [

@@ -21,12 +21,12 @@ use crate::{
     registration,
     registry::RegistryHandle,
     runtime::{Interrupted, Readiness, Shutdown, Wards},
-    settings::{MeshSettings, RemoteCluster, SourceSettings, StateSettings},
+    settings::{KubeAccess, MeshSettings, RemoteCluster, SourceSettings, StateSettings},
     sources::{
         ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourceList, SourcePort,
         SourceState,
         file::FileSource,
-        kube::{Cluster, Group, KubeMesh, KubeSource, mesh_values, saved_mesh_values},
+        kube::{Cluster, Group, KubeMesh, KubeSource, check_access, mesh_values, saved_mesh_values},
         xds::{Target, TargetError, UpstreamSource},
     },
     store::last_good::Keeper,
@@ -115,20 +115,64 @@ pub(super) fn named(
     Ok(sources)
 }
 
+/// Whether the files are there by which the clusters and the upstreams are reached: one that is not is taken for a slip of
+/// the pen, unless last good content is `kept` that can stand in until it comes.
+pub(super) async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bool) -> Result<(), Error> {
+    let mut wrong = Vec::new();
+    if let Some(kubernetes) = &settings.kubernetes
+        && let Err(error) = check_access(&kubernetes.access).await
+    {
+        let by_file = matches!(kubernetes.access, KubeAccess::Kubeconfig { .. });
+        wrong.push(if by_file { format!("--{error}") } else { error.to_string() });
+    }
+    for RemoteCluster { name, path } in settings.remote_clusters.iter().filter(|r| !r.path.is_dir()) {
+        let access = KubeAccess::Kubeconfig { path: path.clone(), context: None };
+        let error = check_access(&access).await.err();
+        wrong.extend(
+            error.map(|e| format!("--remote-cluster {name}={}", e.to_string().trim_start_matches("kubeconfig "))),
+        );
+    }
+    let sources = &mesh.config.config_sources;
+    let of_flags = settings.upstream.addresses.iter().filter(|_| sources.is_empty());
+    let of_flags = of_flags.map(|address| ("--upstream", Target::of_settings(address, &settings.upstream, mesh)));
+    let of_mesh = sources.iter().filter(|s| s.address.starts_with("xds://"));
+    let of_mesh = of_mesh.map(|source| ("configSources", Target::of_source(source, &settings.upstream, mesh)));
+    // An address that is none is told by those who start the source.
+    for (named_by, target) in of_flags.chain(of_mesh).filter_map(|(by, target)| Some((by, target.ok()?))) {
+        let error = target.check().await.err();
+        wrong.extend(error.map(|e| format!("{named_by} {}: {e:#}", target.address())));
+    }
+    match wrong.into_iter().next() {
+        Some(error) if kept => tracing::warn!(error, "starting with what was saved"),
+        Some(error) => return Err(Error::Source(error)),
+        None => {}
+    }
+    Ok(())
+}
+
 fn twice<T: Ord>(mut names: impl Iterator<Item = T>) -> Option<T> {
     let mut seen = BTreeSet::new();
     names.find_map(|name| seen.replace(name))
 }
 
 /// Puts the mesh settings of the cluster in force before anything starts, unless files hold them. A cluster that cannot be
-/// asked now is no reason not to start: the settings that were saved of it hold until it answers, or the default ones.
-pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, kept: &StateSettings, inputs: &Inputs) {
+/// asked now is no reason not to start: the settings that were saved of it hold until it answers. Without any the process
+/// starts and is not ready: the default ones may be others than those that proxies live by. Gives whether they are known.
+pub(super) async fn mesh_of_cluster(
+    cluster: &Cluster,
+    mesh: &MeshSettings,
+    kept: &StateSettings,
+    inputs: &Inputs,
+) -> bool {
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
-        return;
+        return true;
     }
     let made = |(config, networks)| Mesh::from_values(&config, &networks, &mesh.domain, &mesh.cluster_id);
     let error = match mesh_values(cluster).await.and_then(made) {
-        Ok(mesh) => return inputs.set_mesh(Arc::new(mesh)),
+        Ok(mesh) => {
+            inputs.set_mesh(Arc::new(mesh));
+            return true;
+        }
         Err(error) => error,
     };
     let registry = KubeSource::name(cluster, Group::Registry);
@@ -138,8 +182,12 @@ pub(super) async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, kept
         Ok(mesh) => {
             tracing::warn!(error, "starting with the mesh settings that were saved");
             inputs.set_mesh(Arc::new(mesh));
+            true
         }
-        Err(why) => tracing::warn!(error, saved = why, "starting with the default mesh settings"),
+        Err(why) => {
+            tracing::warn!(error, saved = why, "not ready before the mesh settings of the cluster are known");
+            false
+        }
     }
 }
 
@@ -215,7 +263,7 @@ pub(super) struct Started {
 pub(super) fn start(
     sources: Vec<Arc<dyn Source>>,
     (mesh, settings): (MeshSettings, SourceSettings),
-    cluster: Option<Arc<Cluster>>,
+    (cluster, mesh_is_known): (Option<Arc<Cluster>>, bool),
     sinks: &Sinks,
     starter: &Starter,
     shutdown: &Shutdown,
@@ -224,7 +272,7 @@ pub(super) fn start(
     let begin = |source| starter.begin(source, shutdown.child());
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
     let kept = handles.iter().filter(|h| *h.id() != *registration::SOURCE).cloned().collect();
-    let waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
+    let mut waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
     let sink = Arc::new(MeshInForce {
         registry: sinks.registry.clone(),
         inputs: sinks.inputs.clone(),
@@ -234,7 +282,11 @@ pub(super) fn start(
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         handles.push(begin(Arc::new(MeshSource::new(mesh, settings, sink, &current))));
     } else if let Some(cluster) = cluster {
-        handles.push(begin(Arc::new(KubeMesh::new(cluster, mesh, sink, &current))));
+        let handle = begin(Arc::new(KubeMesh::new(cluster, mesh, sink, &current)));
+        if !mesh_is_known {
+            waits.push(delivered(handle.board.clone(), readiness));
+        }
+        handles.push(handle);
     }
     Started { handles, kept, synced: join_all(waits).map(drop).boxed() }
 }

@@ -133,6 +133,10 @@ impl ServeArgs {
             "" => None,
             text => Some(text.parse()?),
         };
+        let kubernetes = self.kube.settings(self.config_dir.is_empty(), self.deletion_hold);
+        if self.kube.write_status == Some(true) && kubernetes.is_none() {
+            anyhow::bail!("--write-status: there is no cluster to write to; name one by --kubeconfig");
+        }
         Ok(Settings {
             sources: SourceSettings {
                 config_dirs: self.config_dir.clone(),
@@ -140,7 +144,7 @@ impl ServeArgs {
                 watch: if self.watch == Watch::Poll { WatchMode::Poll } else { WatchMode::Events },
                 max_file_bytes: self.max_file_bytes,
                 deletion_hold: self.deletion_hold,
-                kubernetes: self.kube.settings(self.config_dir.is_empty(), self.deletion_hold),
+                kubernetes,
                 upstream: self.upstream.settings(),
                 ..SourceSettings::default()
             },

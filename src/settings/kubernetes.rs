@@ -56,6 +56,9 @@ pub struct KubeSettings {
     pub longest_pause: Duration,
     /// Pause when we may not read a kind, or there is no such kind.
     pub refused_pause: Duration,
+    /// How long a refusal (403) may be a passing one, as of a server that has just begun: a kind counts as one that we may
+    /// not read after that.
+    pub refused_patience: Duration,
     /// How long a mass deletion that only a list shows is held back; zero applies it at once, as Istio does.
     pub deletion_hold: Duration,
     /// Whether statuses are written back.
@@ -98,6 +101,7 @@ impl KubeSettings {
             first_pause: Duration::from_millis(100),
             longest_pause: Duration::from_secs(10),
             refused_pause: Duration::from_secs(30),
+            refused_patience: Duration::from_secs(5),
             deletion_hold: Duration::from_secs(600),
             write_status: false,
             lease: LeaseSettings::default(),

@@ -26,13 +26,14 @@ mod remote;
 mod reports;
 mod source;
 mod status;
+mod told;
 mod verdict;
 mod wanted;
 mod watch;
 mod write;
 
 pub use cluster::Cluster;
-pub use connect::ConnectError;
+pub use connect::{ConnectError, check_access};
 pub use groups::Group;
 pub use mesh::{KubeMesh, mesh_values, saved_mesh_values};
 pub use objects::Place;

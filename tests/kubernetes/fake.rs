@@ -75,6 +75,10 @@ struct State {
     seen: Vec<Seen>,
     /// The token that every request must bring.
     token: Option<String>,
+    /// Watches from a version that is not there yet are accepted, as the watch cache of a real server does.
+    accepts_future: bool,
+    /// Kinds without objects that discovery names.
+    served: Vec<&'static str>,
 }
 
 /// The server.
@@ -197,6 +201,16 @@ impl Fake {
         self.version.send_replace(version);
     }
 
+    /// From now on watches from a version that is not there yet are accepted and stay silent.
+    pub fn accept_the_future(&self) {
+        self.lock().accepts_future = true;
+    }
+
+    /// Discovery names this kind also while there is no object of it.
+    pub fn serve_kind(&self, plural: &'static str) {
+        self.lock().served.push(plural);
+    }
+
     /// The next `times` requests of this kind meet this fault.
     pub fn fail(&self, when: When, fault: Fault, times: usize) {
         self.lock().faults.push((when, fault, times));
@@ -230,8 +244,13 @@ impl Fake {
         let plural = path.rsplit('/').next().unwrap_or_default().to_string();
         let watched = query.contains("watch=true");
         let single = path.contains("/customresourcedefinitions/");
+        let discovery = path.starts_with("/apis/") && path.split('/').count() == 4;
         let verb = if watched {
             "watch"
+        } else if discovery {
+            "discovery"
+        } else if query.contains("limit=1&") {
+            "probe"
         } else if single {
             "get"
         } else {
@@ -244,7 +263,7 @@ impl Fake {
             if state.token.as_ref().is_some_and(|token| brought != format!("Bearer {token}")) {
                 return status(401, "Unauthorized");
             }
-            state.fault(&plural, watched, query.contains("continue="))
+            if verb == "probe" { None } else { state.fault(&plural, watched, query.contains("continue=")) }
         };
         match fault {
             Some(Fault::Silence) => std::future::pending().await,
@@ -254,9 +273,28 @@ impl Fake {
             }
             Some(Fault::Pieces(pieces, ending)) => Response::new(in_pieces(pieces, ending)),
             None if single => status(404, "not found"),
+            None if discovery => Response::new(full(self.discover().to_string())),
             None if watched => self.watch(&plural, &query),
-            None => Response::new(full(self.list(&plural, &query).to_string())),
+            None => match self.too_new(&query) {
+                Some((from, now)) => status(504, &format!("Too large resource version: {from}, current: {now}")),
+                None => Response::new(full(self.list(&plural, &query).to_string())),
+            },
         }
+    }
+
+    /// The version that is asked for and the current one, when the first is not there yet.
+    fn too_new(&self, query: &str) -> Option<(u64, u64)> {
+        let from = parameter(query, "resourceVersion").and_then(|v| v.parse().ok())?;
+        let now = self.lock().version;
+        (from > now).then_some((from, now))
+    }
+
+    /// The kinds that are served, whatever their group.
+    fn discover(&self) -> Value {
+        let state = self.lock();
+        let names = state.objects.keys().map(String::as_str).chain(state.served.iter().copied());
+        let resources: Vec<Value> = names.map(|name| json!({"name": name, "verbs": ["list", "watch"]})).collect();
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "resources": resources})
     }
 
     fn list(&self, plural: &str, query: &str) -> Value {
@@ -274,7 +312,7 @@ impl Fake {
         let from: u64 = parameter(query, "resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
         let seconds: u64 = parameter(query, "timeoutSeconds").and_then(|v| v.parse().ok()).unwrap_or(60);
         let state = self.lock();
-        if from > state.version {
+        if from > state.version && !state.accepts_future {
             return status(504, &format!("Too large resource version: {from}, current: {}", state.version));
         }
         if from < state.oldest {

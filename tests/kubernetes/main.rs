@@ -15,6 +15,7 @@ mod followers;
 mod gate;
 mod leaders;
 mod lists;
+mod not_delivered;
 mod process;
 mod real;
 mod registration;

@@ -89,6 +89,7 @@ pub fn quick(access: KubeAccess) -> KubeSettings {
         first_pause: Duration::from_millis(5),
         longest_pause: Duration::from_millis(200),
         refused_pause: Duration::from_millis(300),
+        refused_patience: Duration::ZERO,
         deletion_hold: Duration::ZERO,
         ..KubeSettings::new(access)
     }

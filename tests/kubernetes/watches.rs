@@ -147,6 +147,37 @@ async fn versions_that_go_back_after_a_restore_are_noticed() {
 }
 
 #[tokio::test]
+async fn a_backup_of_a_server_that_accepts_versions_of_the_future_is_listed_anew() {
+    let fake = Fake::start().await;
+    fake.accept_the_future();
+    fake.put("ingresses", "shop", "a", ingress("v1"));
+    fake.put("ingresses", "shop", "b", ingress("v1"));
+    let backup = fake.backup();
+    let stage = Stage::set(&fake.url, KINDS, |_| {});
+    stage.until("the first list", |s| s.names().len() == 2).await;
+    let old = stage.content();
+    fake.put("ingresses", "shop", "late", ingress("v1"));
+    fake.put("ingresses", "shop", "b", ingress("v2"));
+    let newest = |s: &Stage| s.content()["Ingress/shop/b"] != old["Ingress/shop/b"];
+    stage.until("what is not in the backup", |s| s.names().len() == 3 && newest(s)).await;
+    fake.restore(backup, 102);
+    stage.until_names(&["Ingress/shop/a", "Ingress/shop/b"]).await;
+    fake.put("ingresses", "shop", "after", ingress("v1"));
+    stage.until_names(&["Ingress/shop/a", "Ingress/shop/after", "Ingress/shop/b"]).await;
+    stage.until_like_a_cold_run(&Stage::set(&fake.url, KINDS, |_| {})).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_goes_on_at_a_version_that_is_there_is_not_listed_anew() {
+    let (fake, stage) = stage_with(None).await;
+    // Watches end after a second each: three of them are more than two beginnings that are looked at.
+    stage.until("three watches", |_| fake.times("watch", "ingresses").len() >= 3).await;
+    fake.put("ingresses", "shop", "c", ingress("v1"));
+    stage.until_names(&["Ingress/shop/a", "Ingress/shop/b", "Ingress/shop/c"]).await;
+    assert_eq!(stage.feed("ingresses.networking.k8s.io").lists, 1);
+}
+
+#[tokio::test]
 async fn an_outage_empties_nothing_and_what_happened_meanwhile_is_made_up_for() {
     let (fake, stage) = stage_with(None).await;
     fake.stop();

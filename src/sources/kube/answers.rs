@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -17,20 +18,35 @@ use tower::{BoxError, Layer, Service};
 /// Longest wait that a server may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// The last answers, by path. Paths are those of kinds that we read, so there are few.
+/// The last answers, by path: those of paths that are watched. Other paths name objects, which come without end.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     by_path: Mutex<BTreeMap<String, Answer>>,
     came: Notify,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 struct Answer {
     watches: u64,
+    /// Where the last of these watches began: a resource version.
+    from: String,
     retry_after: Option<Duration>,
 }
 
 impl Answers {
+    /// Answers of this path count from now on.
+    pub(super) fn follow(&self, path: &str) {
+        let mut by_path = self.lock();
+        if !by_path.contains_key(path) {
+            by_path.insert(path.to_string(), Answer::default());
+        }
+    }
+
+    /// The resource version at which the last watch of this path that was accepted began.
+    pub(super) fn began_at(&self, path: &str) -> String {
+        self.lock().get(path).map_or_else(String::new, |a| a.from.clone())
+    }
+
     /// How long the server asked to wait with this path; asked once.
     pub(super) fn take_retry_after(&self, path: &str) -> Option<Duration> {
         self.lock().get_mut(path).and_then(|a| a.retry_after.take())
@@ -53,11 +69,13 @@ impl Answers {
         }
     }
 
-    fn note(&self, path: &str, watch: bool, status: StatusCode, headers: &HeaderMap) {
+    /// Notes an answer; `watch` is where it begins if it is one to a watch.
+    fn note(&self, path: &str, watch: Option<String>, status: StatusCode, headers: &HeaderMap) {
         let mut by_path = self.lock();
-        let answer = by_path.entry(path.to_string()).or_default();
+        let Some(answer) = by_path.get_mut(path) else { return };
         if status.is_success() {
-            answer.watches += u64::from(watch);
+            answer.watches += u64::from(watch.is_some());
+            answer.from = watch.unwrap_or_else(|| mem::take(&mut answer.from));
             answer.retry_after = None;
         } else {
             let seconds = headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());
@@ -113,9 +131,9 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let path = request.uri().path().to_string();
-        let watch = request.uri().query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
+        let watch = watch_of(request.uri().query().unwrap_or_default());
         let Observe { answers, limit, watch_limit } = self.observe.clone();
-        let limit = if watch { watch_limit } else { limit };
+        let limit = if watch.is_some() { watch_limit } else { limit };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = match tokio::time::timeout(limit, answer).await {
@@ -125,5 +143,31 @@ where
             answers.note(&path, watch, answer.status(), answer.headers());
             Ok(answer)
         })
+    }
+}
+
+/// The resource version at which a watch begins, if the query is one of a watch.
+fn watch_of(query: &str) -> Option<String> {
+    let mut parameters = query.split('&');
+    let watches = parameters.clone().any(|p| p == "watch=true" || p == "watch=1");
+    watches.then(|| parameters.find_map(|p| p.strip_prefix("resourceVersion=")).unwrap_or_default().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_nobody_watches_are_not_kept() {
+        let answers = Answers::default();
+        answers.follow("/api/v1/pods");
+        for n in 0..10_000 {
+            let path = format!("/apis/networking.istio.io/v1/namespaces/n/virtualservices/v{n}/status");
+            answers.note(&path, None, StatusCode::OK, &HeaderMap::new());
+            answers.note(&path, None, StatusCode::CONFLICT, &HeaderMap::new());
+        }
+        answers.note("/api/v1/pods", watch_of("watch=true&resourceVersion=7"), StatusCode::OK, &HeaderMap::new());
+        assert_eq!(answers.lock().len(), 1);
+        assert_eq!((answers.watches("/api/v1/pods"), answers.began_at("/api/v1/pods").as_str()), (1, "7"));
     }
 }

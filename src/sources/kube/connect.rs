@@ -24,6 +24,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// A watch that the server does not end in its time is ended by us this much later.
 const WATCH_MARGIN: Duration = Duration::from_secs(5);
 
+/// Bytes of a kubeconfig that is read.
+const LONGEST_KUBECONFIG: u64 = 16 << 20;
+
 /// Why there is no client.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
@@ -83,6 +86,14 @@ impl Connection {
     }
 }
 
+/// Whether there is what a way to a cluster names: files that can be read, and a context. The server is not asked.
+///
+/// # Errors
+/// [`ConnectError`] with the first thing that is missing.
+pub async fn check_access(access: &KubeAccess) -> Result<(), ConnectError> {
+    config(access).await.map(drop)
+}
+
 async fn config(access: &KubeAccess) -> Result<Config, ConnectError> {
     match access {
         KubeAccess::InCluster { account } => {
@@ -104,11 +115,24 @@ async fn config(access: &KubeAccess) -> Result<Config, ConnectError> {
                 ConnectError(format!("kubeconfig {}: {}", path.display(), text.lines().next().unwrap_or_default()))
             };
             let file: PathBuf = path.clone();
-            let read = tokio::task::spawn_blocking(move || Kubeconfig::read_from(file)).await;
-            let kubeconfig = read.map_err(|e| wrong(&e))?.map_err(|e| wrong(&e))?;
+            let read = tokio::task::spawn_blocking(move || {
+                check_file(&file)?;
+                Kubeconfig::read_from(file).map_err(|e| e.to_string())
+            });
+            let kubeconfig = read.await.map_err(|e| wrong(&e))?.map_err(|e| wrong(&e))?;
             let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
             Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|e| wrong(&e))
         }
+    }
+}
+
+/// A kubeconfig is a file, and no long one: a device or a pipe is read for ever.
+fn check_file(path: &Path) -> Result<(), String> {
+    let file = fs::metadata(path).map_err(|e| e.to_string())?;
+    match file.len() {
+        _ if !file.is_file() => Err("not a file".to_string()),
+        bytes if bytes > LONGEST_KUBECONFIG => Err(format!("{bytes} bytes are more than {LONGEST_KUBECONFIG}")),
+        _ => Ok(()),
     }
 }
 

@@ -64,6 +64,16 @@ impl Crds {
 }
 
 #[derive(Deserialize)]
+struct Resources {
+    resources: Vec<Served>,
+}
+
+#[derive(Deserialize)]
+struct Served {
+    name: String,
+}
+
+#[derive(Deserialize)]
 struct Definition {
     metadata: DefinitionMeta,
     spec: DefinitionSpec,
@@ -124,6 +134,18 @@ pub(super) async fn ask(cluster: &Cluster, kind: Kind) -> Result<Option<String>,
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
         Ok(Err(error)) => Err(format!("CRD of {kind}: {}", of_error(&error))),
         Err(_) => Err(format!("CRD of {kind}: no answer")),
+    }
+}
+
+/// Asks discovery, which everybody may see, whether there is a kind in a version; `None` when it does not say.
+pub(super) async fn is_served(cluster: &Cluster, kind: Kind, api_version: &str) -> Option<bool> {
+    let client = cluster.client().await.ok()?;
+    let request = Request::get(format!("/apis/{api_version}")).body(Vec::new()).ok()?;
+    let answer = tokio::time::timeout(cluster.settings().list_timeout, client.request::<Resources>(request)).await;
+    match answer.ok()? {
+        Ok(Resources { resources }) => Some(resources.iter().any(|r| r.name == kind.plural())),
+        Err(kube::Error::Api(status)) if status.code == 404 => Some(false),
+        Err(_) => None,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use super::{
     Cluster, FeedReport, FeedState, RawObject,
     content::{Content, Item},
-    crds::{Crds, Presence, ask},
+    crds::{Crds, Presence, ask, is_served},
     groups::{field_selector, is_custom, resource},
     read::Reader,
     watch::{End, Follower, Target, Told},
@@ -81,6 +81,13 @@ impl KindFollower {
         }
     }
 
+    /// Whether the sources are complete without this kind when we may not read it: Secrets, which many do not show to
+    /// anybody, and what lies outside of the namespaces that are read.
+    fn may_be_missing(&self) -> bool {
+        let narrowed = !self.cluster.settings().watch_namespaces.is_empty();
+        self.kind == Kind::Secret || (narrowed && !self.kind.namespaced())
+    }
+
     /// Objects go with their CRD. One that is going takes nothing with it: its content stays.
     async fn crd_stands(&self) -> Result<(), End> {
         if !is_custom(self.kind) || *self.crds.borrow() == Crds::Hidden {
@@ -111,6 +118,19 @@ impl Follower for KindFollower {
 
     fn is_expected(&self) -> bool {
         matches!(self.crds.borrow().presence(self.kind), Presence::Present(_))
+    }
+
+    fn is_absent(&mut self) -> BoxFuture<'_, bool> {
+        async {
+            // A role need not name kinds that the cluster does not have, and CRDs need not be shown.
+            let hidden = is_custom(self.kind) && *self.crds.borrow() == Crds::Hidden;
+            hidden && is_served(&self.cluster, self.kind, &self.reader.api_version).await == Some(false)
+        }
+        .boxed()
+    }
+
+    fn is_waited_for(&self) -> bool {
+        !self.shared.lock().is_answered()
     }
 
     fn shifted(&mut self) -> BoxFuture<'_, ()> {
@@ -160,7 +180,12 @@ impl Follower for KindFollower {
     fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport)) {
         let mut content = self.shared.lock();
         change(&mut content.report);
-        if matches!(content.report.state, FeedState::Forbidden | FeedState::Absent) {
+        let answers = match content.report.state {
+            FeedState::Absent => true,
+            FeedState::Forbidden => self.may_be_missing(),
+            _ => false,
+        };
+        if answers {
             content.answer();
         }
         drop(content);

@@ -66,16 +66,15 @@ pub async fn mesh_values(cluster: &Cluster) -> Result<(Value, Value), String> {
     answer.unwrap_or_else(|_| Err("no answer".to_string())).map_err(|e| format!("mesh settings of the cluster: {e}"))
 }
 
-/// The mesh settings of a cluster among objects that were saved of it.
+/// The mesh settings of a cluster among objects that were saved of it: `Null` for what it lacked.
 ///
 /// # Errors
-/// A text, when they are not among them or cannot be read.
+/// A text, when they cannot be read.
 pub fn saved_mesh_values(cluster: &Cluster, objects: &[Arc<Config>]) -> Result<(Value, Value), String> {
     let (namespace, name) = (cluster.settings().namespace.as_str(), name(cluster));
     let is_it = |c: &&Arc<Config>| *c.meta.namespace == *namespace && *c.meta.name == *name;
     let found = objects.iter().filter(is_it).find_map(|c| c.config_map());
-    let data = found.ok_or("they were not saved")?.data.as_ref();
-    parts(|key| data?.get(key).map(String::as_str))
+    parts(|key| found.as_ref()?.data.as_ref()?.get(key).map(String::as_str))
 }
 
 /// The mesh settings of a cluster as a source.

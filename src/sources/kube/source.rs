@@ -267,7 +267,7 @@ impl Run {
     /// Says how the source is.
     fn report(&mut self) {
         let mut reports = Vec::new();
-        let (mut held, mut kept, mut findings) = (Vec::new(), Vec::new(), None);
+        let (mut held, mut kept, mut findings, mut refused) = (Vec::new(), Vec::new(), None, None);
         let changed = self.feeds.iter().fold(false, |any, f| f.lock().take_findings_changed() | any);
         if changed {
             findings = Some(Findings::default());
@@ -275,6 +275,9 @@ impl Run {
         for feed in &self.feeds {
             let content = feed.lock();
             reports.push(FeedReport { objects: content.len(), ..content.report.clone() });
+            if content.report.state == FeedState::Forbidden && !content.is_answered() {
+                refused.get_or_insert_with(|| trouble_of(&content.report));
+            }
             held.extend(content.held().map(|c| c.key().to_string()));
             kept.extend(content.refused().filter_map(|(_, c)| c).map(|c| c.key().to_string()));
             if let Some(findings) = &mut findings {
@@ -290,7 +293,7 @@ impl Run {
             tell_new(&self.id, &self.findings, &findings);
             self.findings = findings;
         }
-        let trouble = reports.iter().find(|r| is_stale(r)).map(trouble_of).or(waits_for);
+        let trouble = refused.or_else(|| reports.iter().find(|r| is_stale(r)).map(trouble_of)).or(waits_for);
         let delivered = self.delivered;
         let objects = self.published.len();
         self.port.board.write(|report| {
@@ -334,7 +337,7 @@ fn trouble_of(report: &FeedReport) -> String {
     format!("{}: {}", report.resource, report.last_error)
 }
 
-/// Whether a feed's content may be old. One that we may not read, or that is not there, is no news when it holds nothing.
+/// Whether a feed's content may be old. One that we may do without is no news when it holds nothing.
 fn is_stale(report: &FeedReport) -> bool {
     match report.state {
         FeedState::Retrying => true,

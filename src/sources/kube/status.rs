@@ -6,7 +6,7 @@ use std::{
 };
 
 /// How one watched kind is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeedState {
     /// Nothing has come yet.
@@ -57,9 +57,6 @@ impl FeedReport {
 
     /// Something is wrong; it is tried again after `pause`.
     pub(super) fn trouble(&mut self, state: FeedState, error: &str, attempt: u32, pause: Duration) {
-        if self.state != state || self.last_error != error {
-            tracing::warn!(resource = self.resource, namespace = self.namespace, ?state, error, "cannot be read");
-        }
         self.enter(state);
         self.attempt = attempt;
         self.pause_ms = pause.as_millis() as u64;

@@ -56,6 +56,11 @@ pub(super) fn judge(error: &watcher::Error) -> Verdict {
     }
 }
 
+/// Whether the server says that it has not come as far as a resource version.
+pub(super) fn is_too_new(error: &Error) -> bool {
+    code(error) == Some(504) && of_error(error).to_ascii_lowercase().contains("too large resource version")
+}
+
 fn code(error: &Error) -> Option<u16> {
     match error {
         Error::Api(status) => Some(status.code),
@@ -127,6 +132,12 @@ mod tests {
         assert!(matches!(list(404), Verdict::Absent(_)));
         assert!(matches!(list(410), Verdict::GoOn(_)));
         assert!(matches!(list(401), Verdict::Unauthorized(_)));
+    }
+
+    #[test]
+    fn a_version_of_the_future_is_told_from_a_slow_server() {
+        assert!(is_too_new(&api(504, "Timeout: Too large resource version: 9, current: 3")));
+        assert!(!is_too_new(&api(504, "gateway time-out")) && !is_too_new(&api(410, "too old resource version")));
     }
 
     #[test]

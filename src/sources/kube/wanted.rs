@@ -74,6 +74,9 @@ fn check(text: &str) -> Result<(), String> {
     if server.and_then(|c| c.cluster.as_ref()).is_none_or(|c| c.server.is_none()) {
         return Err("its current context leads to no server".to_string());
     }
+    if kubeconfig.clusters.iter().filter_map(|c| c.cluster.as_ref()).any(|c| c.certificate_authority.is_some()) {
+        return Err("certificate-authority is not allowed".to_string());
+    }
     for user in kubeconfig.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()) {
         let not_allowed = [
             ("exec", user.exec.is_some()),
@@ -109,12 +112,16 @@ mod tests {
     #[test]
     fn the_oldest_secret_names_a_cluster_and_what_is_bad_stops_nothing_else() {
         let good = || kubeconfig("{token: hunter2}");
+        let server = "server: 'https://x'";
+        let with_authority =
+            good().map(|text| text.replace(server, &format!("{server}, certificate-authority: /dev/zero")).into());
         let secrets = BTreeMap::from([
             ("b".to_string(), secret("2024", &[("west", good()), ("main", good()), ("flagged", good())])),
             ("a".to_string(), secret("2025", &[("west", kubeconfig("{token: other}")), ("east", good())])),
             ("c".to_string(), secret("2026", &[("odd", Some("hunter2: [".into())), ("binary", None)])),
             ("d".to_string(), secret("2026", &[("exec", kubeconfig("{exec: {command: rm}}"))])),
             ("e".to_string(), secret("2026", &[("file", kubeconfig("{tokenFile: /etc/passwd}"))])),
+            ("f".to_string(), secret("2026", &[("authority", with_authority)])),
         ]);
         let (wanted, refused) = wanted(&secrets, "main", &["flagged".to_string()], (&"test".into(), "istio-system"));
         let followed: Vec<&str> = wanted.iter().filter(|(_, k)| k.is_some()).map(|(id, _)| id.as_str()).collect();
@@ -131,6 +138,7 @@ mod tests {
                 "c cluster odd: not a kubeconfig",
                 "d cluster exec: exec is not allowed",
                 "e cluster file: tokenFile is not allowed",
+                "f cluster authority: certificate-authority is not allowed",
             ]
         );
         assert!(!format!("{wanted:?}").contains("hunter2"));

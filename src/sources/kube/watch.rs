@@ -10,16 +10,17 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::BoxStream};
+use http::{Request, header::ACCEPT};
 use kube::{
-    Api,
+    Api, Client,
     core::{ApiResource, DynamicResourceScope, Resource},
     runtime::watcher::{self, Event, watcher},
 };
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{
     Cluster, FeedReport, FeedState,
-    verdict::{Verdict, judge},
+    verdict::{Verdict, is_too_new, judge},
 };
 use crate::{runtime::Backoff, sources::SourcePort};
 
@@ -29,6 +30,10 @@ pub(super) const BEAT: Duration = Duration::from_secs(5);
 const TOGETHER: usize = 512;
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
+/// How long the question may take whether a version is one of the future; the server itself waits three seconds.
+const QUESTION: Duration = Duration::from_secs(10);
+/// Objects without their content, where the server can.
+const NAMES_ONLY: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
 
 /// What is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +82,14 @@ pub(super) trait Follower: Send {
     /// Whether the server has said that there is such a kind: an answer that there is none is soon another one.
     fn is_expected(&self) -> bool {
         true
+    }
+    /// Whether the server has no such kind, although it says no more than that we may not read it.
+    fn is_absent(&mut self) -> BoxFuture<'_, bool> {
+        std::future::ready(false).boxed()
+    }
+    /// Whether the process waits for this kind: it is asked for more often.
+    fn is_waited_for(&self) -> bool {
+        false
     }
     /// Waits until what is followed may be another.
     fn shifted(&mut self) -> BoxFuture<'_, ()> {
@@ -130,18 +143,33 @@ pub(super) async fn drive<F: Follower>(cluster: &Cluster, follower: &mut F) {
     let settings = cluster.settings();
     let backoff = Backoff::new(settings.first_pause, settings.longest_pause);
     let mut pace = Pace { backoff, longest: settings.longest_pause, last: None };
+    let mut refused: Option<Instant> = None;
     loop {
         let target = follower.target().await;
         follower.report(&mut |r| r.version.clone_from(&target.resource.version));
-        let end = Watch::new(cluster, &target, &mut pace).run(follower).await;
+        let began = Instant::now();
+        let mut end = Watch::new(cluster, &target, &mut pace).run(follower).await;
+        if !matches!(end, End::Forbidden(_)) || began.elapsed() > settings.list_timeout {
+            refused = None;
+        }
+        if let End::Forbidden(error) = &end {
+            // A server that has just begun refuses until it knows its roles.
+            let passes = refused.get_or_insert_with(Instant::now).elapsed() < settings.refused_patience;
+            if passes {
+                end = End::Renew(error.clone());
+            } else if follower.is_absent().await {
+                end = End::Absent("there is no such kind, and we may not read it".to_string());
+            }
+        }
+        let refused_pause = if follower.is_waited_for() { settings.longest_pause } else { settings.refused_pause };
         let (state, error, pause) = match end {
             End::Relist => continue,
             End::Renew(error) => (FeedState::Retrying, error, pace.next().max(cluster.asked_to_wait(&target))),
-            End::Forbidden(error) => (FeedState::Forbidden, error, settings.refused_pause),
+            End::Forbidden(error) => (FeedState::Forbidden, error, settings.refused_pause.min(refused_pause)),
             End::Absent(error) if follower.is_expected() => (FeedState::Retrying, error, pace.next()),
             End::Absent(error) => (FeedState::Absent, error, settings.refused_pause),
         };
-        follower.report(&mut |r| r.trouble(state, &error, pace.backoff.attempt(), pause));
+        cluster.tell(follower, &mut |r| r.trouble(state, &error, pace.backoff.attempt(), pause));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = follower.shifted() => {}
@@ -158,6 +186,8 @@ struct Watch<'a> {
     relist: Instant,
     /// Watches that were accepted when the last failure happened; `None` while nothing is wrong.
     failed_at: Option<u64>,
+    /// Watches up to this one were accepted, and each began where the server is.
+    known: u64,
 }
 
 enum Wake<T> {
@@ -171,7 +201,9 @@ enum Wake<T> {
 impl<'a> Watch<'a> {
     fn new(cluster: &'a Cluster, target: &'a Target, pace: &'a mut Pace) -> Self {
         let relist = Instant::now() + cluster.settings().relist;
-        Self { cluster, target, path: cluster.path(target), pace, relist, failed_at: None }
+        let path = cluster.path(target);
+        cluster.answers().follow(&path);
+        Self { cluster, target, path, pace, relist, failed_at: None, known: 0 }
     }
 
     async fn run<F: Follower>(mut self, follower: &mut F) -> End {
@@ -180,8 +212,8 @@ impl<'a> Watch<'a> {
             Err(error) => return End::Renew(error.to_string()),
         };
         let api: Api<F::Object> = match &self.target.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &self.target.resource),
-            None => Api::all_with(client, &self.target.resource),
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.target.resource),
+            None => Api::all_with(client.clone(), &self.target.resource),
         };
         let mut config = watcher::Config::default().page_size(PAGE);
         config.timeout = Some(u32::try_from(self.cluster.settings().watch_timeout.as_secs()).unwrap_or(290).max(1));
@@ -193,10 +225,10 @@ impl<'a> Watch<'a> {
             let next = match self.wake(&mut stream, list.is_some(), follower).await {
                 Wake::Told(Some(next)) => next,
                 Wake::Told(None) => return End::Renew("the watch ended".to_string()),
-                Wake::Accepted => {
-                    self.well(follower);
-                    continue;
-                }
+                Wake::Accepted => match self.accepted(&client, follower).await {
+                    Ok(()) => continue,
+                    Err(end) => return end,
+                },
                 Wake::Shifted if follower.target().now_or_never().as_ref() == Some(self.target) => continue,
                 Wake::Shifted => return End::Absent("the kind is gone or served in another version".to_string()),
                 Wake::Relist => return End::Relist,
@@ -217,6 +249,8 @@ impl<'a> Watch<'a> {
                 }
                 Ok(Event::InitDone) => {
                     let done = follower.listed(list.take().unwrap_or_default()).await;
+                    // The next watch begins where this list ended.
+                    self.known = self.cluster.answers().watches(&self.path) + 1;
                     if done.is_ok() {
                         self.well(follower);
                     }
@@ -253,10 +287,8 @@ impl<'a> Watch<'a> {
             return tokio::time::timeout(limit, stream.next()).await.map_or(Wake::ListTooLate, Wake::Told);
         }
         let accepted = async {
-            match self.failed_at {
-                Some(watches) => self.cluster.answers().watch_after(&self.path, watches).await,
-                None => std::future::pending().await,
-            }
+            let after = self.failed_at.map_or(self.known, |at| at.min(self.known));
+            self.cluster.answers().watch_after(&self.path, after).await;
         };
         tokio::select! {
             biased;
@@ -269,7 +301,33 @@ impl<'a> Watch<'a> {
 
     fn well<F: Follower>(&mut self, follower: &mut F) {
         self.failed_at = None;
-        follower.report(&mut FeedReport::well);
+        self.cluster.tell(follower, &mut FeedReport::well);
+    }
+
+    /// A watch was accepted. Servers accept one that goes on at a version of the future and stay silent until they are
+    /// there: one that was restored from an older backup has other objects by then.
+    async fn accepted<F: Follower>(&mut self, client: &Client, follower: &mut F) -> Result<(), End> {
+        let watches = self.cluster.answers().watches(&self.path);
+        if self.failed_at.is_some_and(|at| watches > at) {
+            self.well(follower);
+        }
+        if watches > self.known {
+            self.known = watches;
+            let from = self.cluster.answers().began_at(&self.path);
+            if !from.is_empty() && from != "0" && self.is_of_the_future(client, &from).await {
+                return Err(End::Renew(format!("the server went back to before resource version {from}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for one object at this version or a later one.
+    async fn is_of_the_future(&self, client: &Client, version: &str) -> bool {
+        let query = format!("limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+        let request = Request::get(format!("{}?{query}", self.path)).header(ACCEPT, NAMES_ONLY).body(Vec::new());
+        let Ok(request) = request else { return false };
+        let answer = tokio::time::timeout(QUESTION, client.request::<IgnoredAny>(request)).await;
+        matches!(answer, Ok(Err(error)) if is_too_new(&error))
     }
 
     /// Pauses and goes on, or ends.
@@ -279,7 +337,7 @@ impl<'a> Watch<'a> {
                 self.failed_at = Some(self.cluster.answers().watches(&self.path));
                 let pause = self.pace.next().max(self.cluster.asked_to_wait(self.target));
                 let attempt = self.pace.backoff.attempt();
-                follower.report(&mut |r| r.trouble(FeedState::Retrying, &text, attempt, pause));
+                self.cluster.tell(follower, &mut |r| r.trouble(FeedState::Retrying, &text, attempt, pause));
                 tokio::time::sleep(pause).await;
                 Ok(())
             }
