@@ -121,6 +121,11 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             // Plain text proves nothing.
             trust_nodes: grpc.local_addr()?.ip().is_loopback(),
             secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(&sources)),
+            cluster_aliases: mesh
+                .cluster_aliases
+                .iter()
+                .map(|a| (a.alias.clone(), a.cluster.as_str().into()))
+                .collect(),
             ..XdsOptions::default()
         },
     );
@@ -159,6 +164,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         silence: sources.silence.max(sources.rescan * 3),
     };
     let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
+    let found = (sources.remotes.clone(), sources.kubernetes.as_ref().map(|k| k.revision.clone()).unwrap_or_default());
     let started =
         sources::start(named, (mesh, sources), (cluster, mesh_is_known), &sinks, &starter, &shutdown, &readiness);
     let (writing, candidate) =
@@ -177,6 +183,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         keeper: keeper.map(|keeper| (keeper, kept.grace)),
         list: list.clone(),
         mesh: inputs.follow_mesh(),
+        settings: found.0,
+        revision: found.1,
         deletion_hold,
         shutdown: shutdown.clone(),
         of_secrets: Mutex::default(),

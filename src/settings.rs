@@ -10,7 +10,7 @@ mod upstream;
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 pub use address::{ListenAddress, ListenAddressError};
-pub use kubernetes::{KubeAccess, KubeSettings, KubeconfigText, LeaseSettings};
+pub use kubernetes::{KubeAccess, KubeSettings, KubeconfigText, LeaseSettings, RemoteSettings, left_out};
 pub use upstream::{StateSettings, UpstreamSettings};
 
 use crate::model::Features;
@@ -68,6 +68,28 @@ impl FromStr for RemoteCluster {
     }
 }
 
+/// Another id for a cluster; written `ALIAS=ID`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterAlias {
+    /// What proxies say.
+    pub alias: String,
+    /// The cluster.
+    pub cluster: String,
+}
+
+impl FromStr for ClusterAlias {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((alias, cluster)) if !alias.is_empty() && !cluster.is_empty() => {
+                Ok(Self { alias: alias.to_string(), cluster: cluster.to_string() })
+            }
+            _ => Err(format!("{text:?} is not ALIAS=ID")),
+        }
+    }
+}
+
 /// Where config comes from.
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
@@ -75,6 +97,8 @@ pub struct SourceSettings {
     pub config_dirs: Vec<PathBuf>,
     /// Other clusters: their services, workloads and Secrets; nothing else in them counts.
     pub remote_clusters: Vec<RemoteCluster>,
+    /// How other clusters are found beside these.
+    pub remotes: RemoteSettings,
     /// How changes are noticed.
     pub watch: WatchMode,
     /// How long a file that is being written must be quiet before it is read.
@@ -98,6 +122,7 @@ impl Default for SourceSettings {
         Self {
             config_dirs: Vec::new(),
             remote_clusters: Vec::new(),
+            remotes: RemoteSettings::default(),
             watch: WatchMode::Events,
             settle: Duration::from_millis(50),
             rescan: Duration::from_secs(10),
@@ -119,6 +144,8 @@ pub struct MeshSettings {
     pub networks_file: Option<PathBuf>,
     /// Id of this cluster.
     pub cluster_id: String,
+    /// Ids that proxies may give for a cluster instead of its own.
+    pub cluster_aliases: Vec<ClusterAlias>,
     /// DNS suffix of services.
     pub domain: String,
 }
@@ -129,6 +156,7 @@ impl Default for MeshSettings {
             config_file: None,
             networks_file: None,
             cluster_id: "Kubernetes".to_string(),
+            cluster_aliases: Vec::new(),
             domain: "cluster.local".to_string(),
         }
     }

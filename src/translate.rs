@@ -12,6 +12,7 @@ mod draft;
 mod gateway_api;
 pub mod ingress;
 mod objects;
+mod revision;
 mod selector;
 mod service_apis;
 
@@ -23,6 +24,7 @@ use draft::Output;
 use gateway_api::Grants;
 pub use gateway_api::PoolRule;
 use objects::{Objects, ReadEndpoints};
+use revision::Revisions;
 use serde_json::Value;
 
 use crate::model::{Config, ConfigKey, ConfigSnapshot, Credential, Kind, PushInputs, PushKey, PushKind};
@@ -129,9 +131,13 @@ impl Translation {
     fn made(basis: PushInputs, before: Option<&Self>) -> Self {
         let mut output = Output::default();
         let objects = Objects::of(&basis);
-        gateway_api::translate(&objects, &mut output);
-        service_apis::translate(&objects, &mut output);
+        if basis.features.enable_gateway_api {
+            gateway_api::translate(&objects, &mut output);
+            service_apis::translate(&objects, &mut output);
+        }
         ingress::translate(&objects, &mut output);
+        let revisions = Revisions::of(&objects);
+        output.statuses.retain(|key, _| revisions.own(key));
         let known = before.map(|b| [&b.gateways, &b.virtual_services, &b.destination_rules]);
         let known: BTreeMap<ConfigKey, &Arc<Config>> =
             known.into_iter().flatten().flatten().map(|c| (c.key(), c)).collect();

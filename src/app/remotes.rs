@@ -28,16 +28,13 @@ use super::sources::Starter;
 use crate::{
     model::Mesh,
     runtime::{Readiness, Shutdown},
-    settings::{KubeAccess, KubeSettings, KubeconfigText, RemoteCluster},
+    settings::{KubeAccess, KubeSettings, KubeconfigText, RemoteCluster, RemoteSettings},
     sources::{
-        SourceHandle, SourceId, SourceList, SourceState,
-        kube::{Cluster, Group, KubeSource, RemoteClusters, RemoteSecrets, Wanted},
+        Source, SourceHandle, SourceId, SourceList, SourceState,
+        kube::{Cluster, Group, KubeSource, RemoteClusters, RemoteFiles, RemoteSecrets, Wanted},
     },
     store::{StoreHandle, last_good::Keeper},
 };
-
-/// How long the start waits for a remote cluster (Istio's `PILOT_REMOTE_CLUSTER_TIMEOUT`).
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The remote clusters that are followed.
 pub(super) struct Remotes {
@@ -49,6 +46,8 @@ pub(super) struct Remotes {
     pub(super) keeper: Option<(Arc<Keeper>, Duration)>,
     pub(super) list: SourceList,
     pub(super) mesh: watch::Receiver<Arc<Mesh>>,
+    pub(super) settings: RemoteSettings,
+    pub(super) revision: String,
     pub(super) deletion_hold: Duration,
     pub(super) shutdown: Shutdown,
     pub(super) of_secrets: Mutex<BTreeMap<String, Remote>>,
@@ -76,14 +75,13 @@ impl Remotes {
         let mut waits = Vec::new();
         for RemoteCluster { name, path } in flagged.iter().filter(|r| !r.path.is_dir()) {
             let remote = self.add(name, KubeAccess::Kubeconfig { path: path.clone(), context: None }).await;
-            waits.push(remote.delivered());
+            waits.push(remote.delivered(self.settings.patience));
         }
         if let Some(main) = main.filter(|m| m.settings().registry) {
             let taken: Vec<String> = flagged.iter().map(|r| r.name.clone()).collect();
             waits.extend(self.remember(&main, &taken).await);
             let registry = self.list.find(&KubeSource::name(&main, Group::Registry));
-            let secrets = RemoteSecrets::new(main, taken, Arc::new(OfSecrets(self.clone())));
-            let handle = self.starter.begin(Arc::new(secrets), self.shutdown.child());
+            let handle = self.starter.begin(self.names(&main, taken), self.shutdown.child());
             self.list.add(std::slice::from_ref(&handle));
             waits.push(read(handle, registry).boxed());
         }
@@ -93,6 +91,22 @@ impl Remotes {
             drop(guard);
         }
         .boxed()
+    }
+
+    /// The source that names clusters: files, where there is a folder of them, else Secrets.
+    fn names(self: &Arc<Self>, main: &Arc<Cluster>, taken: Vec<String>) -> Arc<dyn Source> {
+        let (sink, allowed) = (Arc::new(OfSecrets(self.clone())), self.settings.allowed.clone());
+        if let Some(folder) = &self.settings.kubeconfigs {
+            return Arc::new(RemoteFiles::new(folder, (main.id().clone(), taken), allowed, sink));
+        }
+        let cluster = match &self.settings.secrets_in {
+            Some(access) => {
+                let settings = KubeSettings { access: access.clone(), ..main.settings().clone() };
+                Cluster::new(main.id(), settings, self.mesh.clone())
+            }
+            None => main.clone(),
+        };
+        Arc::new(RemoteSecrets::new(cluster, taken, allowed, sink))
     }
 
     /// Clusters that Secrets named in the last life of the process: what was saved of them holds until the Secrets say again
@@ -105,7 +119,7 @@ impl Remotes {
             let id = source.strip_prefix("kube:").and_then(|rest| rest.strip_suffix(&suffix));
             let Some(id) = id.filter(|id| **id != **main.id() && !taken.iter().any(|t| t == id)) else { continue };
             let remote = self.add(id, KubeAccess::Text(KubeconfigText("".into()))).await;
-            let (gone, delivered) = (remote.stop.clone(), remote.delivered());
+            let (gone, delivered) = (remote.stop.clone(), remote.delivered(self.settings.patience));
             self.of_secrets.lock().await.insert(id.to_string(), remote);
             let wait = async move {
                 tokio::select! {
@@ -120,7 +134,12 @@ impl Remotes {
 
     /// Follows a cluster. Its sources are started, and have delivered nothing yet.
     async fn add(&self, id: &str, access: KubeAccess) -> Remote {
-        let settings = KubeSettings { deletion_hold: self.deletion_hold, ..KubeSettings::new(access.clone()) };
+        let settings = KubeSettings {
+            deletion_hold: self.deletion_hold,
+            left_out: self.settings.left_out.clone(),
+            revision: self.revision.clone(),
+            ..KubeSettings::new(access.clone())
+        };
         let cluster = Cluster::remote(id, settings, self.mesh.clone());
         let stop = self.shutdown.child();
         let mut handles = Vec::new();
@@ -182,7 +201,7 @@ impl Remotes {
             }
         }
         if !self.began.swap(true, Ordering::AcqRel) {
-            let waits: Vec<_> = named.values().map(Remote::delivered).collect();
+            let waits: Vec<_> = named.values().map(|remote| remote.delivered(self.settings.patience)).collect();
             drop(named);
             join_all(waits).await;
         }
@@ -190,13 +209,14 @@ impl Remotes {
 }
 
 impl Remote {
-    /// Waits until the cluster has delivered, or has taken too long about it.
-    fn delivered(&self) -> BoxFuture<'static, ()> {
+    /// Waits until the cluster has delivered, or has taken longer than this about it; zero is no bound.
+    fn delivered(&self, patience: Duration) -> BoxFuture<'static, ()> {
         let boards: Vec<_> = self.handles.iter().map(|h| h.board.clone()).collect();
         let id = self.cluster.id().clone();
         async move {
             let all = join_all(boards.iter().map(|b| b.until(|r| r.state != SourceState::Starting)));
-            if timeout(PATIENCE, all).await.is_err() {
+            let patience = if patience.is_zero() { Duration::MAX } else { patience };
+            if timeout(patience, all).await.is_err() {
                 metrics::counter!("remote_cluster_sync_timeouts_total", "cluster" => id.to_string()).increment(1);
                 tracing::warn!(cluster = &*id, "remote cluster does not deliver; starting without it");
             }

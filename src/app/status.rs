@@ -41,9 +41,11 @@ pub(super) fn stand(
     };
     let timing = Timing { lease: settings.lease.duration, renew: settings.lease.renew, look: settings.lease.look };
     let writer = KubeWriter::new(cluster.clone());
-    let leadership = Leadership::default();
+    let elected = features.enable_leader_election;
+    let leadership = if elected { Leadership::default() } else { Leadership::unopposed(me) };
     let lease = Arc::new(ClusterLease { writer: writer.clone(), name });
     let standing = campaign(lease, me.to_string(), timing, leadership.clone(), shutdown.child());
+    let standing = OptionFuture::from(elected.then_some(standing));
     let counts = features.enable_status;
     let registers = features.enable_workload_entry_autoregistration || features.enable_workload_entry_healthchecks;
     let entries = store.clone();

@@ -121,6 +121,7 @@ fn mesh_settings(args: &MeshArgs) -> MeshSettings {
         networks_file: args.networks_config.clone(),
         cluster_id: args.cluster_id.clone(),
         domain: args.domain.clone(),
+        ..MeshSettings::default()
     }
 }
 

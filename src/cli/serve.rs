@@ -4,7 +4,7 @@ mod demo;
 mod kubernetes;
 mod upstream;
 
-use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{collections::BTreeSet, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 
@@ -18,8 +18,8 @@ use crate::{
     proto::go_duration,
     runtime::{Shutdown, block_on, install_panic_hook, listen_for_signals},
     settings::{
-        AdminSettings, ListenAddress, MeshSettings, RegistrationSettings, RemoteCluster, RuntimeSettings, Settings,
-        SourceSettings, WatchMode, XdsSettings,
+        AdminSettings, ClusterAlias, ListenAddress, MeshSettings, RegistrationSettings, RemoteCluster, RuntimeSettings,
+        Settings, SourceSettings, WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
@@ -47,6 +47,15 @@ pub struct ServeArgs {
     /// Another cluster whose services, workloads and Secrets count, as NAME=PATH: a folder, or a kubeconfig.
     #[arg(long, env = "PILOTHOUSE_REMOTE_CLUSTER", value_name = "NAME=PATH", value_delimiter = ',')]
     pub remote_cluster: Vec<RemoteCluster>,
+    /// Ids that proxies may give for a cluster instead of its own, as ALIAS=ID.
+    #[arg(
+        long,
+        alias = "clusterAliases",
+        env = "PILOTHOUSE_CLUSTER_ALIASES",
+        value_name = "ALIAS=ID",
+        value_delimiter = ','
+    )]
+    pub cluster_aliases: Vec<ClusterAlias>,
     /// Address of the xDS server (plain text).
     #[arg(
         long,
@@ -133,14 +142,19 @@ impl ServeArgs {
             "" => None,
             text => Some(text.parse()?),
         };
-        let kubernetes = self.kube.settings(self.config_dir.is_empty(), self.deletion_hold);
+        let kubernetes = self.kube.settings(self.config_dir.is_empty(), self.deletion_hold, &features);
         if self.kube.write_status == Some(true) && kubernetes.is_none() {
             anyhow::bail!("--write-status: there is no cluster to write to; name one by --kubeconfig");
+        }
+        let mut aliased = BTreeSet::new();
+        if let Some(twice) = self.cluster_aliases.iter().find(|a| !aliased.insert(&a.cluster)) {
+            anyhow::bail!("--cluster-aliases: more than one alias for {}", twice.cluster);
         }
         Ok(Settings {
             sources: SourceSettings {
                 config_dirs: self.config_dir.clone(),
                 remote_clusters: self.remote_cluster.clone(),
+                remotes: self.kube.remotes(&features),
                 watch: if self.watch == Watch::Poll { WatchMode::Poll } else { WatchMode::Events },
                 max_file_bytes: self.max_file_bytes,
                 deletion_hold: self.deletion_hold,
@@ -153,6 +167,7 @@ impl ServeArgs {
                 config_file: self.mesh.mesh_config.clone(),
                 networks_file: self.mesh.networks_config.clone(),
                 cluster_id: self.mesh.cluster_id.clone(),
+                cluster_aliases: self.cluster_aliases.clone(),
                 domain: self.mesh.domain.clone(),
             },
             xds: XdsSettings { grpc_address: self.grpc_addr.clone(), loopback_secrets: self.loopback_secrets },

@@ -19,7 +19,9 @@ impl Decide for ConfigHandler {
         match kind.class() {
             KindClass::Istio => !matches!(kind, Kind::ServiceEntry | Kind::WorkloadEntry | Kind::WorkloadGroup),
             KindClass::Kubernetes => {
-                matches!(kind, Kind::ConfigMap | Kind::Secret | Kind::Ingress | Kind::IngressClass)
+                let translated =
+                    matches!(kind, Kind::Ingress | Kind::IngressClass | Kind::MutatingWebhookConfiguration);
+                translated || matches!(kind, Kind::ConfigMap | Kind::Secret)
             }
             KindClass::GatewayApi => true,
             KindClass::Retired => false,
@@ -35,7 +37,9 @@ impl Decide for ConfigHandler {
                 None => push = Some(request),
             }
         }
-        Decision { registry: false, push }
+        // Mesh settings of another cluster.
+        let registry = events.iter().any(|e| e.current.kind() == Kind::ConfigMap && !e.current.is_of_main_cluster());
+        Decision { registry, push }
     }
 }
 

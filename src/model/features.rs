@@ -112,6 +112,18 @@ features! {
     enable_gateway_api_manual_deployment: bool = true, "ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT";
     gateway_api_default_gatewayclass: String = "istio".to_string(), "PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME";
     revision: String = String::new(), "REVISION";
+    workload_entry_cross_cluster: bool = true, "PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY";
+    remote_cluster_timeout: Duration = Duration::from_secs(30), "PILOT_REMOTE_CLUSTER_TIMEOUT";
+    insecure_kubeconfig_options: String = String::new(), "PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS";
+    multicluster_kubeconfig_path: String = String::new(), "PILOT_MULTICLUSTER_KUBECONFIG_PATH";
+    local_cluster_secret_watcher: bool = false, "LOCAL_CLUSTER_SECRET_WATCHER";
+    external_istiod: bool = false, "EXTERNAL_ISTIOD";
+    ignore_resources: String = String::new(), "PILOT_IGNORE_RESOURCES";
+    include_resources: String = String::new(), "PILOT_INCLUDE_RESOURCES";
+    enable_gateway_api: bool = true, "PILOT_ENABLE_GATEWAY_API";
+    informer_watch_namespace: String = String::new(), "ISTIO_WATCH_NAMESPACE";
+    shared_mesh_config: String = String::new(), "SHARED_MESH_CONFIG";
+    enable_leader_election: bool = true, "ENABLE_LEADER_ELECTION";
     gateway_api_controller_name: String = "istio.io/gateway-controller".to_string(), "PILOT_GATEWAY_API_CONTROLLER_NAME";
 }
 

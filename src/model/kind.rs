@@ -99,6 +99,7 @@ kinds! {
     Service, "", ["v1"], "services", Namespaced, Kubernetes;
     Ingress, "networking.k8s.io", ["v1"], "ingresses", Namespaced, Kubernetes;
     IngressClass, "networking.k8s.io", ["v1"], "ingressclasses", Cluster, Kubernetes;
+    MutatingWebhookConfiguration, "admissionregistration.k8s.io", ["v1"], "mutatingwebhookconfigurations", Cluster, Kubernetes;
     GatewayClass, "gateway.networking.k8s.io", ["v1", "v1beta1", "v1alpha2"], "gatewayclasses", Cluster, GatewayApi;
     KubernetesGateway, "gateway.networking.k8s.io", ["v1", "v1beta1", "v1alpha2"], "gateways", Namespaced, GatewayApi;
     HTTPRoute, "gateway.networking.k8s.io", ["v1", "v1beta1", "v1alpha2"], "httproutes", Namespaced, GatewayApi;
@@ -155,7 +156,8 @@ impl Kind {
     /// workloads, Secrets, and Gateways between networks. Configuration is read from the main cluster only.
     #[must_use]
     pub const fn is_read_of_remote_clusters(self) -> bool {
-        let config = matches!(self, Kind::ConfigMap | Kind::Ingress | Kind::IngressClass);
+        let config =
+            matches!(self, Kind::ConfigMap | Kind::Ingress | Kind::IngressClass | Kind::MutatingWebhookConfiguration);
         matches!(self, Kind::WorkloadEntry | Kind::KubernetesGateway)
             || (matches!(self.class(), KindClass::Kubernetes) && !config)
     }

@@ -57,7 +57,7 @@ pub enum McpError {
 /// Whether objects of this kind are carried. Retired kinds have no effect, and secrets stay where they are.
 #[must_use]
 pub fn is_carried(kind: Kind) -> bool {
-    kind.class() != KindClass::Retired && kind != Kind::Secret
+    kind.class() != KindClass::Retired && !matches!(kind, Kind::Secret | Kind::MutatingWebhookConfiguration)
 }
 
 /// The type URLs of a kind: `group/version/Kind` for each version, the one that we write first.

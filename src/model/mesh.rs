@@ -59,6 +59,19 @@ impl Mesh {
     }
 }
 
+/// Mesh settings with others laid over them, as [`Mesh::from_values`] lays them over the defaults.
+#[must_use]
+pub fn laid_over(base: Value, over: Value) -> Value {
+    match (base, over) {
+        (Value::Object(mut base), Value::Object(over)) => {
+            overlay(&mut base, &over);
+            Value::Object(base)
+        }
+        (base, Value::Null) => base,
+        (_, over) => over,
+    }
+}
+
 fn overlay(base: &mut Map<String, Value>, over: &Map<String, Value>) {
     for (key, value) in over {
         match (base.get_mut(key), value) {
@@ -130,4 +143,19 @@ fn default_mesh_config() -> Value {
         ],
         "defaultProviders": {},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_laid_over_others_by_their_top_level_fields() {
+        let base = json!({"connectTimeout": "3s", "accessLogFile": "/a", "defaultConfig": {"concurrency": 1, "statusPort": 1}});
+        let over = json!({"connectTimeout": "7s", "defaultConfig": {"concurrency": 2}, "accessLogFile": null});
+        let want = json!({"connectTimeout": "7s", "defaultConfig": {"concurrency": 2, "statusPort": 1}});
+        assert_eq!(laid_over(base.clone(), over.clone()), want);
+        assert_eq!(laid_over(base.clone(), Value::Null), base);
+        assert_eq!(laid_over(Value::Null, over.clone()), over);
+    }
 }

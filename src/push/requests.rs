@@ -243,7 +243,7 @@ fn of_other_kind(kind: Kind) -> Types {
         Kind::WorkloadGroup | Kind::ProxyConfig => Types::NONE,
         Kind::Secret | Kind::ConfigMap => Types::SDS | Types::ECDS,
         // What these are translated to has keys of its own.
-        Kind::Ingress | Kind::IngressClass | Kind::Namespace => Types::NONE,
+        Kind::Ingress | Kind::IngressClass | Kind::Namespace | Kind::MutatingWebhookConfiguration => Types::NONE,
         kind if matches!(kind.class(), KindClass::GatewayApi | KindClass::Retired) => Types::NONE,
         _ => Types::ALL,
     }

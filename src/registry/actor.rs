@@ -135,10 +135,12 @@ impl Handler<Operate> for ServiceEntryStoreActor {
         let (store, events) = (&mut self.store, self.quarantine.admit(&events));
         let done = self.vitals.guard(context, || {
             let updates = store.apply_all(&events);
-            (store.snapshot(), updates)
+            (store.snapshot(), updates, store.is_outdated())
         });
-        if let Some((snapshot, updates)) = done {
-            self.publish(snapshot, updates);
+        match done {
+            Some((.., true)) => self.rebuild(context),
+            Some((snapshot, updates, false)) => self.publish(snapshot, updates),
+            None => {}
         }
     }
 }

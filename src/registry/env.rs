@@ -25,6 +25,8 @@ pub mod names {
     pub const REGION: &str = "topology.kubernetes.io/region";
     /// Node that a workload runs on.
     pub const HOSTNAME: &str = "kubernetes.io/hostname";
+    /// Under which the mesh settings of another cluster hold its trust domain.
+    pub const TRUST_DOMAIN: &str = "trustDomain";
     /// Whole locality of a workload, `.` or `/` between the parts.
     pub const LOCALITY: &str = "topology.istio.io/locality";
     /// The same under its old name.
@@ -46,6 +48,8 @@ pub struct Env {
     cidrs: Vec<(IpNet, Arc<str>)>,
     /// `fromRegistry` of mesh networks, by cluster.
     registries: BTreeMap<String, Arc<str>>,
+    /// Trust domains of other clusters that have mesh settings of their own.
+    trust_domains: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Env {
@@ -72,9 +76,18 @@ impl Env {
         if origin.is_empty() { self.mesh.cluster_id.clone() } else { origin.clone() }
     }
 
-    /// The SPIFFE URI of a service account.
-    pub fn spiffe(&self, namespace: &str, account: &str) -> String {
-        let domain = self.mesh.config.trust_domain.replace('@', ".");
+    /// Takes the trust domain of another cluster in; `None` when it has no mesh settings of its own. True when it was another.
+    pub fn set_trust_domain(&mut self, cluster: &Arc<str>, domain: Option<Arc<str>>) -> bool {
+        match domain {
+            Some(domain) => self.trust_domains.insert(cluster.clone(), domain.clone()) != Some(domain),
+            None => self.trust_domains.remove(cluster).is_some(),
+        }
+    }
+
+    /// The SPIFFE URI of a service account of a cluster: in the trust domain of that cluster, else in ours.
+    pub fn spiffe(&self, cluster: &str, namespace: &str, account: &str) -> String {
+        let domain = self.trust_domains.get(cluster).map_or(self.mesh.config.trust_domain.as_str(), |domain| domain);
+        let domain = domain.replace('@', ".");
         format!("spiffe://{domain}/ns/{namespace}/sa/{account}")
     }
 

@@ -10,7 +10,7 @@ use super::{
     XdsUpdate,
     aggregate::{self, Derived, Instances},
     decisions,
-    env::Env,
+    env::{Env, names},
     external::{Changes, External, Instance, ServiceKey},
     kube::{Cluster, Directory, Moved, Pod, Unit},
     selectors::WorkloadKey,
@@ -48,6 +48,8 @@ pub struct ServiceEntryStore {
     published: RegistrySnapshot,
     services_stale: bool,
     directory_stale: bool,
+    /// What the conversions went by is another now: everything is to be built anew.
+    outdated: bool,
 }
 
 impl ServiceEntryStore {
@@ -61,11 +63,13 @@ impl ServiceEntryStore {
     #[must_use]
     pub fn of(mesh: Arc<Mesh>, features: Arc<Features>, configs: &ConfigSnapshot) -> Self {
         let mut store = Self::new(mesh, features);
+        configs.list(Kind::ConfigMap).iter().for_each(|config| store.note_mesh_of_cluster(config, true));
         let mut updates = Vec::new();
         for config in KINDS.iter().flat_map(|kind| configs.list(*kind)) {
             store.note(config, true, &mut updates);
         }
         store.flush(&mut updates);
+        store.outdated = false;
         store
     }
 
@@ -78,10 +82,25 @@ impl ServiceEntryStore {
     pub fn apply_all(&mut self, events: &[ConfigEvent]) -> Vec<XdsUpdate> {
         let mut updates = Vec::new();
         for event in events {
+            self.note_mesh_of_cluster(&event.current, event.kind != EventKind::Delete);
             self.note(&event.current, event.kind != EventKind::Delete, &mut updates);
         }
         self.flush(&mut updates);
         updates
+    }
+
+    /// Whether the registry has to be built anew from all configs.
+    #[must_use]
+    pub const fn is_outdated(&self) -> bool {
+        self.outdated
+    }
+
+    /// Mesh settings of another cluster say its trust domain, by which its workloads are known.
+    fn note_mesh_of_cluster(&mut self, config: &Config, present: bool) {
+        let Some(object) = config.config_map().filter(|_| !config.is_of_main_cluster()) else { return };
+        let domain = object.data.as_ref().and_then(|data| data.get(names::TRUST_DOMAIN)).filter(|_| present);
+        let domain = domain.map(|domain| domain.as_str().into());
+        self.outdated |= self.env.set_trust_domain(&config.origin.cluster, domain);
     }
 
     /// What the registry knows now. Parts that did not change since the last call are the same `Arc`.

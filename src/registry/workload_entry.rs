@@ -76,7 +76,8 @@ pub fn instance(
     };
     let service_account = match entry.service_account.as_str() {
         "" => String::new(),
-        account => env.spiffe(&identity.namespace, account),
+        // Istio takes those of other clusters to be of its own trust domain too.
+        account => env.spiffe(&env.mesh.cluster_id, &identity.namespace, account),
     };
     let cluster = &identity.cluster;
     let network = match entry.network.as_str() {

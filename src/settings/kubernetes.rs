@@ -1,6 +1,8 @@
 //! Where a Kubernetes cluster is, and how it is watched.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use crate::model::{Kind, KindClass};
 
 /// How the API server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +42,14 @@ pub struct KubeSettings {
     pub registry: bool,
     /// Namespaces to read; empty for all.
     pub watch_namespaces: Vec<String>,
+    /// Kinds that are not read, whatever the cluster has.
+    pub left_out: BTreeSet<Kind>,
     /// Our revision: objects that name another in `istio.io/rev` are not read. Empty reads all.
     pub revision: String,
     /// Namespace of the ConfigMap with the mesh settings.
     pub namespace: String,
+    /// Name of another ConfigMap there, whose mesh settings are the base of those; empty for none.
+    pub shared_mesh: String,
     /// How long a page of a list, and the head of any answer, may take.
     pub list_timeout: Duration,
     /// How long a watch lasts before it is asked for again; a silent peer is noticed 5 s later.
@@ -65,6 +71,52 @@ pub struct KubeSettings {
     pub write_status: bool,
     /// The lease that says which process writes them.
     pub lease: LeaseSettings,
+}
+
+/// Kinds that are left out by lists of CRD names (`PILOT_IGNORE_RESOURCES`, and `PILOT_INCLUDE_RESOURCES` in spite of it), in
+/// which `*.GROUP` names all kinds of the groups that end like that, and without Gateway API all kinds of it.
+#[must_use]
+pub fn left_out(ignored: &str, included: &str, gateway_api: bool) -> BTreeSet<Kind> {
+    let names = |list: &str, name: &str| {
+        let mut entries = list.split(',').map(str::trim).filter(|e| !e.is_empty());
+        entries.any(|e| e.strip_prefix("*.").map_or(e == name, |end| name.ends_with(end)))
+    };
+    let is_left_out = |kind: &Kind| {
+        let name = format!("{}.{}", kind.plural(), kind.group());
+        match kind.class() {
+            KindClass::Kubernetes => false,
+            KindClass::GatewayApi if !gateway_api => true,
+            _ => names(ignored, &name) && !names(included, &name),
+        }
+    };
+    Kind::ALL.iter().copied().filter(is_left_out).collect()
+}
+
+/// Other clusters: how they are found and waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteSettings {
+    /// How long the start waits for them; zero waits for ever.
+    pub patience: Duration,
+    /// Folder with a kubeconfig for each of them, which is read instead of the Secrets of the main cluster.
+    pub kubeconfigs: Option<PathBuf>,
+    /// The cluster whose Secrets name them, where that is not the main one.
+    pub secrets_in: Option<KubeAccess>,
+    /// What their kubeconfigs may have although it reads files or runs programs on this machine (Istio's names).
+    pub allowed: BTreeSet<String>,
+    /// Kinds that are not read of them.
+    pub left_out: BTreeSet<Kind>,
+}
+
+impl Default for RemoteSettings {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(30),
+            kubeconfigs: None,
+            secrets_in: None,
+            allowed: BTreeSet::new(),
+            left_out: BTreeSet::new(),
+        }
+    }
 }
 
 /// The lease of who writes (Istio's durations).
@@ -93,8 +145,10 @@ impl KubeSettings {
             access,
             registry: true,
             watch_namespaces: Vec::new(),
+            left_out: BTreeSet::new(),
             revision: String::new(),
             namespace: "istio-system".to_string(),
+            shared_mesh: String::new(),
             list_timeout: Duration::from_secs(60),
             watch_timeout: Duration::from_secs(120),
             relist: Duration::from_secs(1800),
@@ -106,5 +160,22 @@ impl KubeSettings {
             write_status: false,
             lease: LeaseSettings::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_left_out_by_name_and_by_group() {
+        let of = |ignored: &str, included: &str| left_out(ignored, included, true);
+        assert!(of("", "sidecars.networking.istio.io").is_empty());
+        assert_eq!(of("sidecars.networking.istio.io, nodes.", ""), BTreeSet::from([Kind::Sidecar]));
+        let all_but_one = of("*.istio.io", "wasmplugins.extensions.istio.io");
+        assert!(all_but_one.contains(&Kind::VirtualService) && all_but_one.contains(&Kind::AuthorizationPolicy));
+        assert!(!all_but_one.contains(&Kind::WasmPlugin) && !all_but_one.contains(&Kind::HTTPRoute));
+        let without = left_out("", "*.k8s.io", false);
+        assert!(without.contains(&Kind::HTTPRoute) && !without.contains(&Kind::Ingress));
     }
 }

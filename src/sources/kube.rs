@@ -2,7 +2,8 @@
 //!
 //! `watch` follows one kind (list, watch, pace, verdicts on errors), `content` keeps what it told (pure), `feed` joins the
 //! two for a kind of objects, `source` hands over what changed. `crds` and `namespaces` are what all feeds of a cluster
-//! share; `mesh` reads the mesh settings of the cluster, `remote` the Secrets that name other clusters.
+//! share; `mesh` reads the mesh settings of the cluster, `remote` the Secrets that name other clusters,
+//! `remote_files` the kubeconfigs of a folder that do.
 //!
 //! Invariants: content is swapped at the end of a list and never emptied by an outage, an expired version, a relist, a
 //! restart, a CRD that goes or a right that is taken away; one bad object is refused by name and its last good version
@@ -23,6 +24,7 @@ mod objects;
 mod raw;
 mod read;
 mod remote;
+mod remote_files;
 mod reports;
 mod source;
 mod status;
@@ -39,6 +41,7 @@ pub use mesh::{KubeMesh, mesh_values, saved_mesh_values};
 pub use objects::Place;
 pub use raw::RawObject;
 pub use remote::{RemoteClusters, RemoteSecrets};
+pub use remote_files::RemoteFiles;
 pub use reports::ReportLease;
 pub use source::KubeSource;
 pub use status::{FeedReport, FeedState};

@@ -28,6 +28,9 @@ struct State {
     terms: u64,
 }
 
+/// A century.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// Whether this process leads. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Leadership {
@@ -51,6 +54,17 @@ pub struct LeaderReport {
 }
 
 impl Leadership {
+    /// Of a process that is the only one, and leads without an election (`ENABLE_LEADER_ELECTION=false`).
+    #[must_use]
+    pub fn unopposed(me: &str) -> Self {
+        let leadership = Self::default();
+        let mut state = leadership.lock();
+        (state.until, state.terms) = (Some(Instant::now() + FOR_EVER), 1);
+        me.clone_into(&mut state.holder);
+        drop(state);
+        leadership
+    }
+
     /// How often this process began to lead, if it leads now.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
@@ -184,6 +198,15 @@ mod tests {
             }
             async move { if taken { Ok(()) } else { Err(WriteError::Conflict) } }.boxed()
         }
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_the_only_one_leads_without_a_lease() {
+        let leadership = Leadership::unopposed("me");
+        assert_eq!(leadership.term(), Some(1));
+        assert!(leadership.permit().is_some());
+        let report = leadership.report();
+        assert!(report.leads && report.holder == "me" && report.last_error.is_empty(), "{report:?}");
     }
 
     const TIMING: Timing =

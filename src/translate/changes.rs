@@ -5,10 +5,11 @@ use std::sync::Arc;
 use crate::model::{Config, Kind, PushInputs, kind::KindClass};
 
 /// Kinds beside those of Gateway API and the service APIs that a translation reads.
-pub const READS: [Kind; 9] = [
+pub const READS: [Kind; 10] = [
     Kind::ConfigMap,
     Kind::Ingress,
     Kind::IngressClass,
+    Kind::MutatingWebhookConfiguration,
     Kind::Namespace,
     Kind::Node,
     Kind::Pod,

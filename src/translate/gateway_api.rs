@@ -26,7 +26,6 @@ mod policy;
 mod policy_status;
 mod pool;
 mod reference;
-mod revision;
 mod route;
 mod route_status;
 mod tls;
@@ -55,7 +54,6 @@ pub fn translate(objects: &Objects<'_>, output: &mut Output) {
     let policies = policy::policies(&input, &routes.ancestors, output);
     destination_rule::write(&input, policies, output);
     pool::report(&input, output);
-    output.statuses.retain(|key, _| revision::is_ours(&input, key));
     output.grants = grants;
 }
 

@@ -1,6 +1,7 @@
 //! What the server knows: the published context, the views, the connections. The handle that everybody else holds.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -50,6 +51,8 @@ pub struct XdsOptions {
     pub trust_nodes: bool,
     /// They are sent secrets as well.
     pub secrets_by_node: bool,
+    /// Ids that proxies may give for a cluster instead of its own.
+    pub cluster_aliases: BTreeMap<String, Arc<str>>,
     /// Time over which streams are closed on shutdown.
     pub drain: Duration,
     /// Takes what clients do.
@@ -67,6 +70,7 @@ impl Default for XdsOptions {
             max_connection_age: None,
             trust_nodes: false,
             secrets_by_node: true,
+            cluster_aliases: BTreeMap::new(),
             drain: Duration::from_secs(2),
             observer: None,
         }

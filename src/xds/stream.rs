@@ -76,7 +76,10 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     let first = tokio::time::timeout(state.options().first_request, first_request(&mut requests, protocol))
         .await
         .map_err(|_| Status::deadline_exceeded("no request came"))??;
-    let node = read_node(&parse(protocol, &first)?)?;
+    let mut node = read_node(&parse(protocol, &first)?)?;
+    if let Some(cluster) = state.options().cluster_aliases.get(&*node.cluster_id) {
+        node.cluster_id = cluster.clone();
+    }
     let identity = identity.or_else(|| state.options().trust_nodes.then(|| claimed_identity(&node)));
     authorize(&node, identity.as_ref())?;
     authorize_objects(&state, &node, identity.as_ref())?;

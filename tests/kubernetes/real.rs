@@ -143,6 +143,27 @@ async fn a_compaction_leads_to_a_list_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_version_of_the_future_is_refused_by_a_list_although_a_watch_of_it_is_accepted() {
+    let Some((_server, admin)) = server(&[ENTRIES]).await else { return };
+    let entries = "/apis/networking.istio.io/v1/serviceentries";
+    let ask = async |path: &str, query: &str| {
+        let request = http::Request::get(format!("{path}?{query}")).body(Vec::new()).unwrap();
+        admin.client().request::<Value>(request).await
+    };
+    for path in ["/api/v1/services", entries] {
+        let now = ask(path, "limit=1").await.unwrap()["metadata"]["resourceVersion"].as_str().unwrap().to_string();
+        let of = |version: &str| format!("limit=1&resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+        assert!(ask(path, &of(&now)).await.is_ok(), "{path}");
+        match ask(path, &of("999999999")).await {
+            Err(kube::Error::Api(status)) => {
+                assert!(status.code == 504 && status.message.contains("Too large resource version"), "{status:?}");
+            }
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_object_that_the_schema_takes_and_we_do_not_is_refused_by_name() {
     let Some((server, admin)) = server(&["virtualservices.networking.istio.io"]).await else { return };
     let service = |name: &str, http: Value| {

@@ -1,10 +1,11 @@
 //! Remote clusters: of the command line, and of Secrets that come, change and go while the process runs.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use k8s_openapi::ByteString;
 use pilothouse::{
     app::{self, Running},
+    model::{Endpoint, Kind, ShardKey},
     runtime::Shutdown,
     settings::{
         AdminSettings, KubeAccess, ListenAddress, RemoteCluster, RuntimeSettings, Settings, SourceSettings,
@@ -15,7 +16,7 @@ use pilothouse::{
 use serde_json::{Value, json};
 
 use crate::{
-    fake::Fake,
+    fake::{Fake, Fault, When},
     stage::{DEADLINE, kubeconfig, quick},
 };
 
@@ -43,10 +44,19 @@ fn endpoint(fake: &Fake, address: &str) {
 }
 
 async fn start(main: &Path, west: Option<&Path>, state: Option<&Path>) -> Running {
+    start_with(main, west, state, |_| {}).await
+}
+
+async fn start_with(
+    main: &Path,
+    west: Option<&Path>,
+    state: Option<&Path>,
+    change: impl FnOnce(&mut Settings),
+) -> Running {
     let access = KubeAccess::Kubeconfig { path: main.to_path_buf(), context: None };
     let west = west.map(|path| RemoteCluster { name: "west".to_string(), path: path.to_path_buf() });
     let second = std::time::Duration::from_secs(1);
-    let settings = Settings {
+    let mut settings = Settings {
         state: StateSettings { folder: state.map(Path::to_path_buf), grace: second, ..StateSettings::default() },
         sources: SourceSettings {
             kubernetes: Some(quick(access)),
@@ -63,6 +73,7 @@ async fn start(main: &Path, west: Option<&Path>, state: Option<&Path>) -> Runnin
         runtime: RuntimeSettings { first_pause: std::time::Duration::from_millis(20), ..RuntimeSettings::default() },
         ..Settings::default()
     };
+    change(&mut settings);
     app::build(settings, Shutdown::default()).await.unwrap()
 }
 
@@ -193,6 +204,158 @@ async fn a_start_without_any_cluster_remembers_those_that_secrets_named() {
     until(&without, "readiness", |r| r.readiness.is_ready()).await;
     assert!(report(&without, "kube:east/registry").is_none(), "what was removed stays removed");
     end(without).await;
+}
+
+/// Whatever kinds are asked for are there, and their CRDs are not shown.
+fn hide_crds(fake: &Fake) {
+    let no = r#"{"kind":"Status","message":"no","reason":"Forbidden","code":403}"#;
+    fake.fail(When::List("customresourcedefinitions"), Fault::Status(403, no, Vec::new()), usize::MAX);
+}
+
+/// A service `vm` that selects WorkloadEntries, and one of these.
+fn machine(fake: &Fake) {
+    let ports = json!([{"name": "http", "port": 80}]);
+    let spec = json!({"clusterIP": "10.0.0.9", "ports": ports, "selector": {"app": "vm"}});
+    fake.put("services", "shop", "vm", json!({ "spec": spec }));
+    let spec = json!({"address": "10.7.0.1", "labels": {"app": "vm"}, "serviceAccount": "vm"});
+    fake.put("workloadentries", "shop", "vm", json!({ "spec": spec }));
+}
+
+fn endpoints_of(running: &Running, host: &str) -> Vec<(String, String, String)> {
+    let Some(published) = running.state.current() else { return Vec::new() };
+    let Some(set) = published.context.endpoints().get(&host.into(), &"shop".into()) else { return Vec::new() };
+    let all = set.shards.iter().flat_map(|(key, endpoints)| endpoints.iter().map(move |e| (key, e)));
+    let of = |(key, e): (&ShardKey, &Arc<Endpoint>)| {
+        (key.cluster.to_string(), e.addresses[0].to_string(), e.service_account.to_string())
+    };
+    all.map(of).collect()
+}
+
+#[actix::test]
+async fn workload_entries_of_a_remote_cluster_are_workloads_of_its_services() {
+    let (main, west) = (cluster("10.1.0.1").await, cluster("10.2.0.1").await);
+    hide_crds(&west);
+    machine(&west);
+    let dirs = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (of_main, of_west) = (kubeconfig(dirs.0.path(), &main.url), kubeconfig(dirs.1.path(), &west.url));
+    let running = start(&of_main, Some(&of_west), None).await;
+    let want = ("west".to_string(), "10.7.0.1".to_string(), "spiffe://cluster.local/ns/shop/sa/vm".to_string());
+    until(&running, "the machine", |r| endpoints_of(r, "vm.shop.svc.cluster.local") == [want.clone()]).await;
+    west.delete("workloadentries", "shop/vm");
+    until(&running, "no machine", |r| endpoints_of(r, "vm.shop.svc.cluster.local").is_empty()).await;
+    end(running).await;
+
+    machine(&west);
+    let without = start_with(&of_main, Some(&of_west), None, |s| {
+        s.sources.remotes.left_out.insert(Kind::WorkloadEntry);
+    })
+    .await;
+    until_endpoints(&without, &[("Kubernetes", "10.1.0.1"), ("west", "10.2.0.1")]).await;
+    let feeds = report(&without, "kube:west/registry").unwrap().feeds;
+    assert!(!feeds.iter().any(|f| f.resource.starts_with("workloadentries")), "{feeds:?}");
+    end(without).await;
+}
+
+#[actix::test]
+async fn workloads_of_a_remote_cluster_are_of_its_trust_domain() {
+    const POD: &str = "10.2.0.7";
+    let (main, west) = (cluster("10.1.0.1").await, cluster(POD).await);
+    west.put_raw("pods", "shop/web", |version| {
+        json!({"metadata": {"name": "web", "namespace": "shop", "resourceVersion": version.to_string()},
+            "spec": {"serviceAccountName": "web", "containers": []}, "status": {"phase": "Running", "podIP": POD}})
+    });
+    west.put_raw("endpointslices", "shop/web", |version| {
+        let target = json!({"kind": "Pod", "name": "web", "namespace": "shop"});
+        json!({"metadata": {"name": "web", "namespace": "shop", "resourceVersion": version.to_string(),
+                "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4", "ports": [{"name": "http", "port": 80}],
+            "endpoints": [{"addresses": [POD], "targetRef": target}]})
+    });
+    let dirs = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (of_main, of_west) = (kubeconfig(dirs.0.path(), &main.url), kubeconfig(dirs.1.path(), &west.url));
+    let running = start(&of_main, Some(&of_west), None).await;
+    let accounts = |r: &Running| -> Vec<String> {
+        endpoints_of(r, HOST).into_iter().filter(|e| e.0 == "west").map(|e| e.2).collect()
+    };
+    let of = |domain: &str| vec![format!("spiffe://{domain}/ns/shop/sa/web")];
+    until(&running, "our own trust domain", |r| accounts(r) == of("cluster.local")).await;
+    let settings = |domain: &str| json!({"data": {"mesh": format!("trustDomain: {domain}\n")}});
+    west.put("configmaps", "istio-system", "istio", settings("west.example"));
+    until(&running, "its trust domain", |r| accounts(r) == of("west.example")).await;
+    west.put("configmaps", "istio-system", "istio", settings("other.example"));
+    until(&running, "its other trust domain", |r| accounts(r) == of("other.example")).await;
+    west.delete("configmaps", "istio-system/istio");
+    until(&running, "our own trust domain again", |r| accounts(r) == of("cluster.local")).await;
+    end(running).await;
+}
+
+#[actix::test]
+async fn kubeconfigs_of_a_folder_name_clusters_instead_of_secrets() {
+    let (main, west, east) = (cluster("10.1.0.1").await, cluster("10.2.0.1").await, cluster("10.3.0.1").await);
+    let (dir, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let of_main = kubeconfig(dir.path(), &main.url);
+    let write = |id: &str, fake: &Fake| {
+        let text = text(fake).replace("{cluster: c,", &format!("{{cluster: {id},"));
+        let text = text.replace("clusters:\n- name: c\n", &format!("clusters:\n- name: {id}\n"));
+        std::fs::write(folder.path().join(format!("{id}.yaml")), text).unwrap();
+    };
+    write("west", &west);
+    name(&main, "one", &[("east", &text(&east))]);
+    let running = start_with(&of_main, None, None, |s| {
+        s.sources.remotes.kubeconfigs = Some(folder.path().to_path_buf());
+    })
+    .await;
+    let both = [("Kubernetes", "10.1.0.1"), ("west", "10.2.0.1")];
+    until_endpoints(&running, &both).await;
+    write("east", &east);
+    until_endpoints(&running, &[both[0], ("east", "10.3.0.1"), both[1]]).await;
+    std::fs::write(folder.path().join("odd.yaml"), "no kubeconfig").unwrap();
+    until(&running, "a refusal", |r| refusals(r) == ["odd.yaml: cluster odd.yaml: not a text"]).await;
+    std::fs::remove_file(folder.path().join("west.yaml")).unwrap();
+    until_endpoints(&running, &[both[0], ("east", "10.3.0.1")]).await;
+    // A folder that is gone takes nothing along.
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    let source = "kube:Kubernetes/remote-clusters";
+    until(&running, "trouble", |r| report(r, source).is_some_and(|r| r.state == SourceState::Stale)).await;
+    assert_eq!(endpoints(&running)["east"], ["10.3.0.1"]);
+    end(running).await;
+}
+
+#[actix::test]
+async fn secrets_may_stand_in_another_cluster_than_the_main_one() {
+    let (main, own, east) = (cluster("10.1.0.1").await, Fake::start().await, cluster("10.3.0.1").await);
+    let dirs = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (of_main, of_own) = (kubeconfig(dirs.0.path(), &main.url), kubeconfig(dirs.1.path(), &own.url));
+    name(&own, "one", &[("east", &text(&east))]);
+    let running = start_with(&of_main, None, None, |s| {
+        s.sources.remotes.secrets_in = Some(KubeAccess::Kubeconfig { path: of_own.clone(), context: None });
+    })
+    .await;
+    until_endpoints(&running, &[("Kubernetes", "10.1.0.1"), ("east", "10.3.0.1")]).await;
+    end(running).await;
+}
+
+#[actix::test]
+async fn shared_mesh_settings_are_the_base_of_those_of_the_revision_and_are_followed() {
+    let main = cluster("10.1.0.1").await;
+    let settings =
+        |name: &str, mesh: &str| main.put("configmaps", "istio-system", name, json!({"data": {"mesh": mesh}}));
+    settings("shared", "connectTimeout: 3s\naccessLogFile: /dev/stdout\n");
+    settings("istio", "connectTimeout: 7s\n");
+    settings("unrelated", "connectTimeout: 9s\n");
+    let dir = tempfile::tempdir().unwrap();
+    let running = start_with(&kubeconfig(dir.path(), &main.url), None, None, |s| {
+        s.sources.kubernetes.as_mut().unwrap().shared_mesh = "shared".to_string();
+    })
+    .await;
+    let seconds = |r: &Running| r.inputs.mesh().config.connect_timeout.as_ref().map(|t| t.seconds);
+    let file = |r: &Running| r.inputs.mesh().config.access_log_file.clone();
+    until(&running, "both", |r| seconds(r) == Some(7) && file(r) == "/dev/stdout").await;
+    settings("shared", "accessLogFile: /dev/stderr\n");
+    until(&running, "the other base", |r| seconds(r) == Some(7) && file(r) == "/dev/stderr").await;
+    settings("istio", "accessLogFile: /own\n");
+    until(&running, "the other settings", |r| seconds(r) == Some(10) && file(r) == "/own").await;
+    end(running).await;
 }
 
 async fn end(running: Running) {

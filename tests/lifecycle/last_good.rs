@@ -20,6 +20,7 @@ use pilothouse::{
     runtime::Shutdown,
     settings::Settings,
     sources::SourceState,
+    store::last_good::Folder,
     testing::{ScriptedStream, ScriptedUpstream},
 };
 use serde_json::json;
@@ -238,6 +239,30 @@ async fn kinds_that_an_upstream_does_not_answer_keep_what_was_saved_of_them() {
     stream.say(DiscoveryResponse { version_info: "2".into(), nonce, type_url, ..Default::default() }).await;
     until(&third, |_| sidecars(&third) == 0).await;
     end(third).await;
+}
+
+#[actix::test]
+async fn a_save_that_fails_is_tried_again() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    let mut kept = settings(&[dir.path()], None);
+    (kept.state.folder, kept.state.quiet) = (Some(state.path().to_path_buf()), Duration::from_millis(20));
+    let source = format!("file:{}", dir.path().display());
+    let file = Folder::open(state.path(), 1 << 20).unwrap().path(&source);
+    // No file can be put in the place of a folder that is not empty.
+    fs::create_dir_all(file.join("in the way")).unwrap();
+    let running = run(kept).await;
+    until(&running, |c| hosts(c) == ["a.example"]).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    fs::remove_dir_all(&file).unwrap();
+    let saved = async {
+        while !file.is_file() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, saved).await.unwrap();
+    assert!(fs::read_to_string(&file).unwrap().contains("a.example"));
+    end(running).await;
 }
 
 #[actix::test]

@@ -43,6 +43,8 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
         (&["--kubeconfig", file], "--kubeconfig ", "file: "),
         (&["--kubeconfig", "/dev/zero"], "--kubeconfig /dev/zero: ", "not a file"),
         (&["--config-dir", folder, "--remote-cluster", &format!("west={file}")], "--remote-cluster west=", "file: "),
+        (&["--config-dir", folder, "--cluster-aliases", "a"], "--cluster-aliases", "is not ALIAS=ID"),
+        (&["--config-dir", folder, "--cluster-aliases", "a=c,b=c"], "--cluster-aliases", "more than one alias for c"),
         (&["--config-dir", folder, "--write-status"], "--write-status: ", "no cluster"),
         (&["--upstream", "x.example:1", "--upstream-ca", "/no/such"], "--upstream-ca /no/such: ", "No such file"),
         (&["--upstream", "x.example:1", "--upstream-ca", file], "--upstream-ca ", "file: "),

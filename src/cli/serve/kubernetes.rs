@@ -5,8 +5,9 @@ use std::{env, path::PathBuf, time::Duration};
 use clap::Args;
 
 use crate::{
+    model::{Features, Kind},
     proto::go_duration,
-    settings::{KubeAccess, KubeSettings, LeaseSettings},
+    settings::{KubeAccess, KubeSettings, LeaseSettings, RemoteSettings, left_out},
 };
 
 /// Which cluster is read, and how.
@@ -88,9 +89,29 @@ fn from_env(name: &str, otherwise: &str) -> String {
 }
 
 impl KubeArgs {
+    /// How other clusters are found and waited for.
+    #[must_use]
+    pub fn remotes(&self, features: &Features) -> RemoteSettings {
+        let mut left_out =
+            left_out(&features.ignore_resources, &features.include_resources, features.enable_gateway_api);
+        if !features.workload_entry_cross_cluster || !features.enable_k8s_select_workload_entries {
+            left_out.insert(Kind::WorkloadEntry);
+        }
+        let folder = &features.multicluster_kubeconfig_path;
+        let here = || KubeAccess::InCluster { account: self.service_account_dir.clone() };
+        let allowed = features.insecure_kubeconfig_options.split(',').map(str::trim).filter(|o| !o.is_empty());
+        RemoteSettings {
+            patience: features.remote_cluster_timeout,
+            kubeconfigs: (!folder.is_empty()).then(|| folder.into()),
+            secrets_in: (features.local_cluster_secret_watcher && features.external_istiod).then(here),
+            allowed: allowed.map(str::to_string).collect(),
+            left_out,
+        }
+    }
+
     /// The cluster, if there is one. `alone`: no folder is read.
     #[must_use]
-    pub fn settings(&self, alone: bool, deletion_hold: Duration) -> Option<KubeSettings> {
+    pub fn settings(&self, alone: bool, deletion_hold: Duration, features: &Features) -> Option<KubeSettings> {
         let access = match &self.kubeconfig {
             Some(path) => KubeAccess::Kubeconfig { path: path.clone(), context: self.kube_context.clone() },
             None if alone && env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
@@ -99,11 +120,18 @@ impl KubeArgs {
             None => return None,
         };
         let write_status = self.write_status.unwrap_or(matches!(access, KubeAccess::InCluster { .. }));
+        let of_flag = self.watch_namespace.iter().filter(|n| !n.is_empty());
+        let mut watch_namespaces: Vec<String> = of_flag.cloned().collect();
+        if watch_namespaces.is_empty() && !features.informer_watch_namespace.is_empty() {
+            watch_namespaces.push(features.informer_watch_namespace.clone());
+        }
         Some(KubeSettings {
             write_status,
             lease: self.lease_duration.unwrap_or_default(),
             registry: self.registries.iter().any(|r| r == "Kubernetes"),
-            watch_namespaces: self.watch_namespace.iter().filter(|n| !n.is_empty()).cloned().collect(),
+            watch_namespaces,
+            left_out: left_out(&features.ignore_resources, &features.include_resources, features.enable_gateway_api),
+            shared_mesh: features.shared_mesh_config.clone(),
             revision: self.revision.clone(),
             namespace: self.namespace.clone(),
             deletion_hold,

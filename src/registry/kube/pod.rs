@@ -77,7 +77,7 @@ impl Pod {
         };
         let template = Endpoint {
             labels: interner.labels(&augment_labels(&meta.labels, &cluster, &locality, node_name, &network)),
-            service_account: interner.text(&env.spiffe(&meta.namespace, account)),
+            service_account: interner.text(&env.spiffe(&cluster, &meta.namespace, account)),
             network,
             locality,
             locality_is_padded,

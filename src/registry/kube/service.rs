@@ -72,7 +72,7 @@ pub fn convert(
         name: meta.name.clone(),
         object_name: meta.name.clone(),
         ports: spec.ports.iter().flatten().map(port).collect(),
-        service_accounts: accounts(env, &meta.annotations, &meta.namespace),
+        service_accounts: accounts(env, &cluster, &meta.annotations, &meta.namespace),
         creation_time: meta.creation,
         default_address: addresses.first().cloned().unwrap_or_default(),
         cluster_vips: BTreeMap::from([(cluster.clone(), addresses)]),
@@ -134,9 +134,9 @@ fn list<'a>(annotations: &'a Labels, name: &str) -> impl Iterator<Item = &'a str
     annotations.get(name).filter(|v| !v.is_empty()).into_iter().flat_map(|v| v.split(','))
 }
 
-fn accounts(env: &Env, annotations: &Labels, namespace: &str) -> Vec<String> {
+fn accounts(env: &Env, cluster: &str, annotations: &Labels, namespace: &str) -> Vec<String> {
     let canonical = list(annotations, CANONICAL_ACCOUNTS).map(str::to_string);
-    canonical.chain(list(annotations, KUBERNETES_ACCOUNTS).map(|a| env.spiffe(namespace, a))).collect()
+    canonical.chain(list(annotations, KUBERNETES_ACCOUNTS).map(|a| env.spiffe(cluster, namespace, a))).collect()
 }
 
 fn addresses(spec: &ServiceSpec) -> (Resolution, Vec<String>) {

@@ -44,8 +44,10 @@ pub fn rights() -> Vec<Right> {
 /// Every right that writing statuses takes, beside those of [`rights`].
 #[must_use]
 pub fn status_rights() -> Vec<Right> {
-    let written =
-        |kind: &Kind| !matches!(kind, Kind::ReferenceGrant | Kind::IngressClass) && !is_of_service_apis(*kind);
+    let written = |kind: &Kind| {
+        let read_only = matches!(kind, Kind::ReferenceGrant | Kind::IngressClass | Kind::MutatingWebhookConfiguration);
+        !read_only && !is_of_service_apis(*kind)
+    };
     let groups = [Group::Crd, Group::GatewayApi, Group::Ingress];
     let kinds = groups.into_iter().flat_map(Group::kinds).filter(written);
     let right = |kind: Kind, resource: String, verb| Right { group: kind.group().to_string(), resource, verb };

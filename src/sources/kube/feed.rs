@@ -12,7 +12,8 @@ use super::{
     Cluster, FeedReport, FeedState, RawObject,
     content::{Content, Item},
     crds::{Crds, Presence, ask, is_served},
-    groups::{field_selector, is_custom, resource},
+    groups::{field_selector, is_custom, label_selector, resource},
+    mesh,
     read::Reader,
     watch::{End, Follower, Target, Told},
 };
@@ -82,10 +83,13 @@ impl KindFollower {
     }
 
     /// Whether the sources are complete without this kind when we may not read it: Secrets, which many do not show to
-    /// anybody, and what lies outside of the namespaces that are read.
+    /// anybody, tags of revisions, what lies outside of the namespaces that are read, and of a remote cluster what is no part of its services.
     fn may_be_missing(&self) -> bool {
         let narrowed = !self.cluster.settings().watch_namespaces.is_empty();
-        self.kind == Kind::Secret || (narrowed && !self.kind.namespaced())
+        let is_beside = is_custom(self.kind) || self.kind == Kind::ConfigMap;
+        let beside = !self.cluster.origin().is_empty() && is_beside;
+        let optional = matches!(self.kind, Kind::Secret | Kind::MutatingWebhookConfiguration);
+        optional || beside || (narrowed && !self.kind.namespaced())
     }
 
     /// Objects go with their CRD. One that is going takes nothing with it: its content stays.
@@ -110,14 +114,23 @@ impl Follower for KindFollower {
             let version = self.version().await;
             let resource = resource(self.kind, &version);
             self.reader.api_version.clone_from(&resource.api_version);
-            let fields = field_selector(self.kind).map(str::to_string);
-            Target { resource, namespace: self.namespace.clone(), fields, labels: None }
+            let fields = match self.kind {
+                // Of a remote cluster its mesh settings only, and of those the registry reads the trust domain.
+                Kind::ConfigMap if !self.cluster.origin().is_empty() => {
+                    Some(format!("metadata.name={}", mesh::name(&self.cluster)))
+                }
+                kind => field_selector(kind).map(str::to_string),
+            };
+            let labels = label_selector(self.kind).map(str::to_string);
+            Target { resource, namespace: self.namespace.clone(), fields, labels }
         }
         .boxed()
     }
 
     fn is_expected(&self) -> bool {
-        matches!(self.crds.borrow().presence(self.kind), Presence::Present(_))
+        // Servers of which nobody asks admission do not have it.
+        self.kind != Kind::MutatingWebhookConfiguration
+            && matches!(self.crds.borrow().presence(self.kind), Presence::Present(_))
     }
 
     fn is_absent(&mut self) -> BoxFuture<'_, bool> {

@@ -9,13 +9,13 @@ use crate::model::{Kind, KindClass};
 pub enum Group {
     /// Istio's kinds.
     Crd,
-    /// Gateway API, and the service APIs that came before it.
+    /// Gateway API, the service APIs that came before it, and webhooks for their names of revisions.
     GatewayApi,
     /// Ingress and its classes.
     Ingress,
     /// What the service registry and credentials are made of.
     Registry,
-    /// What counts of a remote cluster: services, workloads, Secrets, and Gateways between networks.
+    /// What counts of a remote cluster: services, workloads, Secrets, Gateways between networks, and its mesh settings.
     RemoteRegistry,
     /// Namespaces, and which CRDs there are: what the other sources of the cluster go by.
     Discovery,
@@ -37,16 +37,22 @@ impl Group {
     /// The kinds.
     #[must_use]
     pub fn kinds(self) -> Vec<Kind> {
-        let of = |class: KindClass| Kind::ALL.iter().copied().filter(|k| k.class() == class).collect();
+        let of = |class: KindClass| -> Vec<Kind> { Kind::ALL.iter().copied().filter(|k| k.class() == class).collect() };
         match self {
             Self::Crd => of(KindClass::Istio),
-            Self::GatewayApi => of(KindClass::GatewayApi),
+            Self::GatewayApi => {
+                let mut kinds = of(KindClass::GatewayApi);
+                kinds.push(Kind::MutatingWebhookConfiguration);
+                kinds
+            }
             Self::Ingress => vec![Kind::Ingress, Kind::IngressClass],
             Self::Registry => {
                 vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret, Kind::ConfigMap]
             }
             Self::RemoteRegistry => {
-                vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret, Kind::KubernetesGateway]
+                let mut kinds = vec![Kind::Service, Kind::EndpointSlice, Kind::Pod, Kind::Node, Kind::Secret];
+                kinds.extend([Kind::KubernetesGateway, Kind::WorkloadEntry, Kind::ConfigMap]);
+                kinds
             }
             Self::Discovery => vec![Kind::Namespace],
         }
@@ -73,6 +79,14 @@ pub(super) fn resource(kind: Kind, version: &str) -> ApiResource {
 pub(super) const fn field_selector(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Secret => Some("type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"),
+        _ => None,
+    }
+}
+
+/// Which objects of a kind are asked for, by label: of webhooks those that tag a revision.
+pub(super) const fn label_selector(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::MutatingWebhookConfiguration => Some("istio.io/tag"),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! The mesh settings of a cluster: the ConfigMap `istio` (`istio-REVISION`) in the control plane's namespace.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -17,7 +18,7 @@ use super::{
     watch::{End, Follower, Target, Told, alone},
 };
 use crate::{
-    model::{Config, Kind, Mesh},
+    model::{Config, Kind, Mesh, mesh::laid_over},
     settings::MeshSettings,
     sources::{MeshSink, Source, SourceId, SourcePort, SourceState, yaml},
 };
@@ -25,19 +26,23 @@ use crate::{
 /// How long the start waits for the settings of the cluster.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-fn name(cluster: &Cluster) -> String {
+/// Name of the ConfigMap.
+pub(super) fn name(cluster: &Cluster) -> String {
     match cluster.settings().revision.as_str() {
         "" | "default" => "istio".to_string(),
         revision => format!("istio-{revision}"),
     }
 }
 
+/// Mesh settings and networks, as written.
+pub type Values = (Value, Value);
+
 /// `mesh` and `meshNetworks` of a ConfigMap; `Null` for what it lacks.
-fn values(object: &Value) -> Result<(Value, Value), String> {
+fn values(object: &Value) -> Result<Values, String> {
     parts(|key| object.get("data")?.get(key)?.as_str())
 }
 
-fn parts<'a>(text_of: impl Fn(&str) -> Option<&'a str>) -> Result<(Value, Value), String> {
+fn parts<'a>(text_of: impl Fn(&str) -> Option<&'a str>) -> Result<Values, String> {
     let part = |key: &str| {
         let Some(text) = text_of(key) else { return Ok(Value::Null) };
         let read = yaml::values(text).map_err(|e| format!("{key}:{}:{}: {}", e.line, e.column, e.reason))?;
@@ -47,12 +52,25 @@ fn parts<'a>(text_of: impl Fn(&str) -> Option<&'a str>) -> Result<(Value, Value)
     Ok((part("mesh")?, part("meshNetworks")?))
 }
 
+/// The settings of the one ConfigMap over those of the shared one.
+fn joined(shared: Values, own: Values) -> Values {
+    (laid_over(shared.0, own.0), laid_over(shared.1, own.1))
+}
+
 /// Asks the cluster for its mesh settings, once: `Null` for what it lacks.
 ///
 /// # Errors
 /// A text, when the cluster cannot be asked or has settings that cannot be read.
-pub async fn mesh_values(cluster: &Cluster) -> Result<(Value, Value), String> {
-    let path = format!("/api/v1/namespaces/{}/configmaps/{}", cluster.settings().namespace, name(cluster));
+pub async fn mesh_values(cluster: &Cluster) -> Result<Values, String> {
+    let shared = match cluster.settings().shared_mesh.as_str() {
+        "" => Values::default(),
+        shared => values_of(cluster, shared).await?,
+    };
+    Ok(joined(shared, values_of(cluster, &name(cluster)).await?))
+}
+
+async fn values_of(cluster: &Cluster, name: &str) -> Result<Values, String> {
+    let path = format!("/api/v1/namespaces/{}/configmaps/{name}", cluster.settings().namespace);
     let ask = async {
         let client = cluster.client().await.map_err(|e| e.to_string())?;
         let request = Request::get(&path).body(Vec::new()).map_err(|e| e.to_string())?;
@@ -70,11 +88,18 @@ pub async fn mesh_values(cluster: &Cluster) -> Result<(Value, Value), String> {
 ///
 /// # Errors
 /// A text, when they cannot be read.
-pub fn saved_mesh_values(cluster: &Cluster, objects: &[Arc<Config>]) -> Result<(Value, Value), String> {
-    let (namespace, name) = (cluster.settings().namespace.as_str(), name(cluster));
-    let is_it = |c: &&Arc<Config>| *c.meta.namespace == *namespace && *c.meta.name == *name;
-    let found = objects.iter().filter(is_it).find_map(|c| c.config_map());
-    parts(|key| found.as_ref()?.data.as_ref()?.get(key).map(String::as_str))
+pub fn saved_mesh_values(cluster: &Cluster, objects: &[Arc<Config>]) -> Result<Values, String> {
+    let namespace = cluster.settings().namespace.as_str();
+    let saved = |name: &str| {
+        let is_it = |c: &&Arc<Config>| *c.meta.namespace == *namespace && *c.meta.name == *name;
+        let found = objects.iter().filter(is_it).find_map(|c| c.config_map());
+        parts(|key| found.as_ref()?.data.as_ref()?.get(key).map(String::as_str))
+    };
+    let shared = match cluster.settings().shared_mesh.as_str() {
+        "" => Values::default(),
+        shared => saved(shared)?,
+    };
+    Ok(joined(shared, saved(&name(cluster))?))
 }
 
 /// The mesh settings of a cluster as a source.
@@ -107,6 +132,7 @@ impl Source for KubeMesh {
             board: FeedBoard::new("configmaps".to_string()),
             port: port.clone(),
             cluster: cluster.clone(),
+            read: BTreeMap::new(),
             delivered: false,
             wrong: None,
         };
@@ -125,16 +151,32 @@ struct MeshFollower {
     current: Arc<Mutex<u64>>,
     board: FeedBoard,
     port: SourcePort,
+    /// What the ConfigMaps said when they last could be read, by name.
+    read: BTreeMap<String, Values>,
     delivered: bool,
     /// Why the settings that the cluster holds are not in force, if they are not.
     wrong: Option<String>,
 }
 
-type Read = Result<(Value, Value), String>;
+type Read = (String, Result<Values, String>);
 
 impl MeshFollower {
-    async fn take(&mut self, read: Read) {
-        let error = match read.and_then(|(config, networks)| self.build(&config, &networks)) {
+    /// Takes a ConfigMap in; others of the namespace are none of ours.
+    async fn take(&mut self, (of, read): Read) {
+        let (own, shared) = (name(&self.cluster), self.cluster.settings().shared_mesh.clone());
+        if of != own && of != shared {
+            return;
+        }
+        let now = |all: &BTreeMap<String, Values>, name: &str| all.get(name).cloned().unwrap_or_default();
+        let built = read.and_then(|values| {
+            let mut all = self.read.clone();
+            all.insert(of, values);
+            let (config, networks) = joined(now(&all, &shared), now(&all, &own));
+            let mesh = self.build(&config, &networks)?;
+            self.read = all;
+            Ok(mesh)
+        });
+        let error = match built {
             Ok(mesh) => self.hand_over(mesh).await.err(),
             Err(error) => Some(format!("{error}; the last good settings stay")),
         };
@@ -185,7 +227,13 @@ impl Follower for MeshFollower {
             Target {
                 resource: resource(Kind::ConfigMap, "v1"),
                 namespace: Some(self.cluster.settings().namespace.clone()),
-                fields: Some(format!("metadata.name={}", name(&self.cluster))),
+                // Two of them cannot be named.
+                fields: self
+                    .cluster
+                    .settings()
+                    .shared_mesh
+                    .is_empty()
+                    .then(|| format!("metadata.name={}", name(&self.cluster))),
                 labels: None,
             }
         }
@@ -193,19 +241,18 @@ impl Follower for MeshFollower {
     }
 
     fn read(&mut self, object: RawObject, _: bool) -> Read {
-        serde_json::from_str(object.text()).map_err(|e| e.to_string()).and_then(|object| values(&object))
+        let read = serde_json::from_str(object.text()).map_err(|e| e.to_string()).and_then(|object| values(&object));
+        (object.name().to_string(), read)
     }
 
     /// A ConfigMap that is gone takes nothing with it: the last settings stay, as Istio keeps them.
     fn listed(&mut self, list: Vec<Read>) -> BoxFuture<'_, Result<(), End>> {
         async {
-            match list.into_iter().next_back() {
-                Some(read) => self.take(read).await,
-                None => {
-                    (self.delivered, self.wrong) = (true, None);
-                    self.show();
-                }
+            for read in list {
+                self.take(read).await;
             }
+            self.delivered = true;
+            self.show();
             Ok(())
         }
         .boxed()

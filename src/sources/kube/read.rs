@@ -15,7 +15,7 @@ use super::{
 use crate::{
     model::{ConfigKey, Kind, KindClass, Origin, decode::with_warnings, validation::validate},
     runtime::catch,
-    sources::{Refused, Warned},
+    sources::{Refused, Warned, yaml},
 };
 
 /// A copy of the object as it was last applied: large, and of a Secret it holds the secret.
@@ -25,6 +25,11 @@ const CREDENTIAL_KEYS: &[&str] =
     &["tls.crt", "tls.key", "ca.crt", "ca.crl", "tls.ocsp-staple", "cert", "key", "cacert", "crl", ".dockerconfigjson"];
 /// Keys of a ConfigMap that are ever read.
 const CONFIG_MAP_KEYS: &[&str] = &["ca.crt", "ca.crl", "cacert", "crl", "mesh", "meshNetworks"];
+
+/// Field of mesh settings.
+const TRUST_DOMAIN: &str = "trustDomain";
+/// Istio's default of it.
+const DEFAULT_TRUST_DOMAIN: &str = "cluster.local";
 
 /// What an object is read as.
 #[derive(Debug, Clone)]
@@ -61,6 +66,9 @@ impl Reader {
         fields.shift_insert(0, "apiVersion".to_string(), self.api_version.as_str().into());
         fields.shift_insert(1, "kind".to_string(), self.kind.as_str().into());
         cut(self.kind, fields);
+        if self.kind == Kind::ConfigMap && !self.origin.cluster.is_empty() {
+            keep_trust_domain(fields)?;
+        }
         let (config, mut warnings) =
             with_warnings(&value, self.origin.clone()).map_err(|e| self.without_secrets(e.to_string()))?;
         if config.meta.name.is_empty() {
@@ -125,6 +133,7 @@ fn cut(kind: Kind, fields: &mut Map<String, Value>) {
             keep(fields.get_mut("data"), CONFIG_MAP_KEYS);
             fields.shift_remove("binaryData");
         }
+        Kind::MutatingWebhookConfiguration => drop(fields.shift_remove("webhooks")),
         Kind::Node => {
             keep(fields.get_mut("spec"), &["providerID"]);
             keep(fields.get_mut("status"), &["addresses"]);
@@ -152,6 +161,21 @@ fn cut(kind: Kind, fields: &mut Map<String, Value>) {
         }
         _ => {}
     }
+}
+
+/// Of the mesh settings of another cluster only the trust domain counts: Istio's default where they name none.
+fn keep_trust_domain(fields: &mut Map<String, Value>) -> Result<(), String> {
+    let Some(data) = fields.get_mut("data").and_then(Value::as_object_mut) else { return Ok(()) };
+    let Some(Value::String(mesh)) = data.shift_remove("mesh") else {
+        data.clear();
+        return Ok(());
+    };
+    let read = yaml::values(&mesh).map_err(|e| format!("mesh:{}:{}: {}", e.line, e.column, e.reason))?;
+    let named = read.first().and_then(|mesh| mesh.get(TRUST_DOMAIN)).and_then(Value::as_str);
+    let domain = named.filter(|domain| !domain.is_empty()).unwrap_or(DEFAULT_TRUST_DOMAIN).to_string();
+    data.clear();
+    data.insert(TRUST_DOMAIN.to_string(), domain.into());
+    Ok(())
 }
 
 fn keep(value: Option<&mut Value>, keys: &[&str]) {
@@ -212,6 +236,25 @@ mod tests {
         let object = json!({"metadata": {"name": "s", "namespace": "n"}, "data": {"tls.key": "hunter2!"}});
         let Verdict::Refused(refused) = read(Kind::Secret, &object).verdict else { panic!("taken") };
         assert!(!refused.to_string().contains("hunter2"), "{refused}");
+    }
+
+    #[test]
+    fn of_the_mesh_settings_of_another_cluster_the_trust_domain_is_kept() {
+        let of = |data: Value| {
+            let origin = Origin { cluster: "west".into(), ..Origin::default() };
+            let reader = Reader { kind: Kind::ConfigMap, api_version: Kind::ConfigMap.api_version(), origin };
+            let object = json!({"metadata": {"name": "istio", "namespace": "istio-system"}, "data": data});
+            match reader.read(&serde_json::from_str(&object.to_string()).unwrap(), |_, _| false).verdict {
+                Verdict::Taken { config, .. } => Ok(config.config_map().unwrap().data.clone().unwrap_or_default()),
+                Verdict::Refused(refused) => Err(refused.reason),
+                Verdict::Same => panic!("not the same"),
+            }
+        };
+        let named = of(json!({"mesh": "trustDomain: west.example\nrootNamespace: x\n", "meshNetworks": "{}"})).unwrap();
+        assert_eq!(named.into_iter().collect::<Vec<_>>(), [("trustDomain".to_string(), "west.example".to_string())]);
+        assert_eq!(of(json!({"mesh": "rootNamespace: x\n"})).unwrap()["trustDomain"], "cluster.local");
+        assert!(of(json!({"ca.crt": "x"})).unwrap().is_empty());
+        assert!(of(json!({"mesh": "a: [\n"})).unwrap_err().starts_with("mesh:"));
     }
 
     #[test]

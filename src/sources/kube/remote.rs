@@ -3,7 +3,10 @@
 //!
 //! This source delivers no objects: it says which clusters are to be followed, and whoever takes that follows them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::Secret;
@@ -33,14 +36,21 @@ pub trait RemoteClusters: Send + Sync + 'static {
 pub struct RemoteSecrets {
     cluster: Arc<Cluster>,
     taken: Arc<[String]>,
+    allowed: Arc<BTreeSet<String>>,
     sink: Arc<dyn RemoteClusters>,
 }
 
 impl RemoteSecrets {
-    /// The source; `taken` are ids of clusters that are followed for another reason.
+    /// The source; `taken` are ids of clusters that are followed for another reason, `allowed` are options of kubeconfigs
+    /// that are not taken otherwise.
     #[must_use]
-    pub fn new(cluster: Arc<Cluster>, taken: Vec<String>, sink: Arc<dyn RemoteClusters>) -> Self {
-        Self { cluster, taken: taken.into(), sink }
+    pub fn new(
+        cluster: Arc<Cluster>,
+        taken: Vec<String>,
+        allowed: BTreeSet<String>,
+        sink: Arc<dyn RemoteClusters>,
+    ) -> Self {
+        Self { cluster, taken: taken.into(), allowed: Arc::new(allowed), sink }
     }
 }
 
@@ -53,6 +63,7 @@ impl Source for RemoteSecrets {
         let cluster = self.cluster.clone();
         let mut follower = SecretFollower {
             taken: self.taken.clone(),
+            allowed: self.allowed.clone(),
             sink: self.sink.clone(),
             secrets: BTreeMap::new(),
             board: FeedBoard::new("secrets".to_string()),
@@ -71,6 +82,7 @@ impl Source for RemoteSecrets {
 struct SecretFollower {
     cluster: Arc<Cluster>,
     taken: Arc<[String]>,
+    allowed: Arc<BTreeSet<String>>,
     sink: Arc<dyn RemoteClusters>,
     secrets: BTreeMap<String, Named>,
     board: FeedBoard,
@@ -84,8 +96,8 @@ type Item = (String, Named);
 impl SecretFollower {
     /// Hands over what the Secrets say now.
     async fn hand_over(&self) {
-        let (wanted, refused) =
-            wanted(&self.secrets, self.cluster.id(), &self.taken, (&self.source, &self.cluster.settings().namespace));
+        let named_by = (&self.source, "Secret", self.cluster.settings().namespace.as_str());
+        let (wanted, refused) = wanted(&self.secrets, self.cluster.id(), &self.taken, &self.allowed, named_by);
         let clusters = wanted.len();
         let before = self.port.board.read().findings.refused;
         for refusal in refused.iter().filter(|r| !before.contains(r)) {

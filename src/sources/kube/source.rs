@@ -56,10 +56,16 @@ impl KubeSource {
         let id = Self::name(&cluster, group);
         let settings = cluster.settings();
         let mut feeds = Vec::new();
-        for kind in group.kinds() {
+        for kind in group.kinds().into_iter().filter(|kind| !settings.left_out.contains(kind)) {
             let narrowed = kind.namespaced() && !settings.watch_namespaces.is_empty();
-            let namespaces: Vec<Option<String>> =
-                if narrowed { settings.watch_namespaces.iter().cloned().map(Some).collect() } else { vec![None] };
+            let mesh_only = group == Group::RemoteRegistry && kind == Kind::ConfigMap;
+            let namespaces: Vec<Option<String>> = if mesh_only {
+                vec![Some(settings.namespace.clone())]
+            } else if narrowed {
+                settings.watch_namespaces.iter().cloned().map(Some).collect()
+            } else {
+                vec![None]
+            };
             for namespace in namespaces {
                 let report = FeedReport {
                     resource: crd_name(kind).trim_end_matches('.').to_string(),

@@ -1,6 +1,9 @@
 //! Which remote clusters a set of Secrets names. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use kube::config::Kubeconfig;
 
@@ -9,8 +12,8 @@ use crate::{
     sources::{Refused, SourceId},
 };
 
-/// What a Secret says.
-#[derive(Clone)]
+/// What a Secret, or a file, says.
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Named {
     /// When it was created, as text that sorts by time.
     pub(super) created: String,
@@ -22,12 +25,14 @@ pub(super) struct Named {
 pub type Wanted = BTreeMap<String, Option<KubeconfigText>>;
 
 /// Which clusters are to be followed, and what of the Secrets is not taken. A cluster that several Secrets name is the
-/// oldest one's. `main` and `taken` are ids that no Secret may name.
+/// oldest one's. `main` and `taken` are ids that no Secret may name, `allowed` are options that a kubeconfig may have
+/// although they read files or run programs.
 pub(super) fn wanted(
     secrets: &BTreeMap<String, Named>,
     main: &str,
     taken: &[String],
-    (source, namespace): (&SourceId, &str),
+    allowed: &BTreeSet<String>,
+    (source, kind, namespace): (&SourceId, &str, &str),
 ) -> (Wanted, Vec<Refused>) {
     let mut by_age: Vec<(&String, &Named)> = secrets.iter().collect();
     by_age.sort_by(|a, b| (&a.1.created, a.0).cmp(&(&b.1.created, b.0)));
@@ -40,7 +45,7 @@ pub(super) fn wanted(
                     file: source.to_string(),
                     line: 0,
                     column: 0,
-                    kind: "Secret".to_string(),
+                    kind: kind.to_string(),
                     namespace: namespace.to_string(),
                     name: secret.clone(),
                     reason: format!("cluster {id}: {reason}"),
@@ -51,10 +56,11 @@ pub(super) fn wanted(
             } else if taken.contains(id) {
                 refuse("it is named on the command line".to_string());
             } else if let Some(owner) = owners.get(id.as_str()) {
-                refuse(format!("Secret {owner} names it already"));
+                refuse(format!("{kind} {owner} names it already"));
             } else {
                 owners.insert(id, secret);
-                let checked = text.as_ref().ok_or_else(|| "not a text".to_string()).and_then(|t| check(t).map(|()| t));
+                let checked =
+                    text.as_ref().ok_or_else(|| "not a text".to_string()).and_then(|t| check(t, allowed).map(|()| t));
                 let text = checked.map(|t| KubeconfigText(t.clone())).map_err(&mut refuse).ok();
                 wanted.insert(id.clone(), text);
             }
@@ -63,9 +69,10 @@ pub(super) fn wanted(
     (wanted, refused)
 }
 
-/// A kubeconfig of somebody else may neither run programs nor read files of this machine (Istio's `sanitizeKubeConfig`).
+/// A kubeconfig of somebody else may neither run programs nor read files of this machine (Istio's `sanitizeKubeConfig`),
+/// unless the option is allowed by name (`PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS`).
 /// Parsers quote what they stumble over, which may be a credential: reasons are our own.
-fn check(text: &str) -> Result<(), String> {
+fn check(text: &str, allowed: &BTreeSet<String>) -> Result<(), String> {
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "not a kubeconfig".to_string())?;
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
     let context = kubeconfig.contexts.iter().find(|c| c.name == current).and_then(|c| c.context.as_ref());
@@ -74,20 +81,20 @@ fn check(text: &str) -> Result<(), String> {
     if server.and_then(|c| c.cluster.as_ref()).is_none_or(|c| c.server.is_none()) {
         return Err("its current context leads to no server".to_string());
     }
-    if kubeconfig.clusters.iter().filter_map(|c| c.cluster.as_ref()).any(|c| c.certificate_authority.is_some()) {
-        return Err("certificate-authority is not allowed".to_string());
-    }
+    let authorities = kubeconfig.clusters.iter().filter_map(|c| c.cluster.as_ref());
+    let mut options: Vec<(&str, &str)> = authorities
+        .filter(|c| c.certificate_authority.is_some())
+        .map(|_| ("certificate-authority", "certificateAuthority"))
+        .collect();
     for user in kubeconfig.auth_infos.iter().filter_map(|u| u.auth_info.as_ref()) {
-        let not_allowed = [
-            ("exec", user.exec.is_some()),
-            ("auth-provider", user.auth_provider.is_some()),
-            ("client-key", user.client_key.is_some()),
-            ("client-certificate", user.client_certificate.is_some()),
-            ("tokenFile", user.token_file.is_some()),
-        ];
-        if let Some((field, _)) = not_allowed.into_iter().find(|(_, is_there)| *is_there) {
-            return Err(format!("{field} is not allowed"));
-        }
+        options.extend(user.exec.as_ref().map(|_| ("exec", "exec")));
+        options.extend(user.auth_provider.as_ref().map(|p| ("auth-provider", p.name.as_str())));
+        options.extend(user.client_key.as_ref().map(|_| ("client-key", "clientKey")));
+        options.extend(user.client_certificate.as_ref().map(|_| ("client-certificate", "clientCertificate")));
+        options.extend(user.token_file.as_ref().map(|_| ("tokenFile", "tokenFile")));
+    }
+    if let Some((field, _)) = options.into_iter().find(|(_, name)| !allowed.contains(*name)) {
+        return Err(format!("{field} is not allowed"));
     }
     Ok(())
 }
@@ -123,7 +130,11 @@ mod tests {
             ("e".to_string(), secret("2026", &[("file", kubeconfig("{tokenFile: /etc/passwd}"))])),
             ("f".to_string(), secret("2026", &[("authority", with_authority)])),
         ]);
-        let (wanted, refused) = wanted(&secrets, "main", &["flagged".to_string()], (&"test".into(), "istio-system"));
+        let taken = ["flagged".to_string()];
+        let of = |allowed: &BTreeSet<String>| {
+            wanted(&secrets, "main", &taken, allowed, (&"test".into(), "Secret", "istio-system"))
+        };
+        let (wanted, refused) = of(&BTreeSet::new());
         let followed: Vec<&str> = wanted.iter().filter(|(_, k)| k.is_some()).map(|(id, _)| id.as_str()).collect();
         assert_eq!(followed, ["east", "west"]);
         assert_eq!(wanted["west"], good().map(KubeconfigText), "the older Secret's");
@@ -142,5 +153,10 @@ mod tests {
             ]
         );
         assert!(!format!("{wanted:?}").contains("hunter2"));
+        // What the operator allows by name is taken.
+        let allowed = ["exec", "tokenFile", "certificateAuthority"].map(str::to_string);
+        let (wanted, refused) = of(&BTreeSet::from(allowed));
+        assert_eq!(wanted.values().filter(|k| k.is_some()).count(), 5);
+        assert_eq!(refused.len(), 5);
     }
 }
