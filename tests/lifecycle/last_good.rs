@@ -25,7 +25,10 @@ use pilothouse::{
 };
 use serde_json::json;
 
-use crate::stage::{DEADLINE, end, entry, hosts, restarted, settings, start, until};
+use crate::{
+    confirm::{aside, ask},
+    stage::{DEADLINE, end, entry, hosts, restarted, settings, start, until},
+};
 
 fn downstream(upstream: SocketAddr, state: &Path) -> Settings {
     let mut settings = settings(&[], None);
@@ -253,7 +256,13 @@ async fn a_save_that_fails_is_tried_again() {
     fs::create_dir_all(file.join("in the way")).unwrap();
     let running = run(kept).await;
     until(&running, |c| hosts(c) == ["a.example"]).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let http = running.addresses.http;
+    let failed = async {
+        while !aside(move || ask(http, "GET /metrics HTTP/1.0")).await.contains("pilothouse_last_good_write_failures") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, failed).await.unwrap();
     fs::remove_dir_all(&file).unwrap();
     let saved = async {
         while !file.is_file() {
