@@ -133,6 +133,7 @@ impl Source for KubeMesh {
             port: port.clone(),
             cluster: cluster.clone(),
             read: BTreeMap::new(),
+            bad: BTreeMap::new(),
             delivered: false,
             wrong: None,
         };
@@ -153,6 +154,8 @@ struct MeshFollower {
     port: SourcePort,
     /// What the ConfigMaps said when they last could be read, by name.
     read: BTreeMap<String, Values>,
+    /// Why those cannot be read that cannot, by name.
+    bad: BTreeMap<String, String>,
     delivered: bool,
     /// Why the settings that the cluster holds are not in force, if they are not.
     wrong: Option<String>,
@@ -160,25 +163,36 @@ struct MeshFollower {
 
 type Read = (String, Result<Values, String>);
 
+/// A reason why settings are not in force.
+fn stays(error: String) -> String {
+    format!("{error}; the last good settings stay")
+}
+
 impl MeshFollower {
-    /// Takes a ConfigMap in; others of the namespace are none of ours.
-    async fn take(&mut self, (of, read): Read) {
+    /// Takes ConfigMaps in, together: what one lacks another may have. Others of the namespace are none of ours.
+    async fn take(&mut self, reads: Vec<Read>) {
         let (own, shared) = (name(&self.cluster), self.cluster.settings().shared_mesh.clone());
-        if of != own && of != shared {
-            return;
+        let mut all = self.read.clone();
+        for (of, read) in reads.into_iter().filter(|(of, _)| *of == own || *of == shared) {
+            match read {
+                Ok(values) => {
+                    self.bad.remove(&of);
+                    all.insert(of, values);
+                }
+                Err(error) => drop(self.bad.insert(of, error)),
+            }
         }
-        let now = |all: &BTreeMap<String, Values>, name: &str| all.get(name).cloned().unwrap_or_default();
-        let built = read.and_then(|values| {
-            let mut all = self.read.clone();
-            all.insert(of, values);
-            let (config, networks) = joined(now(&all, &shared), now(&all, &own));
-            let mesh = self.build(&config, &networks)?;
-            self.read = all;
-            Ok(mesh)
-        });
+        let now = |name: &str| all.get(name).cloned().unwrap_or_default();
+        let (config, networks) = joined(now(&shared), now(&own));
+        let built = if all.is_empty() { Ok(None) } else { self.build(&config, &networks).map(Some) };
+        let bad = self.bad.values().next().cloned();
         let error = match built {
-            Ok(mesh) => self.hand_over(mesh).await.err(),
-            Err(error) => Some(format!("{error}; the last good settings stay")),
+            Ok(None) => bad.map(stays),
+            Ok(Some(mesh)) => {
+                self.read = all;
+                self.hand_over(mesh).await.err().or(bad.map(stays))
+            }
+            Err(error) => Some(stays(error)),
         };
         if let Some(text) = error.as_ref().filter(|_| error != self.wrong) {
             tracing::warn!(source = &*self.port.board.read().source, "{text}");
@@ -248,11 +262,8 @@ impl Follower for MeshFollower {
     /// A ConfigMap that is gone takes nothing with it: the last settings stay, as Istio keeps them.
     fn listed(&mut self, list: Vec<Read>) -> BoxFuture<'_, Result<(), End>> {
         async {
-            for read in list {
-                self.take(read).await;
-            }
-            self.delivered = true;
-            self.show();
+            self.bad.retain(|name, _| list.iter().any(|(of, _)| of == name));
+            self.take(list).await;
             Ok(())
         }
         .boxed()
@@ -260,11 +271,11 @@ impl Follower for MeshFollower {
 
     fn told(&mut self, changes: Vec<Told<Read>>) -> BoxFuture<'_, Result<(), End>> {
         async {
-            for change in changes {
-                if let Told::Put(read) = change {
-                    self.take(read).await;
-                }
-            }
+            let put = |change| match change {
+                Told::Put(read) => Some(read),
+                Told::Gone(_) => None,
+            };
+            self.take(changes.into_iter().filter_map(put).collect()).await;
             Ok(())
         }
         .boxed()
