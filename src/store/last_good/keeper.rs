@@ -28,8 +28,6 @@ pub struct Keeper {
     quiet: Duration,
     runtime: Handle,
     changed: Mutex<BTreeSet<SourceId>>,
-    /// Sources whose content could not be saved when it was last tried.
-    unsaved: Mutex<BTreeSet<SourceId>>,
     wake: Notify,
     delivery: Notify,
     /// Old content that is in force because its source has not delivered.
@@ -53,7 +51,6 @@ impl Keeper {
             quiet,
             runtime: Handle::current(),
             changed: Mutex::default(),
-            unsaved: Mutex::default(),
             wake: Notify::new(),
             delivery: Notify::new(),
             old: Mutex::default(),
@@ -73,7 +70,6 @@ impl Keeper {
         locked(&self.old).remove(source);
         locked(&self.rest).remove(source);
         locked(&self.changed).remove(source);
-        locked(&self.unsaved).remove(source);
         let (folder, source) = (self.folder.clone(), source.clone());
         self.runtime.spawn_blocking(move || folder.remove(&source));
     }
@@ -119,10 +115,7 @@ impl Keeper {
             let (folder, name) = (self.folder.clone(), source.clone());
             let saved = tokio::task::spawn_blocking(move || folder.save(&name, &configs)).await;
             let failed = match saved {
-                Ok(Ok(())) => {
-                    locked(&self.unsaved).remove(&source);
-                    continue;
-                }
+                Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
@@ -130,12 +123,7 @@ impl Keeper {
             locked(&self.changed).insert(source.clone());
             self.wake.notify_one();
             metrics::counter!("pilothouse_last_good_write_failures").increment(1);
-            if locked(&self.unsaved).insert(source.clone()) {
-                tracing::warn!(source = &*source, error = failed, "the last good content is not saved (--state-dir)");
-            }
-            // It is tried again with the next round.
-            locked(&self.changed).insert(source);
-            self.wake.notify_one();
+            tracing::warn!(source = &*source, error = failed, "the last good content was not saved (--state-dir)");
         }
     }
 
