@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 
 use super::{AdminState, confirm::confirm, envoy_dump, page, proxies, registry};
 use crate::{
-    model::Reason,
     store::Shadowed,
     xds::{Connection, ResourceType},
 };
@@ -125,9 +124,10 @@ async fn list() -> HttpResponse {
 
 async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminState>) -> HttpResponse {
     if *path == "adsz" && query.get("push").is_some_and(|p| p == "true") {
-        let Some(current) = state.xds.current() else { return HttpResponse::ServiceUnavailable().finish() };
-        let request = crate::model::PushRequest::everything(Reason::Debug);
-        state.xds.publish(current.context.clone(), &request);
+        if state.xds.current().is_none() {
+            return HttpResponse::ServiceUnavailable().finish();
+        }
+        (state.push)();
         return HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()));
     }
     match page_of(&path, &query, &state).await {

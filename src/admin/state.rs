@@ -29,6 +29,8 @@ pub struct AdminState {
     pub readiness: Readiness,
     /// The metrics.
     pub metrics: Metrics,
+    /// Asks for a push of everything, for debugging.
+    pub push: Arc<dyn Fn() + Send + Sync>,
     /// Debug pages answer everybody.
     pub open_debug: bool,
     /// Since when the process runs.
