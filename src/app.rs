@@ -192,6 +192,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     });
     let remotes_synced = remotes.begin(&flagged, writes_to, &readiness).await;
     let synced = started.synced;
+    let asked = xds_server.clone();
     tokio::spawn(async move {
         // Even nothing is something to publish: a mesh without objects has proxies too.
         tokio::join!(synced, remotes_synced);
@@ -208,6 +209,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         readiness: readiness.clone(),
         metrics: Metrics::install()?,
         building: Building::on(&tokio::runtime::Handle::current()),
+        push: Arc::new(move || asked.config_update(PushRequest::everything(Reason::Debug))),
         open_debug: admin.open_debug,
         started: Instant::now(),
     };

@@ -5,6 +5,7 @@
 //! a context and a view, never a connection or a node.
 
 pub mod authn;
+pub mod changes;
 pub mod context;
 pub mod debounce;
 pub mod destination_rules;
@@ -17,10 +18,11 @@ pub mod sidecar_scope;
 pub mod view;
 pub mod virtual_services;
 
+pub use changes::{Change, Changes};
 pub use context::PushContext;
 pub use debounce::{Batch, Debounce, DebounceSettings};
 pub use destination_rules::MergedDestinationRule;
 pub use gateways::MergedGateway;
-pub use requests::{Types, affects};
+pub use requests::{Effects, Types, effects};
 pub use sidecar_scope::{EgressListener, SidecarScope};
 pub use view::ProxyView;

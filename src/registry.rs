@@ -28,4 +28,4 @@ pub use actor::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor};
 pub use memory::{service_order, snapshot_of};
 pub use quarantine::Quarantine;
 pub use store::ServiceEntryStore;
-pub use updates::{EndpointPush, XdsUpdate};
+pub use updates::{EndpointPush, XdsUpdate, push_of};

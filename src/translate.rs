@@ -27,7 +27,7 @@ use objects::{Objects, ReadEndpoints};
 use revision::Revisions;
 use serde_json::Value;
 
-use crate::model::{Config, ConfigKey, ConfigSnapshot, Credential, Kind, PushInputs, PushKey, PushKind};
+use crate::model::{Config, ConfigKey, ConfigSnapshot, Credential, Kind, PushInputs};
 
 /// Something about an object that the user should know and that has no place in a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,28 +104,10 @@ impl Translation {
         self.grants.allow_credential((from, namespace), credential)
     }
 
-    /// Keys of the translated objects that are new, gone, or other ones than in `before`.
+    /// Whether ReferenceGrants permit the same as in `before`.
     #[must_use]
-    pub fn changes_since(&self, before: &Self) -> Vec<PushKey> {
-        let lists = [
-            (&before.gateways, &self.gateways),
-            (&before.virtual_services, &self.virtual_services),
-            (&before.destination_rules, &self.destination_rules),
-        ];
-        let mut keys = Vec::new();
-        for (old, new) in lists {
-            let by_key = |list: &[Arc<Config>]| -> BTreeMap<ConfigKey, u64> {
-                list.iter().map(|c| (c.key(), c.stamp)).collect()
-            };
-            let (old, new) = (by_key(old), by_key(new));
-            let moved = new.iter().filter(|(key, stamp)| old.get(key) != Some(stamp)).map(|(key, _)| key);
-            let gone = old.keys().filter(|key| !new.contains_key(key));
-            keys.extend(moved.chain(gone).map(push_key));
-        }
-        let all = before.pools.keys().chain(self.pools.keys());
-        let moved = all.filter(|key| before.pools.get(*key) != self.pools.get(*key));
-        keys.extend(moved.map(push_key));
-        keys
+    pub fn grants_as(&self, before: &Self) -> bool {
+        Arc::ptr_eq(&self.grants, &before.grants) || self.grants == before.grants
     }
 
     fn made(basis: PushInputs, before: Option<&Self>) -> Self {
@@ -184,10 +166,6 @@ impl Translation {
         }
         all
     }
-}
-
-fn push_key(key: &ConfigKey) -> PushKey {
-    PushKey { kind: PushKind::Config(key.kind), name: key.name.clone(), namespace: key.namespace.clone() }
 }
 
 /// Both lists in one, oldest first; of two objects with the same name the user's.

@@ -17,6 +17,8 @@ pub mod debug;
 pub mod generator;
 pub mod history;
 #[cfg(test)]
+mod incremental;
+#[cfg(test)]
 mod make_before_break;
 pub mod mesh_generator;
 pub mod names;
@@ -43,7 +45,7 @@ pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
 pub use build::BuildError;
 pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
 pub use debug::{DebugPages, DebugQuestion};
-pub use generator::{Audience, Generator, Layout, Part, Slot};
+pub use generator::{Affected, AffectsName, Audience, Generator, Layout, Part, Slot};
 pub use history::{PushEvent, PushRecord};
 pub use mesh_generator::MeshGenerator;
 pub use names::{NameSet, Scope};

@@ -16,7 +16,6 @@ use actix_web::{
 use serde_json::{Value, json};
 
 use super::{AdminState, access::guarded, building::Busy, confirm::confirm, page, pages};
-use crate::model::{PushRequest, Reason};
 
 /// Threads that answer. What takes long is done elsewhere.
 const WORKERS: usize = 2;
@@ -142,8 +141,10 @@ async fn push(query: Query, state: web::Data<AdminState>) -> HttpResponse {
     if !asks_for_push(&query) {
         return HttpResponse::BadRequest().body("POST /debug/adsz?push=true sends everything again\n");
     }
-    let Some(current) = state.xds.current() else { return HttpResponse::ServiceUnavailable().finish() };
-    state.xds.publish(current.context.clone(), &PushRequest::everything(Reason::Debug));
+    if state.xds.current().is_none() {
+        return HttpResponse::ServiceUnavailable().finish();
+    }
+    (state.push)();
     HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()))
 }
 

@@ -32,6 +32,8 @@ pub struct AdminState {
     pub metrics: Metrics,
     /// Where pages are built.
     pub building: Building,
+    /// Asks for a push of everything, for debugging.
+    pub push: Arc<dyn Fn() + Send + Sync>,
     /// Debug pages answer everybody.
     pub open_debug: bool,
     /// Since when the process runs.

@@ -13,9 +13,6 @@ use crate::{
 pub trait XdsUpdater: Send + Sync + 'static {
     /// Something changed and is to be pushed.
     fn config_update(&self, request: PushRequest);
-
-    /// The proxy with this address has to look at its own services and labels again.
-    fn proxy_update(&self, cluster: &str, ip: &str);
 }
 
 /// Takes operations on the registry.

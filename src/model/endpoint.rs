@@ -128,7 +128,7 @@ pub struct ShardKey {
 pub struct EndpointSet {
     /// Endpoints by who reported them, in order. Nearly always it is one.
     pub shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>,
-    /// Service accounts over all shards; kept when the last endpoint goes.
+    /// Service accounts over all shards.
     pub service_accounts: BTreeSet<Arc<str>>,
     /// Hash of the content: equal stamps mean equal sets.
     pub stamp: u64,
@@ -140,12 +140,6 @@ impl EndpointSet {
     pub fn of(shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>) -> Self {
         let accounts = shards.iter().flat_map(|(_, s)| s.iter()).map(|e| e.service_account.clone());
         let service_accounts = accounts.filter(|a| !a.is_empty()).collect();
-        Self::with_accounts(shards, service_accounts)
-    }
-
-    /// The set of these shards with service accounts that outlive their endpoints.
-    #[must_use]
-    pub fn with_accounts(shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>, service_accounts: BTreeSet<Arc<str>>) -> Self {
         let mut set = Self { shards, service_accounts, stamp: 0 };
         let mut hasher = xxhash_rust::xxh3::Xxh3::new();
         set.shards.hash(&mut hasher);

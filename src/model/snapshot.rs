@@ -1,11 +1,14 @@
 //! What the store and the registry publish: immutable, shared, cheap to clone. The push context is built from these two.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
-use super::{Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, Node, Service, ServiceTarget};
+use super::{
+    Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, Service, ServiceTarget, difference,
+};
 
 /// All effective configs by kind, oldest first (then name, then namespace).
 #[derive(Debug, Clone, Default)]
@@ -55,12 +58,15 @@ pub struct Workload {
 }
 
 /// Answers about the workload behind a proxy that need more of the proxy than its addresses.
-pub trait WorkloadDirectory: std::fmt::Debug + Send + Sync {
+pub trait WorkloadDirectory: Any + std::fmt::Debug + Send + Sync {
     /// The services that the proxy's workload serves, Kubernetes Services first.
     fn targets_of(&self, node: &Node) -> Vec<ServiceTarget>;
 
     /// The proxy's workload.
     fn workload_of(&self, node: &Node) -> Option<Workload>;
+
+    /// Proxies for which the answers may differ from those of an earlier directory.
+    fn moved_since(&self, before: &dyn WorkloadDirectory) -> MovedNodes;
 }
 
 /// What the registry knows.
@@ -95,6 +101,31 @@ impl RegistrySnapshot {
         let known = self.directory.as_ref().and_then(|d| d.workload_of(node));
         known.or_else(|| node.ips.iter().find_map(|ip| self.workloads.get(ip)).cloned())
     }
+
+    /// Proxies whose own services, labels or locality may differ from what an earlier snapshot says.
+    #[must_use]
+    pub fn moved_since(&self, before: &Self) -> MovedNodes {
+        let mut moved = match (&before.directory, &self.directory) {
+            (None, None) => MovedNodes::default(),
+            (Some(before), Some(now)) if Arc::ptr_eq(before, now) => MovedNodes::default(),
+            (Some(before), Some(now)) => now.moved_since(&**before),
+            _ => MovedNodes::all(),
+        };
+        let same = |a: &Arc<[ServiceTarget]>, b: &Arc<[ServiceTarget]>| Arc::ptr_eq(a, b) || same_targets(a, b);
+        let targets = difference::of_maps(&before.targets, &self.targets, same);
+        let workloads = difference::of_maps(&before.workloads, &self.workloads, |a, b| a == b);
+        let addresses = targets.into_iter().map(|(ip, ..)| ip).chain(workloads.into_iter().map(|(ip, ..)| ip));
+        moved.addresses.extend(addresses.cloned());
+        moved
+    }
+}
+
+/// Whether both lists say the same of a proxy's own services.
+fn same_targets(a: &[ServiceTarget], b: &[ServiceTarget]) -> bool {
+    let same = |(a, b): (&ServiceTarget, &ServiceTarget)| {
+        a.service.stamp == b.service.stamp && a.port == b.port && a.target_port == b.target_port
+    };
+    a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
 /// What a push context is built from.

@@ -1,10 +1,14 @@
 //! The push context: one immutable picture of all configuration, with the indexes that generation asks.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use super::{
     ProxyView,
     authn::AuthnPolicies,
+    changes::{Changes, InputChanges},
     destination_rules::DestinationRuleIndex,
     gateways::GatewayIndex,
     narrowing::ReadKeys,
@@ -42,6 +46,16 @@ pub struct PushContext {
     pub network_gateways: Arc<NetworkGateways>,
     /// What the configuration reads of a proxy.
     pub read_keys: Arc<ReadKeys>,
+    /// A number that no other context has.
+    id: u64,
+    /// What differs from the context that it was built after, and the number of that one.
+    since: Option<(u64, Arc<Changes>)>,
+}
+
+static BUILT: AtomicU64 = AtomicU64::new(0);
+
+fn next_id() -> u64 {
+    BUILT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl PushContext {
@@ -73,6 +87,8 @@ impl PushContext {
             authn,
             network_gateways,
             read_keys,
+            id: next_id(),
+            since: None,
         }
     }
 
@@ -82,9 +98,9 @@ impl PushContext {
     pub fn next(&self, inputs: PushInputs) -> Self {
         let translation = Arc::new(self.translation.next(inputs));
         let inputs = translation.effective();
-        let changes = Changes::between(&self.inputs, &inputs);
+        let changes = InputChanges::between(&self.inputs, &inputs);
         if changes.settings {
-            return Self::of(translation);
+            return Self::of(translation).after(self, changes);
         }
         let services = keep_unless(changes.services, &self.services, || ServiceIndex::build(&inputs));
         let virtual_services = keep_unless(changes.any(&[Kind::VirtualService]), &self.virtual_services, || {
@@ -102,7 +118,7 @@ impl PushContext {
         let network_gateways = keep_unless(of_networks, &self.network_gateways, || NetworkGateways::build(&inputs));
         let of_keys = changes.services || changes.any(&ReadKeys::KINDS);
         let read_keys = keep_unless(of_keys, &self.read_keys, || ReadKeys::build(&inputs));
-        Self {
+        let next = Self {
             inputs,
             translation,
             services,
@@ -113,6 +129,23 @@ impl PushContext {
             authn,
             network_gateways,
             read_keys,
+            id: next_id(),
+            since: None,
+        };
+        next.after(self, changes)
+    }
+
+    fn after(mut self, before: &Self, inputs: InputChanges) -> Self {
+        self.since = Some((before.id, Arc::new(Changes::between(before, &self, inputs))));
+        self
+    }
+
+    /// What differs from another context: known for the one that this one was built after, compared now for any other.
+    #[must_use]
+    pub fn changes_since(&self, before: &Self) -> Arc<Changes> {
+        match &self.since {
+            Some((id, changes)) if *id == before.id => changes.clone(),
+            _ => Arc::new(Changes::between(before, self, InputChanges::between(&before.inputs, &self.inputs))),
         }
     }
 
@@ -143,41 +176,6 @@ impl PushContext {
 
 fn keep_unless<T>(changed: bool, part: &Arc<T>, build: impl FnOnce() -> T) -> Arc<T> {
     if changed { Arc::new(build()) } else { part.clone() }
-}
-
-/// Which inputs of a context are other ones than those of the context before.
-#[derive(Debug)]
-struct Changes {
-    /// Mesh settings or feature flags: everything depends on these.
-    settings: bool,
-    services: bool,
-    kinds: BTreeSet<Kind>,
-}
-
-impl Changes {
-    fn between(old: &PushInputs, new: &PushInputs) -> Self {
-        let same_mesh = Arc::ptr_eq(&old.mesh, &new.mesh) || old.mesh == new.mesh;
-        let same_features = Arc::ptr_eq(&old.features, &new.features) || old.features == new.features;
-        let kinds = old.configs.by_kind.keys().chain(new.configs.by_kind.keys());
-        Self {
-            settings: !same_mesh || !same_features,
-            services: !same_list(&old.registry.services, &new.registry.services, |a, b| a.stamp == b.stamp),
-            kinds: kinds.copied().filter(|kind| !same_configs(old, new, *kind)).collect(),
-        }
-    }
-
-    fn any(&self, kinds: &[Kind]) -> bool {
-        kinds.iter().any(|kind| self.kinds.contains(kind))
-    }
-}
-
-fn same_configs(old: &PushInputs, new: &PushInputs, kind: Kind) -> bool {
-    same_list(old.configs.list(kind), new.configs.list(kind), |a, b| a.stamp == b.stamp)
-}
-
-fn same_list<T>(old: &[Arc<T>], new: &[Arc<T>], same_content: impl Fn(&T, &T) -> bool) -> bool {
-    std::ptr::eq(old, new)
-        || (old.len() == new.len() && old.iter().zip(new).all(|(a, b)| Arc::ptr_eq(a, b) || same_content(a, b)))
 }
 
 #[cfg(test)]

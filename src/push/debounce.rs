@@ -2,8 +2,12 @@
 //! push is built at a time (Istio's `debounce`).
 //!
 //! A machine without a clock: whoever owns it tells the time with every call and calls [`Debounce::wake`] when the time
-//! that [`Debounce::wake_at`] names has come. The adaptive rule waits 10 ms after idleness and up to 100 ms while pushes
-//! follow one another; Istio's fixed rule holds when its variables are set.
+//! that [`Debounce::wake_at`] names has come.
+//!
+//! The adaptive rule waits for 10 ms of quiet after idleness and for up to 100 ms while pushes follow one another. It does not
+//! wait for quiet that never comes: under steady churn a push starts 100 ms after its first event, and 500 ms where such
+//! pushes follow one another. Only a storm, more events than [`STORM`] in that time, makes it wait longer, up to
+//! `PILOT_DEBOUNCE_MAX`. Istio's fixed rule holds when `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set.
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +17,12 @@ use crate::model::{Features, PushRequest, Reason};
 const ADAPTIVE_MIN: Duration = Duration::from_millis(10);
 /// The quiet time that it grows to.
 const ADAPTIVE_MAX: Duration = Duration::from_millis(100);
+/// The longest time that the adaptive rule waits for quiet, to begin with.
+const ADAPTIVE_WAIT: Duration = Duration::from_millis(100);
+/// The longest time that it waits for quiet unless a storm goes on.
+const ADAPTIVE_WAIT_MAX: Duration = Duration::from_millis(500);
+/// So many events in one push are a storm: it pays to gather more of them.
+const STORM: u32 = 1_000;
 /// Without events for so long the adaptive rule begins anew.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -24,8 +34,11 @@ pub struct DebounceSettings {
     /// Quiet time that it may grow to, doubling with every push that follows another within a second; equal to `after` for
     /// a fixed rule.
     pub after_max: Duration,
-    /// Longest time from the first event to the push, checked when a quiet time ends.
+    /// Longest time from the first event to the push; a fixed rule checks it when a quiet time ends.
     pub max: Duration,
+    /// Longest time from the first event to the push while no storm goes on, to begin with and to grow to; `None` for a
+    /// fixed rule.
+    pub wait: Option<(Duration, Duration)>,
     /// Gather endpoint changes too; otherwise they are pushed at once, even while another push is built.
     pub endpoints: bool,
 }
@@ -41,7 +54,8 @@ impl DebounceSettings {
             || times(features) != times(&Features::default());
         let (after, after_max) =
             if fixed { (features.debounce_after, features.debounce_after) } else { (ADAPTIVE_MIN, ADAPTIVE_MAX) };
-        Self { after, after_max, max: features.debounce_max, endpoints: features.enable_eds_debounce }
+        let wait = (!fixed).then_some((ADAPTIVE_WAIT, ADAPTIVE_WAIT_MAX));
+        Self { after, after_max, max: features.debounce_max, wait, endpoints: features.enable_eds_debounce }
     }
 }
 
@@ -76,6 +90,8 @@ pub struct Debounce {
     timer: Option<Instant>,
     /// The quiet time in force.
     quiet: Duration,
+    /// The longest wait in force.
+    longest: Duration,
     last_event: Option<Instant>,
     last_push: Option<Instant>,
 }
@@ -90,6 +106,7 @@ impl Debounce {
             building: false,
             timer: None,
             quiet: settings.after,
+            longest: settings.wait.map_or(settings.max, |(begin, _)| begin),
             last_event: None,
             last_push: None,
         }
@@ -105,6 +122,7 @@ impl Debounce {
         }
         if self.last_event.is_none_or(|last| now.saturating_duration_since(last) >= IDLE) {
             self.quiet = self.settings.after;
+            self.longest = self.settings.wait.map_or(self.settings.max, |(begin, _)| begin);
         }
         self.last_event = Some(now);
         match &mut self.pending {
@@ -114,7 +132,7 @@ impl Debounce {
                 pending.last = now;
             }
             None => {
-                self.timer = Some(now + self.quiet);
+                self.timer = Some(now + self.quiet.min(self.longest));
                 self.pending = Some(Pending { request, events: 1, first: now, last: now });
             }
         }
@@ -154,15 +172,25 @@ impl Debounce {
         self.building
     }
 
+    /// A push that found no quiet lets the next one wait longer, a storm longer than other churn.
+    fn adapt_wait(&mut self, is_quiet: bool, events: u32) {
+        let Some((begin, end)) = self.settings.wait else { return };
+        let end = if events >= STORM { self.settings.max } else { end };
+        self.longest = if is_quiet { begin } else { (self.longest * 2).min(end.max(begin)) };
+    }
+
     fn push(&mut self, now: Instant) -> Option<Batch> {
         let pending = self.pending.take()?;
         let waited = now.saturating_duration_since(pending.first);
         let quiet = now.saturating_duration_since(pending.last);
-        if waited < self.settings.max && quiet < self.quiet {
-            self.timer = Some(pending.last + self.quiet);
+        let is_quiet = quiet >= self.quiet;
+        if waited < self.longest && !is_quiet {
+            let end = pending.last + self.quiet;
+            self.timer = Some(if self.settings.wait.is_some() { end.min(pending.first + self.longest) } else { end });
             self.pending = Some(pending);
             return None;
         }
+        self.adapt_wait(is_quiet, pending.events);
         let follows = self.last_push.is_some_and(|last| now.saturating_duration_since(last) < IDLE);
         if follows {
             self.quiet = (self.quiet * 2).min(self.settings.after_max.max(self.settings.after));

@@ -162,6 +162,11 @@ pub fn select<'a>(
     selected.or_else(|| rules.iter().rfind(|rule| rule.selector().is_none()))
 }
 
+/// The host, written out, that a DestinationRule is for; it may be a wildcard.
+pub(super) fn host_of(config: &Config, domain: &str) -> Option<Hostname> {
+    merge::convert(config, domain).map(|rule| rule.rule.host.as_str().into())
+}
+
 /// Rules with a workload selector first, each part oldest first.
 fn ordered(configs: &[Arc<Config>]) -> impl Iterator<Item = &Arc<Config>> {
     let has_selector =

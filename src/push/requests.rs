@@ -1,13 +1,17 @@
-//! Who needs what: the types of resources that a push request can change for a view
-//! (Istio's `DefaultProxyNeedsPush` and the `…NeedsPush` of its generators).
+//! Who needs what: the types of resources that the step from one context to the next can change for a view.
 //!
-//! Invariant: a type that is left out here does not change for the view. A type that is named may turn out unchanged; its
-//! bytes are compared anyway. Istio sends more in places: here it is enough that nothing is missed.
+//! Invariant: a type that is left out here does not change for the view, nor does a name that is left out. A type that is
+//! named may turn out unchanged; its bytes are compared anyway. Istio sends more in places: here it is enough that nothing is
+//! missed. The rules say what generators read, so a generator that reads something new needs a line here; the random worlds
+//! of `xds::incremental` compare the outcome with a fresh process.
 
-use std::{ops::BitOr, sync::Arc};
+use std::{collections::HashSet, ops::BitOr};
 
-use super::{ProxyView, PushContext, SidecarScope};
-use crate::model::{Kind, NodeType, PushKey, PushKind, PushRequest, Resolution, kind::KindClass};
+use super::{
+    ProxyView, SidecarScope,
+    changes::{Change, EndpointChange},
+};
+use crate::model::{Hostname, Kind, NodeType, Resolution};
 
 /// A set of resource types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,6 +55,11 @@ impl Types {
         self.0 == 0
     }
 
+    /// The types that are in both.
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// All of `self` if `condition` holds.
     const fn when(self, condition: bool) -> Self {
         if condition { self } else { Self::NONE }
@@ -67,185 +76,177 @@ impl BitOr for Types {
 
 const SERVICE: Types = Types(Types::CDS.0 | Types::EDS.0 | Types::LDS.0 | Types::RDS.0 | Types::NDS.0);
 const ROUTES: Types = Types(Types::LDS.0 | Types::RDS.0);
-const IMPORTED: Types = Types(Types::CDS.0 | Types::EDS.0 | Types::NDS.0);
+const ENDPOINTS: Types = Types(Types::CDS.0 | Types::EDS.0);
 
-/// The types that a request can change for a view, given the context after it and the one before.
+/// What a change can change for a view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effects {
+    /// The types.
+    pub types: Types,
+    /// Load assignments of other hosts than these stay as they are; `None` when any may change.
+    pub hosts: Option<HashSet<Hostname>>,
+}
+
+/// What a change can change for a view.
 #[must_use]
-pub fn affects(
-    request: &PushRequest,
-    context: &PushContext,
-    previous: Option<&PushContext>,
-    view: &ProxyView,
-) -> Types {
+pub fn effects(change: &Change<'_>, view: &ProxyView) -> Effects {
     let has_name_table = view.node_type == NodeType::Sidecar && view.metadata.dns_capture;
     let possible = if has_name_table { Types::ALL } else { Types::ALL.without(Types::NDS) };
-    let Some(previous) = previous.filter(|_| !request.forced) else { return possible };
-    if request.keys.is_empty() {
-        return Types::NONE;
+    let what = change.what();
+    if what.everything {
+        return Effects { types: possible, hosts: None };
     }
-    let change = Change { context, previous, view, now: context.scope(view), before: previous.scope(view) };
-    let mut types = Types::NONE;
-    for key in &request.keys {
-        types = types | if view.is_router() { change.for_router(key) } else { change.for_sidecar(key) };
-        if types.contains(possible) {
-            break;
+    let mut effects = Effects { types: Types::NONE, hosts: Some(HashSet::new()) };
+    if !what.is_empty() {
+        effects.add_scope(change, view);
+        effects.add_endpoints(change, view);
+        effects.add_policies(change, view);
+        effects.add_others(change, view);
+        if view.is_router() {
+            effects.add_router(change, view);
         }
     }
-    Types(types.0 & possible.0)
+    effects.types = effects.types.and(possible);
+    effects
 }
 
-/// Two contexts and what the view sees of them.
-struct Change<'a> {
-    context: &'a PushContext,
-    previous: &'a PushContext,
-    view: &'a ProxyView,
-    now: Arc<SidecarScope>,
-    before: Arc<SidecarScope>,
-}
-
-impl Change<'_> {
-    fn for_router(&self, key: &PushKey) -> Types {
-        let kind = match key.kind {
-            PushKind::Endpoints => return self.of_endpoints(key).when(self.sees_host(key)),
-            PushKind::DnsName => return Types::NDS,
-            PushKind::Object(_) => return Types::NONE,
-            PushKind::Config(kind) => kind,
-        };
-        let filters = self.context.features().filter_gateway_cluster_config;
-        match kind {
-            Kind::Sidecar => Types::NONE,
-            Kind::ServiceEntry => SERVICE.when(self.sees_host(key) || self.is_own(key) || self.sees_alias(key)),
-            Kind::VirtualService => ROUTES | IMPORTED.when(filters),
-            Kind::DestinationRule => SERVICE,
-            Kind::Gateway => ROUTES | Types::CDS | Types::EDS | Types::SDS,
-            Kind::PeerAuthentication => Types::CDS | Types::EDS | Types::LDS,
-            kind => of_other_kind(kind),
+impl Effects {
+    /// Types, in which any load assignment may differ.
+    fn add(&mut self, types: Types) {
+        self.types = self.types | types;
+        if types.contains(Types::EDS) {
+            self.hosts = None;
         }
     }
 
-    fn for_sidecar(&self, key: &PushKey) -> Types {
-        let kind = match key.kind {
-            PushKind::Endpoints => {
-                let seen = |scope: &SidecarScope| scope.has_service(&key.name, &key.namespace);
-                return self.of_endpoints(key).when(seen(&self.now) || seen(&self.before));
+    fn add_hosts(&mut self, types: Types, hosts: impl IntoIterator<Item = Hostname>) {
+        self.types = self.types | types;
+        if let Some(known) = &mut self.hosts {
+            known.extend(hosts);
+        }
+    }
+
+    /// What the scope holds: services with their rules, routes, the Sidecar itself.
+    fn add_scope(&mut self, change: &Change<'_>, view: &ProxyView) {
+        let (_, _, scope) = change.scopes(view);
+        if scope.sidecar {
+            self.add(SERVICE);
+        }
+        if !scope.hosts.is_empty() {
+            self.add_hosts(SERVICE, scope.hosts.iter().cloned());
+        }
+        if scope.routes && !view.is_router() {
+            // Routes over HTTP alone are in no listener of a sidecar; what other clients get instead may hold them.
+            let listeners = scope.stream_routes || !view.metadata.generator.is_empty();
+            self.add(Types::RDS | Types::LDS.when(listeners));
+        }
+    }
+
+    fn add_endpoints(&mut self, change: &Change<'_>, view: &ProxyView) {
+        if change.what().endpoints.is_empty() {
+            return;
+        }
+        let (before, now, _) = change.scopes(view);
+        for endpoints in &change.what().endpoints {
+            let (host, namespace) = (&endpoints.host, &endpoints.namespace);
+            let sees = |scope: &SidecarScope| match view.is_router() {
+                true => scope.services_by_host.contains_key(host),
+                false => scope.has_service(host, namespace) || scope.lists(host, namespace),
+            };
+            if sees(&before) || sees(&now) {
+                let ruled = [&before, &now].iter().any(|scope| scope.has_rule_of(host));
+                let types = change.resolution(host, namespace).map(|r| of_endpoints(endpoints, r, ruled));
+                self.add_hosts(types[0] | types[1], [host.clone()]);
             }
-            PushKind::DnsName => return Types::NDS,
-            PushKind::Object(_) => return Types::NONE,
-            PushKind::Config(kind) => kind,
+        }
+    }
+
+    /// The mode of mutual TLS: of the workload itself in its listeners, of services and endpoints in what leads to them.
+    fn add_policies(&mut self, change: &Change<'_>, view: &ProxyView) {
+        let mut policies = change.what().inputs.of_kind(Kind::PeerAuthentication).peekable();
+        if policies.peek().is_none() {
+            return;
+        }
+        let policy = |authn: &super::authn::AuthnPolicies| authn.policy(&view.namespace, &view.labels);
+        self.add(Types::LDS.when(policy(&change.before.authn) != policy(&change.now.authn)));
+        let (before, now, _) = change.scopes(view);
+        let root = change.now.mesh().config.root_namespace.as_str();
+        let serves = |namespace: &str| {
+            let mut services = before.services.iter().chain(&now.services);
+            view.is_router() || services.any(|s| *s.namespace == *namespace)
         };
-        let (now, before) = (&*self.now, &*self.before);
-        let in_either = |has: &dyn Fn(&SidecarScope) -> bool| has(now) || has(before);
-        match kind {
-            Kind::Gateway => Types::NONE,
-            Kind::ServiceEntry => {
-                let seen = in_either(&|scope| scope.has_service(&key.name, &key.namespace));
-                SERVICE.when(seen || self.is_own(key) || self.sees_alias(key))
-            }
-            Kind::VirtualService => {
-                let routes = in_either(&|scope| self.has_route(scope, key));
-                let imports = routes && self.imports_changed();
-                let listeners = routes && (imports || self.stream_routes_changed());
-                Types::RDS.when(routes) | Types::LDS.when(listeners) | IMPORTED.when(imports)
-            }
-            Kind::DestinationRule => {
-                SERVICE.when(in_either(&|scope| scope.has_destination_rule(&key.namespace, &key.name)))
-            }
-            Kind::Sidecar => {
-                let applies = in_either(&|scope| {
-                    scope.sidecar.as_ref().is_some_and(|s| s.meta.name == key.name && s.meta.namespace == key.namespace)
-                });
-                (ROUTES | Types::CDS).when(applies) | IMPORTED.when(applies && self.imports_changed())
-            }
-            Kind::PeerAuthentication => {
-                let own = self.is_own_or_root(key);
-                let of_service = own || in_either(&|scope| scope.services.iter().any(|s| s.namespace == key.namespace));
-                Types::LDS.when(own) | (Types::CDS | Types::EDS).when(of_service)
-            }
-            Kind::EnvoyFilter
+        let concerned = policies.any(|(namespace, _)| **namespace == *root || serves(namespace));
+        self.add((ENDPOINTS | Types::LDS.when(view.is_router())).when(concerned));
+    }
+
+    /// Objects that do not depend on what a proxy sees.
+    fn add_others(&mut self, change: &Change<'_>, view: &ProxyView) {
+        let root = change.now.mesh().config.root_namespace.as_str();
+        for kind in change.what().inputs.kinds() {
+            let mut names = change.what().inputs.of_kind(kind);
+            let own = |namespace: &str| view.is_router() || *namespace == *view.namespace || *namespace == *root;
+            let types = of_kind(kind);
+            self.add(types.when(!is_selective(kind) || names.any(|(namespace, _)| own(namespace))));
+        }
+        // Listeners name the clusters of providers, whatever the proxy sees of these services.
+        self.add(Types::LDS.when(change.moves_providers()));
+    }
+
+    fn add_router(&mut self, change: &Change<'_>, view: &ProxyView) {
+        let what = change.what();
+        let filters = change.now.features().filter_gateway_cluster_config;
+        if what.inputs.any(&[Kind::VirtualService]) {
+            self.add(ROUTES | ENDPOINTS.when(filters));
+        }
+        if what.inputs.any(&[Kind::DestinationRule]) {
+            self.add(SERVICE);
+        }
+        if what.inputs.any(&[Kind::Gateway]) {
+            self.add(ROUTES | ENDPOINTS | Types::SDS);
+        }
+        // A route may lead to a service beside it that is not the one which the scope has for the host.
+        let hosts = change.seen_hosts(&view.namespace);
+        if !hosts.is_empty() {
+            self.add_hosts(SERVICE, hosts);
+        }
+        self.add(ROUTES.when(what.pools) | Types::SDS.when(what.grants));
+    }
+}
+
+/// Endpoints are in EDS, but where Envoy asks DNS they are in the cluster, and a headless service has listeners, host names
+/// and an inferred mode for them. Clusters name service accounts, and where the client dials the address itself the mode
+/// follows from the endpoints; a DestinationRule can say that it does.
+fn of_endpoints(endpoints: &EndpointChange, resolution: Option<Resolution>, ruled: bool) -> Types {
+    let clusters = endpoints.accounts || (endpoints.modes && ruled);
+    match resolution {
+        None => Types::NONE,
+        Some(Resolution::ClientSideLB) => Types::EDS | Types::CDS.when(clusters),
+        Some(Resolution::Passthrough) => ENDPOINTS | Types::LDS | Types::NDS,
+        Some(_) => ENDPOINTS,
+    }
+}
+
+/// Kinds that count in their own namespace, or from the root namespace everywhere.
+const fn is_selective(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::EnvoyFilter
             | Kind::AuthorizationPolicy
             | Kind::RequestAuthentication
             | Kind::Telemetry
             | Kind::WasmPlugin
-            | Kind::TrafficExtension => of_other_kind(kind).when(self.is_own_or_root(key)),
-            kind => of_other_kind(kind),
-        }
-    }
-
-    /// Endpoints are in EDS, but where Envoy asks DNS they are in the cluster, and a headless service has listeners, host
-    /// names and an inferred mode for them.
-    fn of_endpoints(&self, key: &PushKey) -> Types {
-        let service = self.now.services_by_host.get(&key.name).or_else(|| self.before.services_by_host.get(&key.name));
-        match service.map(|s| s.resolution) {
-            Some(Resolution::ClientSideLB) => Types::EDS,
-            Some(Resolution::Passthrough) => Types::EDS | Types::CDS | Types::LDS | Types::NDS,
-            _ => Types::EDS | Types::CDS,
-        }
-    }
-
-    fn sees_host(&self, key: &PushKey) -> bool {
-        self.now.services_by_host.contains_key(&key.name) || self.before.services_by_host.contains_key(&key.name)
-    }
-
-    /// The key is a service that the proxy itself serves.
-    fn is_own(&self, key: &PushKey) -> bool {
-        self.view.targets.iter().any(|t| t.service.hostname == key.name && t.service.namespace == key.namespace)
-    }
-
-    /// The key is another name of a service that the proxy sees.
-    fn sees_alias(&self, key: &PushKey) -> bool {
-        let is_alias = |context: &PushContext| {
-            context.services.get(&key.name, &key.namespace).is_some_and(|s| s.resolution == Resolution::Alias)
-        };
-        (is_alias(self.context) || is_alias(self.previous))
-            && [&self.now, &self.before].into_iter().flat_map(|scope| &scope.services).any(|service| {
-                service.aliases.iter().any(|(host, namespace)| *host == key.name && *namespace == key.namespace)
-            })
-    }
-
-    fn has_route(&self, scope: &SidecarScope, key: &PushKey) -> bool {
-        let roots = |context: &PushContext| context.virtual_services.roots_of(&key.namespace, &key.name).to_vec();
-        scope.has_virtual_service(&key.namespace, &key.name)
-            || roots(self.context)
-                .iter()
-                .chain(&roots(self.previous))
-                .any(|(ns, name)| scope.has_virtual_service(ns, name))
-    }
-
-    fn is_own_or_root(&self, key: &PushKey) -> bool {
-        key.namespace == self.view.namespace || *key.namespace == *self.context.mesh().config.root_namespace
-    }
-
-    /// VirtualServices with TCP or TLS routes differ. Those with HTTP routes alone are in no listener of a sidecar; what other
-    /// clients get instead of listeners may hold them.
-    fn stream_routes_changed(&self) -> bool {
-        fn stamps(scope: &SidecarScope) -> impl Iterator<Item = u64> {
-            let all = scope.egress.iter().flat_map(|listener| &listener.virtual_services);
-            let streams = all.filter(|c| c.virtual_service().is_some_and(|v| !v.tls.is_empty() || !v.tcp.is_empty()));
-            streams.map(|config| config.stamp)
-        }
-        !self.view.metadata.generator.is_empty() || !stamps(&self.now).eq(stamps(&self.before))
-    }
-
-    /// The scopes hold other services.
-    fn imports_changed(&self) -> bool {
-        let (now, before) = (&self.now.services, &self.before.services);
-        now.len() != before.len() || now.iter().zip(before).any(|(a, b)| a.stamp != b.stamp)
-    }
+            | Kind::TrafficExtension
+    )
 }
 
-/// Kinds that do not depend on what a proxy sees.
-fn of_other_kind(kind: Kind) -> Types {
+/// Types that objects of a kind are in by themselves; what they are translated to, or become in the registry, is compared.
+const fn of_kind(kind: Kind) -> Types {
     match kind {
-        Kind::EnvoyFilter => SERVICE.without(Types::NDS) | Types::ECDS,
+        Kind::EnvoyFilter => Types(SERVICE.without(Types::NDS).0 | Types::ECDS.0),
         Kind::AuthorizationPolicy | Kind::RequestAuthentication | Kind::Telemetry => Types::LDS,
-        Kind::WasmPlugin | Kind::TrafficExtension => Types::LDS | Types::ECDS,
-        Kind::WorkloadEntry => Types::EDS,
-        Kind::WorkloadGroup | Kind::ProxyConfig => Types::NONE,
-        Kind::Secret | Kind::ConfigMap => Types::SDS | Types::ECDS,
-        // What these are translated to has keys of its own.
-        Kind::Ingress | Kind::IngressClass | Kind::Namespace | Kind::MutatingWebhookConfiguration => Types::NONE,
-        kind if matches!(kind.class(), KindClass::GatewayApi | KindClass::Retired) => Types::NONE,
-        _ => Types::ALL,
+        Kind::WasmPlugin | Kind::TrafficExtension => Types(Types::LDS.0 | Types::ECDS.0),
+        Kind::Secret | Kind::ConfigMap => Types(Types::SDS.0 | Types::ECDS.0),
+        _ => Types::NONE,
     }
 }
 

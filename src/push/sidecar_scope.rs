@@ -4,6 +4,7 @@
 //! Sidecar only, never on the proxy. Scopes are computed when first asked for and shared by all proxies that have the same.
 
 mod build;
+mod change;
 mod hosts;
 mod index;
 mod listener;
@@ -20,6 +21,7 @@ use crate::{
     proto::networking,
 };
 
+pub(super) use change::ScopeChange;
 pub use index::SidecarIndex;
 
 /// One egress listener of a scope.
@@ -59,10 +61,8 @@ pub struct SidecarScope {
     pub outbound_traffic_policy: networking::OutboundTrafficPolicy,
     /// Hash of everything above: equal stamps mean equal scopes.
     pub stamp: u128,
-    /// VirtualServices that decide what is here: `(namespace, name)`.
-    virtual_service_names: HashSet<(Arc<str>, Arc<str>)>,
-    /// DestinationRules that went into those above: `(namespace, name)`.
-    destination_rule_names: HashSet<(Arc<str>, Arc<str>)>,
+    /// Services of listeners that are not the ones which the scope has for their hosts: `(host, namespace)`.
+    others: HashSet<(Hostname, Arc<str>)>,
 }
 
 impl SidecarScope {
@@ -125,16 +125,16 @@ impl SidecarScope {
         self.services_by_host.get(host).is_some_and(|s| *s.namespace == *namespace)
     }
 
-    /// Whether this VirtualService (a root, not a delegate) takes part in the scope.
+    /// Whether some listener of the scope holds this service, though the scope has another one for the host.
     #[must_use]
-    pub fn has_virtual_service(&self, namespace: &Arc<str>, name: &Arc<str>) -> bool {
-        self.virtual_service_names.contains(&(namespace.clone(), name.clone()))
+    pub fn lists(&self, host: &Hostname, namespace: &Arc<str>) -> bool {
+        !self.others.is_empty() && self.others.contains(&(host.clone(), namespace.clone()))
     }
 
-    /// Whether this DestinationRule counts for an imported service.
+    /// Whether some DestinationRule counts for an imported host.
     #[must_use]
-    pub fn has_destination_rule(&self, namespace: &Arc<str>, name: &Arc<str>) -> bool {
-        self.destination_rule_names.contains(&(namespace.clone(), name.clone()))
+    pub fn has_rule_of(&self, host: &str) -> bool {
+        self.destination_rules.contains_key(host) || self.selected_destination_rules.contains_key(host)
     }
 }
 

@@ -24,9 +24,6 @@ pub const MESH_GATEWAY: &str = "mesh";
 
 const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
 
-/// `(namespace, name)`.
-type ObjectName = (Arc<str>, Arc<str>);
-
 /// VirtualServices by gateway name.
 type ByGateway = HashMap<Arc<str>, Vec<Arc<Config>>>;
 
@@ -41,8 +38,6 @@ pub struct VirtualServiceIndex {
     /// Those of `all` that differ from what was written only in that names are written out, by the address of the config as
     /// written, which is held so that the address stays its own.
     resolved: HashMap<usize, (Arc<Config>, Arc<Config>)>,
-    /// The roots that delegate to a VirtualService, by its `(namespace, name)`.
-    roots: HashMap<ObjectName, Vec<ObjectName>>,
     /// Destination hosts of VirtualServices by gateway, kept only with `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`.
     destinations: HashMap<Arc<str>, BTreeSet<String>>,
 }
@@ -65,7 +60,7 @@ impl VirtualServiceIndex {
             let address = Arc::as_ptr(config) as usize;
             let known = previous.and_then(|p| p.resolved.get(&address)).map(|(_, resolved)| resolved.clone());
             let Some(merged) = known.or_else(|| merged(config, &delegates, &inputs.mesh.domain)) else { continue };
-            if !index.add_roots(config) {
+            if !delegates_routes(config) {
                 index.resolved.insert(address, (config.clone(), merged.clone()));
             }
             index.add(&merged, &default);
@@ -75,28 +70,6 @@ impl VirtualServiceIndex {
             index.all.push(merged);
         }
         index
-    }
-
-    /// Notes whom a VirtualService delegates to; `false` if to nobody.
-    fn add_roots(&mut self, config: &Config) -> bool {
-        let own = (config.meta.namespace.clone(), config.meta.name.clone());
-        let routes = config.virtual_service().map_or(&[][..], |s| &s.http);
-        let mut delegates = false;
-        for delegate in routes.iter().filter_map(|r| r.delegate.as_ref()) {
-            let namespace = if delegate.namespace.is_empty() { &*own.0 } else { delegate.namespace.as_str() };
-            let roots = self.roots.entry((namespace.into(), delegate.name.as_str().into())).or_default();
-            if !roots.contains(&own) {
-                roots.push(own.clone());
-            }
-            delegates = true;
-        }
-        delegates
-    }
-
-    /// The VirtualServices that delegate routes to this one, as `(namespace, name)`.
-    #[must_use]
-    pub fn roots_of(&self, namespace: &Arc<str>, name: &Arc<str>) -> &[ObjectName] {
-        self.roots.get(&(namespace.clone(), name.clone())).map_or(&[], Vec::as_slice)
     }
 
     fn add(&mut self, config: &Arc<Config>, default: &BTreeSet<Visibility>) {
@@ -157,6 +130,11 @@ impl VirtualServiceIndex {
     pub fn destinations_of_gateway(&self, gateway: &str) -> Option<&BTreeSet<String>> {
         self.destinations.get(gateway)
     }
+}
+
+/// Whether routes of the VirtualService are those of another one.
+fn delegates_routes(config: &Config) -> bool {
+    config.virtual_service().is_some_and(|spec| spec.http.iter().any(|route| route.delegate.is_some()))
 }
 
 /// The VirtualService as it is used: `None` for a delegate.

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
 use metrics::{counter, gauge};
 
-use super::{ServiceEntryStore, XdsUpdate, quarantine::Quarantine};
+use super::{ServiceEntryStore, XdsUpdate, push_of, quarantine::Quarantine};
 use crate::{
     handlers::{RegistryPort, XdsUpdater},
     model::{ConfigEvent, ConfigSnapshot, EventKind, Features, Mesh, PushRequest, Reason, RegistrySnapshot},
@@ -69,20 +69,13 @@ impl ServiceEntryStoreActor {
 
     fn publish(&self, snapshot: RegistrySnapshot, updates: Vec<XdsUpdate>) {
         gauge!("pilot_services").set(snapshot.services.len() as f64);
-        self.published.store(Arc::new(snapshot));
-        let mut push: Option<PushRequest> = None;
-        for update in updates {
-            match &update {
-                XdsUpdate::Push(_) => {}
-                XdsUpdate::ProxyUpdate { cluster, ip } => self.setup.updater.proxy_update(cluster, ip),
-                update => counter!("pilot_inbound_updates", "type" => inbound(update)).increment(1),
-            }
-            match (update.into_push(), &mut push) {
-                (Some(request), Some(all)) => all.merge(request),
-                (Some(request), none) => *none = Some(request),
-                (None, _) => {}
+        for update in &updates {
+            if !matches!(update, XdsUpdate::Push(_) | XdsUpdate::ProxyUpdate { .. }) {
+                counter!("pilot_inbound_updates", "type" => inbound(update)).increment(1);
             }
         }
+        let push = push_of(&self.published.load(), &snapshot, updates);
+        self.published.store(Arc::new(snapshot));
         push.into_iter().for_each(|request| self.setup.updater.config_update(request));
     }
 

@@ -1,7 +1,7 @@
 //! The registries together: one list of services, and answers about the workload of a proxy
 //! (Istio's aggregate controller). Kubernetes registries come before the ServiceEntry registry, the main cluster first.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{any::Any, collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::{
     auto_allocation,
@@ -9,7 +9,9 @@ use super::{
     kube::{Cluster, Directory},
     memory::service_order,
 };
-use crate::model::{Features, Hostname, Node, Service, ServiceTarget, Workload, WorkloadDirectory};
+use crate::model::{
+    Features, Hostname, MovedNodes, Node, Service, ServiceTarget, Workload, WorkloadDirectory, difference,
+};
 
 /// Services that are made from several, kept so that they stay the same `Arc` while they say the same.
 #[derive(Debug, Default)]
@@ -150,6 +152,31 @@ impl WorkloadDirectory for Workloads {
             service_account: account(&endpoint.service_account),
         })
     }
+
+    fn moved_since(&self, before: &dyn WorkloadDirectory) -> MovedNodes {
+        let Some(before) = (before as &dyn Any).downcast_ref::<Self>() else { return MovedNodes::all() };
+        let ids = |workloads: &Self| workloads.clusters.iter().map(|c| c.cluster.clone()).collect::<Vec<_>>();
+        if self.main != before.main || ids(self) != ids(before) {
+            return MovedNodes::all();
+        }
+        let mut moved = MovedNodes::default();
+        for (now, before) in self.clusters.iter().zip(&before.clusters) {
+            moved.extend(now.moved_since(before));
+        }
+        if !Arc::ptr_eq(&self.instances, &before.instances) {
+            let instances = difference::of_maps(&before.instances, &self.instances, same_instances);
+            moved.addresses.extend(instances.into_iter().map(|(address, ..)| address.clone()));
+        }
+        moved
+    }
+}
+
+/// Whether instances of an address say the same of the proxy there.
+fn same_instances(a: &Arc<[Instance]>, b: &Arc<[Instance]>) -> bool {
+    let same = |(a, b): (&Instance, &Instance)| {
+        a.0.stamp == b.0.stamp && a.0.key() == b.0.key() && (Arc::ptr_eq(&a.1, &b.1) || a.1 == b.1)
+    };
+    Arc::ptr_eq(a, b) || (a.len() == b.len() && a.iter().zip(b.iter()).all(same))
 }
 
 /// The namespace that the proxy's metadata states, else the one that its domain states.

@@ -1,7 +1,8 @@
 //! The endpoint index by service and shard, and what an update of it means (Istio's `EndpointIndex`).
 //!
-//! A service whose last endpoint goes keeps its entry and its service accounts: endpoints that flip between one and none
-//! must not change clusters. The entry goes with the service.
+//! A service whose last endpoint goes keeps its entry, which goes with the service. It keeps no service accounts: an identity
+//! is trusted as long as an endpoint has it, so that what proxies are sent follows from the objects that there are. Istio
+//! keeps the accounts of a service that is scaled to zero until its process ends.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -34,12 +35,13 @@ impl EndpointShards {
         let key = (host.clone(), namespace.clone());
         let old = self.index.by_service.get(&key);
         if endpoints.is_empty() {
-            if let Some(old) = old.filter(|o| o.shards.iter().any(|(key, _)| key == shard)) {
-                let (shards, _) = old.shards_with(shard, None);
-                let set = EndpointSet::with_accounts(shards, old.service_accounts.clone());
-                self.put(key, set);
-            }
-            return EndpointPush::Incremental;
+            let Some(old) = old.filter(|o| o.shards.iter().any(|(key, _)| key == shard)) else {
+                return EndpointPush::Incremental;
+            };
+            let set = EndpointSet::of(old.shards_with(shard, None).0);
+            let same = old.service_accounts == set.service_accounts;
+            self.put(key, set);
+            return if same { EndpointPush::Incremental } else { EndpointPush::Full };
         }
         let (shards, before) = match old {
             Some(old) => old.shards_with(shard, Some(endpoints.into())),
@@ -66,8 +68,7 @@ impl EndpointShards {
         if shards.is_empty() {
             Arc::make_mut(&mut self.index).by_service.remove(&key);
         } else if shards.len() != old.shards.len() {
-            let set = EndpointSet::with_accounts(shards, old.service_accounts.clone());
-            self.put(key, set);
+            self.put(key, EndpointSet::of(shards));
         }
     }
 
@@ -121,12 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn one_to_none_to_one_pushes_endpoints_only_unless_the_account_differs() {
+    fn one_to_none_to_one_pushes_the_service_too_where_endpoints_have_accounts() {
         let (mut shards, (host, ns), c1) = (EndpointShards::default(), names(), shard("c1"));
         let mut put = |list: &[Arc<Endpoint>]| shards.update(&c1, &host, &ns, list);
         assert_eq!(put(&[healthy("1.1.1.1", "sa1")]), EndpointPush::Full);
+        assert_eq!(put(&[]), EndpointPush::Full);
         assert_eq!(put(&[]), EndpointPush::Incremental);
-        assert_eq!(put(&[healthy("1.1.1.1", "sa1")]), EndpointPush::Incremental);
+        assert_eq!(put(&[healthy("1.1.1.1", "")]), EndpointPush::Incremental);
         assert_eq!(put(&[]), EndpointPush::Incremental);
         assert_eq!(put(&[healthy("1.1.1.1", "sa2")]), EndpointPush::Full);
     }

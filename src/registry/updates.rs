@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{EventKind, Hostname, Kind, PushKey, PushRequest, Reason, ShardKey, push_request::PushKind};
+use crate::model::{
+    EventKind, Hostname, Kind, PushKey, PushRequest, Reason, RegistrySnapshot, ShardKey, push_request::PushKind,
+};
 
 /// How far new endpoints of a service have to be pushed (Istio's `PushType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +83,29 @@ impl XdsUpdate {
             Self::Service { .. } | Self::EndpointsCacheOnly { .. } | Self::ProxyUpdate { .. } => None,
         }
     }
+}
+
+/// The push that updates of the registry ask for together. Where they ask for none, though what the registry says differs,
+/// a push is asked for all the same: Istio speaks of no Service that is exported to nobody, nor of a pod that is gone, but
+/// their own workloads are told of both.
+#[must_use]
+pub fn push_of(before: &RegistrySnapshot, now: &RegistrySnapshot, updates: Vec<XdsUpdate>) -> Option<PushRequest> {
+    let mut push: Option<PushRequest> = None;
+    for update in updates {
+        let proxy = matches!(update, XdsUpdate::ProxyUpdate { .. }).then(|| PushRequest::quiet(Reason::Proxy));
+        match (proxy.or_else(|| update.into_push()), &mut push) {
+            (Some(request), Some(all)) => all.merge(request),
+            (Some(request), none) => *none = Some(request),
+            (None, _) => {}
+        }
+    }
+    push.or_else(|| differ(before, now).then(|| PushRequest::quiet(Reason::Proxy)))
+}
+
+fn differ(before: &RegistrySnapshot, now: &RegistrySnapshot) -> bool {
+    !Arc::ptr_eq(&before.services, &now.services)
+        || !Arc::ptr_eq(&before.endpoints, &now.endpoints)
+        || !now.moved_since(before).is_empty()
 }
 
 #[cfg(test)]

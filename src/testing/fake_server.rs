@@ -1,6 +1,7 @@
 //! An xDS server with made-up resources.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -10,10 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Content;
 use crate::{
-    model::{Identity, Node, PushRequest, Reason},
+    model::{Identity, MovedNodes, Node, PushRequest, Reason},
     proto::wkt,
-    push::{PushContext, context::PushInputs},
-    xds::{self, Audience, Generator, Layout, Part, Resource, ResourceType, Slot, TypeSet, XdsOptions, XdsState},
+    push::{Change, PushContext, context::PushInputs},
+    xds::{
+        self, Affected, Audience, Generator, Layout, Part, Resource, ResourceType, Slot, TypeSet, XdsOptions, XdsState,
+    },
 };
 
 /// Resources that a test sets.
@@ -65,18 +68,14 @@ impl Generator for FakeGenerator {
         names.iter().filter_map(|name| Some(resource(kind, name, content.get(&**name)?))).collect()
     }
 
-    fn affects(&self, _: &PushContext, _: &PushContext, _: &PushRequest, _: &Slot) -> TypeSet {
+    fn affects<'a>(&self, _: &Change<'_>, _: &Slot) -> Affected<'a> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.released.wait_while(held, |held| *held));
-        TypeSet::ALL
+        Affected::whole(TypeSet::ALL)
     }
 
-    fn affects_name(&self, _: &PushRequest, _: ResourceType, _: &str) -> bool {
-        true
-    }
-
-    fn moves_nodes(&self, _: &PushContext, _: &PushContext, _: &PushRequest) -> bool {
-        false
+    fn moves<'a>(&self, _: &'a Change<'_>) -> Cow<'a, MovedNodes> {
+        Cow::Owned(MovedNodes::default())
     }
 }
 

@@ -114,15 +114,14 @@ impl XdsServerActor {
     }
 }
 
-fn publish(state: &XdsState, inputs: PushInputs, request: &PushRequest) {
+/// Builds the context of these inputs after the published one, and publishes it.
+pub(super) fn publish(state: &XdsState, inputs: PushInputs, request: &PushRequest) {
     let began = Instant::now();
     let mut request = request.clone();
     let context = match state.current() {
         Some(before) => {
-            let (before, context) = (&before.context, before.context.next(inputs));
-            request.keys.extend(context.translation.changes_since(&before.translation));
-            // Another way into a network changes endpoints of every service that is behind it.
-            request.forced |= context.network_gateways != before.network_gateways;
+            let context = before.context.next(inputs);
+            request.keys.extend(context.changes_since(&before.context).translated_keys());
             context
         }
         None => PushContext::build(inputs),
@@ -193,11 +192,5 @@ impl XdsUpdater for XdsServerHandle {
                 self.mailbox.tell(Look);
             }
         }
-    }
-
-    fn proxy_update(&self, _cluster: &str, _ip: &str) {
-        let mut request = PushRequest::everything(Reason::Proxy);
-        request.forced = false;
-        self.config_update(request);
     }
 }

@@ -18,7 +18,6 @@ use super::{
     shared::Shared,
     state::Published,
 };
-use crate::model::PushRequest;
 
 /// There is no snapshot: the generator failed and nothing earlier stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -131,19 +130,12 @@ impl Half {
         self.types.known(kind).map_or(0, |cache| cache.dirty.load(Ordering::Acquire))
     }
 
-    /// Says that a publication may have changed the type; `None` as request means in any way.
-    pub(super) fn soil(
-        &self,
-        kind: ResourceType,
-        version: u64,
-        generator: &dyn Generator,
-        request: Option<&PushRequest>,
-    ) {
+    /// Says that a publication may have changed the type: the resources of the names that are given by themselves.
+    pub(super) fn soil(&self, kind: ResourceType, version: u64, names: impl Fn(ResourceType, &str) -> bool) {
         let cache = self.cache(kind);
         let mut named = locked(&cache.named);
         for (name, entry) in &mut named.known {
-            let spared = request.is_some_and(|r| !generator.affects_name(r, kind, name));
-            entry.fresh &= spared;
+            entry.fresh &= !names(kind, name);
         }
         cache.dirty.store(version, Ordering::Release);
     }

@@ -3,14 +3,14 @@
 //! A generator sees the context and a [`Slot`], never a connection or a node: proxies whose slots are equal get the same
 //! bytes, so an input that the slot does not hold cannot leak into what others are sent.
 
-use std::{fmt, hash::Hash, sync::Arc};
+use std::{borrow::Cow, fmt, hash::Hash, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{Omission, Resource, ResourceType, TypeSet};
 use crate::{
-    model::{Identity, Node, PushRequest},
-    push::{ProxyView, PushContext},
+    model::{Identity, MovedNodes, Node},
+    push::{Change, ProxyView, PushContext},
 };
 
 /// Which part of a proxy's resources a slot is for.
@@ -100,6 +100,31 @@ pub struct Layout {
     pub listed: bool,
 }
 
+/// Tells whether a change may change the resource of a name, for types whose resources are generated when asked for.
+pub type AffectsName<'a> = Box<dyn Fn(ResourceType, &str) -> bool + 'a>;
+
+/// What a change may change for a slot.
+pub struct Affected<'a> {
+    /// Types whose resources may differ.
+    pub types: TypeSet,
+    /// Which of their resources.
+    pub names: AffectsName<'a>,
+}
+
+impl Affected<'_> {
+    /// Any resource of these types.
+    #[must_use]
+    pub fn whole(types: TypeSet) -> Self {
+        Self { types, names: Box::new(|_, _| true) }
+    }
+}
+
+impl fmt::Debug for Affected<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Affected").field("types", &self.types).finish_non_exhaustive()
+    }
+}
+
 /// Makes resources. Calls come from worker threads; a panic costs the resources of that call and nothing else.
 pub trait Generator: Send + Sync + 'static {
     /// What is generated for a node whose client proved this identity.
@@ -124,14 +149,11 @@ pub trait Generator: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The types whose resources a change may change, given the context before and after it. All when in doubt.
-    fn affects(&self, before: &PushContext, now: &PushContext, request: &PushRequest, slot: &Slot) -> TypeSet;
+    /// What the step from one context to the next may change of what the slot is for. Everything when in doubt.
+    fn affects<'a>(&self, change: &Change<'_>, slot: &Slot) -> Affected<'a>;
 
-    /// Whether a change that affects the type may change the resource of this name. Asked for types that are not listed.
-    fn affects_name(&self, request: &PushRequest, kind: ResourceType, name: &str) -> bool;
-
-    /// Whether slots of known nodes may be others now than in the context before.
-    fn moves_nodes(&self, before: &PushContext, now: &PushContext, request: &PushRequest) -> bool;
+    /// Nodes whose slots may be others now than in the context before.
+    fn moves<'a>(&self, change: &'a Change<'_>) -> Cow<'a, MovedNodes>;
 }
 
 impl fmt::Debug for dyn Generator {

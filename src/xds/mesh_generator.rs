@@ -1,8 +1,12 @@
 //! The generator that serves the mesh: sidecars, gateways and proxyless gRPC, from what the `generate` room makes.
 //!
-//! Owns which view each type may read. Which changes can touch a type is told by [`requests::affects`].
+//! Owns which view each type may read. Which changes can touch a type is told by [`requests::effects`].
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use metrics::counter;
 use prost::Name;
@@ -10,7 +14,7 @@ use rayon::prelude::*;
 
 use super::{
     ObjectType, Omission, Resource, ResourceType, TypeSet,
-    generator::{Audience, Generator, Layout, Part, Slot},
+    generator::{Affected, Audience, Generator, Layout, Part, Slot},
     omissions::Omissions,
     shared::Table,
 };
@@ -26,13 +30,13 @@ use crate::{
         route::{self, VirtualHostMemo},
         secret,
     },
-    model::{Identity, Kind, Node, NodeType, PushKey, PushRequest, Reason, push_request::PushKind},
+    model::{Hostname, Identity, Kind, MovedNodes, Node, NodeType},
     proto::envoy::config::{
         cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
         route::v3::RouteConfiguration,
     },
     push::{
-        ProxyView, PushContext,
+        Change, ProxyView, PushContext,
         requests::{self, Types},
     },
     telemetry::count_rejected,
@@ -235,8 +239,8 @@ impl Generator for MeshGenerator {
         self.omissions.all()
     }
 
-    fn affects(&self, before: &PushContext, now: &PushContext, request: &PushRequest, slot: &Slot) -> TypeSet {
-        let types = requests::affects(request, now, Some(before), &slot.view);
+    fn affects<'a>(&self, change: &Change<'_>, slot: &Slot) -> Affected<'a> {
+        let effects = requests::effects(change, &slot.view);
         let of = |kind| match kind {
             ResourceType::Cluster => Types::CDS,
             ResourceType::Endpoint => Types::EDS,
@@ -247,34 +251,26 @@ impl Generator for MeshGenerator {
             ResourceType::NameTable => Types::NDS,
             ResourceType::Objects(_) => Types::ALL,
         };
+        let types = effects.types;
         let objects = ObjectType::all().filter(|_| api::is_client(&slot.view));
-        let objects = objects.filter(|o| objects_differ(before, now, *o)).map(ResourceType::Objects);
-        ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).chain(objects).collect()
+        let differ = |o: &ObjectType| {
+            // What the client sees of services decides which of them are made up as ServiceEntries.
+            let made_up = o.kind() == Some(Kind::ServiceEntry) && types.contains(Types::CDS);
+            made_up || objects_differ(change.before, change.now, *o)
+        };
+        let objects = objects.filter(differ).map(ResourceType::Objects);
+        let types = ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).chain(objects).collect();
+        let hosts = effects.hosts;
+        let names = move |kind, name: &str| {
+            let of_host =
+                |hosts: &HashSet<Hostname>| hosts.contains(parse_subset_key(name).map_or("", |(_, _, host, _)| host));
+            kind != ResourceType::Endpoint || hosts.as_ref().is_none_or(of_host)
+        };
+        Affected { types, names: Box::new(names) }
     }
 
-    fn affects_name(&self, request: &PushRequest, kind: ResourceType, name: &str) -> bool {
-        let of_hosts = |key: &PushKey| {
-            matches!(key.kind, PushKind::Endpoints | PushKind::Object(_) | PushKind::Config(Kind::ServiceEntry))
-        };
-        if kind != ResourceType::Endpoint || !request.keys.iter().all(of_hosts) {
-            return true;
-        }
-        let host = parse_subset_key(name).map_or("", |(_, _, host, _)| host);
-        request.keys.iter().any(|key| &*key.name == host)
-    }
-
-    fn moves_nodes(&self, before: &PushContext, now: &PushContext, request: &PushRequest) -> bool {
-        let (old, new) = (&before.inputs.registry, &now.inputs.registry);
-        let same_directory = match (&old.directory, &new.directory) {
-            (None, None) => true,
-            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-            _ => false,
-        };
-        let registry_stays =
-            same_directory && Arc::ptr_eq(&old.targets, &new.targets) && Arc::ptr_eq(&old.workloads, &new.workloads);
-        let only_endpoints = request.endpoints_only() && !request.reasons.contains_key(&Reason::Proxy);
-        let sidecars = request.keys.iter().any(|k| k.kind == PushKind::Config(Kind::Sidecar));
-        !(registry_stays || only_endpoints) || sidecars || before.read_keys != now.read_keys
+    fn moves<'a>(&self, change: &'a Change<'_>) -> Cow<'a, MovedNodes> {
+        Cow::Borrowed(change.what().nodes())
     }
 }
 
@@ -361,19 +357,5 @@ mod tests {
         let (_, own) = slot("sidecar", json!({}));
         assert!(MeshGenerator::default().layout(&own, ResourceType::Listener).listed);
         assert_eq!(MeshGenerator::default().layout(&own, ResourceType::Cluster).parts, [Part::Routing, Part::Own]);
-    }
-
-    #[test]
-    fn endpoint_changes_touch_only_their_clusters() {
-        let key = PushKey { kind: PushKind::Endpoints, name: "a.b".into(), namespace: "b".into() };
-        let request = PushRequest::of(key, Reason::Endpoint);
-        let other = PushKey { kind: PushKind::Config(Kind::DestinationRule), name: "x".into(), namespace: "b".into() };
-        assert!(MeshGenerator::default().affects_name(
-            &PushRequest::of(other, Reason::Config),
-            ResourceType::Endpoint,
-            "outbound|80||other.b"
-        ));
-        let name = |name| MeshGenerator::default().affects_name(&request, ResourceType::Endpoint, name);
-        assert!(name("outbound|80|v1|a.b") && !name("outbound|80||other.b"));
     }
 }

@@ -19,13 +19,13 @@ use super::{
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
-    generator::{Audience, Generator},
+    generator::{Affected, Audience, Generator},
     history::{History, PushEvent, PushRecord},
     view::View,
 };
 use crate::{
-    model::{Identity, Node, PushRequest},
-    push::PushContext,
+    model::{Identity, MovedNodes, Node, PushRequest},
+    push::{Change, PushContext},
 };
 
 /// Takes what clients do. Called from connection tasks: it must not block.
@@ -144,8 +144,8 @@ impl XdsState {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Publishes a context: every connection comes to hold what it says. Types that `request` cannot have changed are left
-    /// alone. Blocks for as long as it takes to look at each view; call it off the async threads. Returns the number of the
+    /// Publishes a context: every connection comes to hold what it says. What differs is found by comparing it with the context
+    /// before, whatever the keys of `request` say; a forced request marks everything as changed. Blocks for as long as it takes to look at each view; call it off the async threads. Returns the number of the
     /// publication.
     pub fn publish(&self, context: Arc<PushContext>, request: &PushRequest) -> u64 {
         let inner = &*self.inner;
@@ -156,11 +156,13 @@ impl XdsState {
         let published = Arc::new(Published { version, context, record: record.clone() });
         inner.current.store(Some(published.clone()));
         inner.history.push(record.clone());
-        self.soil(before.as_deref(), &published, request);
-        let generator = &*inner.builder.generator;
-        let moves =
-            before.is_none_or(|b| request.forced || generator.moves_nodes(&b.context, &published.context, request));
-        let moved = if moves { self.move_connections(&published) } else { Vec::new() };
+        let change = before.as_ref().filter(|_| !request.forced);
+        let change = change.map(|before| Change::between(&before.context, &published.context));
+        self.soil(change.as_ref(), version);
+        let moved = match &change {
+            Some(change) => self.move_connections(&published, &inner.builder.generator.moves(change)),
+            None => self.move_connections(&published, &MovedNodes::all()),
+        };
         inner.swept.store(version, Ordering::Release);
         // Not before the line above: what a client is sent from its new view has to count as of this publication.
         moved.iter().for_each(|connection| connection.moved.notify_one());
@@ -182,27 +184,30 @@ impl XdsState {
     }
 
     /// Marks what a publication may have changed.
-    fn soil(&self, before: Option<&Published>, published: &Published, request: &PushRequest) {
+    fn soil(&self, change: Option<&Change<'_>>, version: u64) {
         let generator = &*self.inner.builder.generator;
-        let detail = (!request.forced).then_some(request);
         self.inner.halves.retain(|_, half| half.strong_count() > 0);
         let halves: Vec<Arc<Half>> = self.inner.halves.iter().filter_map(|h| h.upgrade()).collect();
         for half in halves {
-            let types = match (before, detail) {
-                (Some(before), Some(request)) => {
-                    generator.affects(&before.context, &published.context, request, &half.slot)
-                }
-                _ => half.served,
+            let affected = match change {
+                Some(change) => generator.affects(change, &half.slot),
+                None => Affected::whole(half.served),
             };
-            types.iter().for_each(|kind| half.soil(kind, published.version, generator, detail));
+            affected.types.iter().for_each(|kind| half.soil(kind, version, &affected.names));
         }
     }
 
-    /// Gives connections the view that their node has in this context. Returns those that got another one and do not know
+    /// Gives connections of these nodes the view that they have in this context. Returns those that got another one and do not know
     /// it yet.
-    fn move_connections(&self, published: &Published) -> Vec<Arc<Connection>> {
+    fn move_connections(&self, published: &Published, nodes: &MovedNodes) -> Vec<Arc<Connection>> {
+        if nodes.is_empty() {
+            return Vec::new();
+        }
         let mut connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
         connections.retain(|connection| {
+            if !nodes.touch(&connection.node) {
+                return false;
+            }
             let audience = self.inner.builder.generator.audience(
                 &published.context,
                 &connection.node,

@@ -13,7 +13,10 @@ use pilothouse::{
 };
 use prost::Message;
 
-use crate::stage::{DEADLINE, Served, end};
+use crate::{
+    confirm::{aside, ask},
+    stage::{DEADLINE, Served, end},
+};
 
 #[actix::test]
 async fn pages_states_and_dumps_are_answered() {
@@ -64,5 +67,25 @@ async fn pages_states_and_dumps_are_answered() {
     let mut other = client.sotw(None).await.unwrap();
     other.send(ask(debug::PAGE, &["configz"])).await.unwrap();
     assert!(other.next().await.is_err(), "configz is for the root namespace");
+    end(served.running).await;
+}
+
+/// The push that the page asks for is built from the inputs as they stand, by the actor that builds all others: a context that
+/// the page itself had read could be older than the one that it replaces.
+#[actix::test]
+async fn a_push_that_a_page_asks_for_is_built_anew() {
+    let served = Served::start().await;
+    let (state, http) = (served.running.state.clone(), served.running.addresses.http);
+    let before = state.current().unwrap();
+    let answer = aside(move || ask(http, "GET /debug/adsz?push=true HTTP/1.0")).await;
+    assert!(answer.contains("Pushed to"), "{answer}");
+    let pushed = async {
+        while !state.events().iter().any(|e| e.version > before.version && e.reasons.iter().any(|(r, _)| *r == "debug"))
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, pushed).await.unwrap();
+    assert!(!std::sync::Arc::ptr_eq(&state.current().unwrap().context, &before.context));
     end(served.running).await;
 }

@@ -69,8 +69,6 @@ impl XdsUpdater for Recorder {
         self.pushed.lock().unwrap().push(request);
         self.came.notify_one();
     }
-
-    fn proxy_update(&self, _: &str, _: &str) {}
 }
 
 fn entry(name: &str) -> Arc<Config> {

@@ -22,7 +22,7 @@ fn request(endpoints: bool, name: u64) -> PushRequest {
 /// Istio's test values: 50 ms quiet, 100 ms at most, endpoint changes at once.
 fn istio() -> DebounceSettings {
     let ms = Duration::from_millis;
-    DebounceSettings { after: ms(50), after_max: ms(50), max: ms(100), endpoints: false }
+    DebounceSettings { after: ms(50), after_max: ms(50), max: ms(100), wait: None, endpoints: false }
 }
 
 fn adaptive() -> DebounceSettings {
@@ -81,6 +81,39 @@ fn the_adaptive_rule_is_quick_after_idleness_and_slows_under_churn() {
     assert_eq!(starts(&[0]), [10]);
     assert_eq!(starts(&[0, 200, 400, 600, 800, 1000]), [10, 210, 420, 640, 880, 1100]);
     assert_eq!(starts(&[0, 200, 400, 3000]), [10, 210, 420, 3010]);
+}
+
+/// Endpoints that change for ever hold a route up for half a second at most, where the fixed rule waits for ten.
+#[test]
+fn steady_churn_starves_nothing() {
+    let longest = |settings: DebounceSettings, every: u64| {
+        let events: Vec<_> = (0..6_000 / every).map(|n| (n * every, true)).collect();
+        let (pushes, _) = play(DebounceSettings { endpoints: true, ..settings }, &events, 20);
+        let mut left = events.as_slice();
+        let mut longest = 0;
+        for (start, n) in pushes {
+            let (batch, rest) = left.split_at(n as usize);
+            longest = longest.max(start - batch[0].0);
+            left = rest;
+        }
+        longest
+    };
+    let fixed = DebounceSettings::of(&Features::default(), |_| true);
+    for every in [3, 10, 33, 50, 90] {
+        assert!(longest(adaptive(), every) <= 520, "an event each {every} ms");
+        assert!(longest(fixed, every) > 5_000, "an event each {every} ms, by the fixed rule");
+    }
+}
+
+/// Thousands of events in half a second are gathered for longer; when the storm is over, a change is out at once again.
+#[test]
+fn only_a_storm_waits() {
+    let storm = (0..4_000).flat_map(|ms| [(ms, false); 4]);
+    let events: Vec<_> = storm.chain([(9_000, false)]).collect();
+    let (pushes, _) = play(adaptive(), &events, 20);
+    let starts: Vec<u64> = pushes.iter().map(|(start, _)| *start).collect();
+    assert!(starts.len() <= 7, "few pushes: {starts:?}");
+    assert_eq!(starts.last(), Some(&9_010));
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! How a scope comes about (Istio's `convertToSidecarScope`, `DefaultSidecarScopeForGateway`).
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use super::{EgressListener, SidecarScope, listener::with_ports, services::ScopeServices};
 use crate::{
-    model::{Config, Registry, Service},
+    model::{Config, Hostname, Registry, Service},
     proto::networking::OutboundTrafficPolicy,
     push::{
         context::PushContext,
@@ -63,11 +63,6 @@ impl SidecarScope {
         let outbound_traffic_policy = policy
             .or_else(|| mesh_policy.map(|p| OutboundTrafficPolicy { mode: p.mode, ..OutboundTrafficPolicy::default() }))
             .unwrap_or_default();
-        let virtual_service_names = egress
-            .iter()
-            .flat_map(|listener| &listener.virtual_services)
-            .map(|config| (config.meta.namespace.clone(), config.meta.name.clone()))
-            .collect();
         let mut scope = Self {
             name: sidecar.map_or_else(|| DEFAULT_SIDECAR.into(), |config| config.meta.name.clone()),
             namespace: namespace.clone(),
@@ -79,22 +74,24 @@ impl SidecarScope {
             selected_destination_rules: HashMap::new(),
             outbound_traffic_policy,
             stamp: 0,
-            virtual_service_names,
-            destination_rule_names: std::collections::HashSet::new(),
+            others: HashSet::new(),
         };
+        scope.others = scope.other_services();
         scope.select_destination_rules(context);
         scope.stamp = scope.computed_stamp();
         scope
+    }
+
+    fn other_services(&self) -> HashSet<(Hostname, Arc<str>)> {
+        let listed = self.egress.iter().flat_map(|listener| &listener.services);
+        let others = listed.filter(|s| !self.has_service(&s.hostname, &s.namespace));
+        others.map(|s| (s.hostname.clone(), s.namespace.clone())).collect()
     }
 
     fn select_destination_rules(&mut self, context: &PushContext) {
         for service in &self.services {
             let (host, namespace) = (&service.hostname, &service.namespace);
             let rules = context.destination_rules.candidates(&context.inputs, &self.namespace, host, namespace);
-            for rule in &rules {
-                let names = rule.from.iter().map(|(name, namespace)| (namespace.clone(), name.clone()));
-                self.destination_rule_names.extend(names);
-            }
             if let Some(rule) = rules.iter().rfind(|rule| rule.selector().is_none()) {
                 self.destination_rules.insert(host.clone(), rule.clone());
             }

@@ -2,7 +2,7 @@
 //! (Istio's `GetProxyServiceTargets` of the kube controller).
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -14,7 +14,9 @@ use super::{
     space::{ByAddress, Pods, Services, Unit},
 };
 use crate::{
-    model::{LabelSet, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance},
+    model::{
+        Endpoint, LabelSet, MovedNodes, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance, difference,
+    },
     registry::{aggregate::stated_namespace, env::names},
 };
 
@@ -66,6 +68,36 @@ impl Directory {
             locality: pod.template.locality.clone(),
             service_account: pod.account.clone(),
         })
+    }
+
+    /// Proxies for which the answers may differ from those of an earlier view of the cluster.
+    pub fn moved_since(&self, before: &Self) -> MovedNodes {
+        let mut moved = MovedNodes::default();
+        let same = |a: &(Arc<Services>, Arc<Pods>), b: &(Arc<Services>, Arc<Pods>)| {
+            Arc::ptr_eq(&a.0, &b.0) && Arc::ptr_eq(&a.1, &b.1)
+        };
+        let nothing = <(Arc<Services>, Arc<Pods>)>::default();
+        for (namespace, old, new) in difference::of_maps(&before.spaces, &self.spaces, same) {
+            let (old, new) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
+            if !Arc::ptr_eq(&old.0, &new.0) && services_moved(&old.0, &new.0, &mut moved) {
+                moved.namespaces.insert(namespace.clone());
+            }
+            if !Arc::ptr_eq(&old.1, &new.1) {
+                moved.ids.extend(new.1.moved_since(&old.1).map(|name| format!("{name}.{namespace}").into()));
+            }
+        }
+        if !Arc::ptr_eq(&before.workloads, &self.workloads) {
+            let workloads = difference::of_maps(&before.workloads, &self.workloads, |a, b| a == b);
+            moved.addresses.extend(workloads.into_iter().map(|(address, ..)| address.clone()));
+        }
+        if !moved.namespaces.is_empty() {
+            // A proxy may be the WorkloadEntry of another namespace than its own.
+            let of_moved = |(namespace, _): &(Arc<str>, Arc<str>)| moved.namespaces.contains(namespace);
+            let entries = self.workloads.iter().filter(|(_, entries)| entries.keys().any(of_moved));
+            let addresses: Vec<_> = entries.map(|(address, _)| address.clone()).collect();
+            moved.addresses.extend(addresses);
+        }
+        moved
     }
 
     /// The pod that the node's id names, in the namespace that its metadata names.
@@ -136,6 +168,29 @@ impl Directory {
         }
         Some(out)
     }
+}
+
+/// Whether Services of a namespace differ for the workloads that they select. Where only what a Service lists differs, it
+/// concerns the addresses that it lists.
+fn services_moved(before: &Services, now: &Services, moved: &mut MovedNodes) -> bool {
+    let names: BTreeSet<&Arc<str>> = before.units.keys().chain(now.units.keys()).collect();
+    let mut all = false;
+    for name in names {
+        let (old, new) = (before.units.get(name), now.units.get(name));
+        let (Some(a), Some(b)) = (old, new) else {
+            all = true;
+            continue;
+        };
+        if Arc::ptr_eq(a, b) {
+            continue;
+        }
+        all |= a.service.stamp != b.service.stamp || a.ports != b.ports;
+        let of = |list: &[Arc<Endpoint>]| -> HashSet<Arc<Endpoint>> { list.iter().cloned().collect() };
+        let (before, now) = (of(&a.listed), of(&b.listed));
+        let changed = before.symmetric_difference(&now).filter_map(|e| e.addresses.first());
+        moved.addresses.extend(changed.cloned());
+    }
+    all
 }
 
 /// A port in the metadata `POD_PORTS`.

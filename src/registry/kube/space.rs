@@ -7,7 +7,7 @@ use std::{
 
 use super::{pod::Pod, service::PortTarget};
 use crate::{
-    model::{Config, Endpoint, EventKind, Labels, Service, WorkloadInstance},
+    model::{Config, Endpoint, EventKind, Labels, Service, WorkloadInstance, difference},
     registry::selectors::{SelectorIndex, Workloads},
 };
 
@@ -53,6 +53,12 @@ impl Pods {
     /// The pod of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<Pod>> {
         self.by_name.get(name)
+    }
+
+    /// Names of pods that are others than in an earlier state of the namespace.
+    pub fn moved_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Arc<str>> {
+        let same = |a: &Arc<Pod>, b: &Arc<Pod>| Arc::ptr_eq(a, b) || a == b;
+        difference::of_maps(&before.by_name, &self.by_name, same).into_iter().map(|(name, ..)| name)
     }
 
     /// The ready pod with this address, the first by name.

@@ -20,7 +20,7 @@ fn a_service_is_pushed_and_its_slices_are_endpoint_updates() {
     let one = slice("s-1", "s", &[("p1", "10.0.0.1")]);
     assert_eq!(bench.put(one.clone()), [format!("eds {HOST} 1 Full")]);
     assert!(bench.put(one.clone()).is_empty());
-    assert_eq!(bench.delete(&one), [format!("eds {HOST} 0 Incremental")]);
+    assert_eq!(bench.delete(&one), [format!("eds {HOST} 0 Full")], "its accounts go too");
     bench.put(one);
     let got = bench.delete(&service("s", "s", "10.96.0.1"));
     assert_eq!(got, [format!("svc {HOST} Delete"), format!("xds {HOST} (service)")]);
@@ -70,7 +70,7 @@ fn endpoints_of_a_headless_service_change_names_or_listeners() {
     tcp["spec"]["ports"][0]["name"] = json!("tcp");
     bench.put(tcp);
     let got = bench.delete(&slice("s-1", "s", &[("p1", "10.0.0.1")]));
-    assert_eq!(got, [format!("eds {HOST} 0 Incremental"), format!("xds {HOST} (headlessendpoint)")]);
+    assert_eq!(got, [format!("eds {HOST} 0 Full"), format!("xds {HOST} (headlessendpoint)")]);
 }
 
 #[test]

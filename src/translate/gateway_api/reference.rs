@@ -38,7 +38,7 @@ impl GroupKind {
 type Permission = (GroupKind, String, GroupKind, String, Option<String>);
 
 /// All permissions that ReferenceGrants give.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Grants(BTreeSet<Permission>);
 
 impl Grants {

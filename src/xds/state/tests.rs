@@ -1,8 +1,11 @@
 //! What holds in the middle of a publication.
 
-use std::sync::{
-    Arc, Mutex, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use futures::FutureExt;
@@ -76,16 +79,12 @@ impl Generator for Moving {
         Vec::new()
     }
 
-    fn affects(&self, _: &PushContext, _: &PushContext, _: &PushRequest, _: &Slot) -> TypeSet {
-        TypeSet::ALL
+    fn affects<'a>(&self, _: &Change<'_>, _: &Slot) -> Affected<'a> {
+        Affected::whole(TypeSet::ALL)
     }
 
-    fn affects_name(&self, _: &PushRequest, _: ResourceType, _: &str) -> bool {
-        true
-    }
-
-    fn moves_nodes(&self, _: &PushContext, _: &PushContext, _: &PushRequest) -> bool {
-        true
+    fn moves<'a>(&self, _: &'a Change<'_>) -> Cow<'a, MovedNodes> {
+        Cow::Owned(MovedNodes::all())
     }
 }
 

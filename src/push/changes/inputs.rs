@@ -1,0 +1,63 @@
+//! How the inputs of two contexts differ: which parts of a context have to be built again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::model::{Kind, PushInputs, difference};
+
+/// `(namespace, name)`.
+type ObjectName = (Arc<str>, Arc<str>);
+
+/// Which inputs of a context are other ones than those of the context before.
+#[derive(Debug, Default)]
+pub struct InputChanges {
+    /// Mesh settings or feature flags: everything depends on these.
+    pub settings: bool,
+    /// Services, before aliases are resolved.
+    pub services: bool,
+    /// Objects by kind.
+    kinds: BTreeMap<Kind, BTreeSet<ObjectName>>,
+}
+
+impl InputChanges {
+    /// Compares the inputs of two contexts.
+    pub fn between(old: &PushInputs, new: &PushInputs) -> Self {
+        let same_mesh = Arc::ptr_eq(&old.mesh, &new.mesh) || old.mesh == new.mesh;
+        let same_features = Arc::ptr_eq(&old.features, &new.features) || old.features == new.features;
+        let services = difference::of_lists(&old.registry.services, &new.registry.services, |s| s.stamp);
+        let kinds: BTreeSet<Kind> = old.configs.by_kind.keys().chain(new.configs.by_kind.keys()).copied().collect();
+        let changed = |kind: Kind| {
+            let list = difference::of_lists(old.configs.list(kind), new.configs.list(kind), |c| c.stamp);
+            let names: BTreeSet<_> =
+                list.into_iter().map(|c| (c.meta.namespace.clone(), c.meta.name.clone())).collect();
+            (!names.is_empty()).then_some((kind, names))
+        };
+        Self {
+            settings: !same_mesh || !same_features,
+            services: !services.is_empty(),
+            kinds: kinds.into_iter().filter_map(changed).collect(),
+        }
+    }
+
+    /// Whether objects of one of these kinds differ.
+    pub fn any(&self, kinds: &[Kind]) -> bool {
+        kinds.iter().any(|kind| self.kinds.contains_key(kind))
+    }
+
+    /// The kinds that differ.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
+        self.kinds.keys().copied()
+    }
+
+    /// The objects of a kind that differ.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &ObjectName> {
+        self.kinds.get(&kind).into_iter().flatten()
+    }
+
+    /// Nothing differs.
+    pub fn is_empty(&self) -> bool {
+        !self.settings && !self.services && self.kinds.is_empty()
+    }
+}
