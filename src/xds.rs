@@ -16,6 +16,7 @@ mod convergence;
 pub mod debug;
 pub mod generator;
 pub mod history;
+mod load_reports;
 #[cfg(test)]
 mod make_before_break;
 pub mod mesh_generator;
@@ -45,6 +46,7 @@ pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
 pub use debug::{DebugPages, DebugQuestion};
 pub use generator::{Audience, Generator, Layout, Part, Slot};
 pub use history::{PushEvent, PushRecord};
+pub use load_reports::{ClusterLoad, Loads};
 pub use mesh_generator::MeshGenerator;
 pub use names::{NameSet, Scope};
 pub use omissions::Omission;

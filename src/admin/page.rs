@@ -18,6 +18,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("endpointShardz", "endpoints by service and by who reported them"),
     ("eventz", "the last pushes: what triggered them, whom they reached, how long it took"),
     ("leaderz", "who writes statuses to the cluster, and how many this process has written; null where none are"),
+    ("loadz", "requests by cluster, as clients reported them over LRS"),
     ("mesh", "mesh settings in force"),
     ("ndsz", "name table that one proxy was sent; ?proxyID="),
     ("push_status", "what was left out of listeners and secrets, and what proxies refused last"),

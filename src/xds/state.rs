@@ -20,6 +20,7 @@ use super::{
     connection::{ClientEvent, Connection, ViewSummary},
     generator::{Audience, Generator},
     history::{History, PushEvent, PushRecord},
+    load_reports::{LoadTable, Loads},
     view::View,
 };
 use crate::{
@@ -106,6 +107,7 @@ struct Inner {
     views: DashMap<u128, Weak<View>>,
     connections: DashMap<u64, Arc<Connection>>,
     updates: Updates,
+    loads: LoadTable,
     history: History,
     counter: AtomicU64,
     shutdown: CancellationToken,
@@ -128,6 +130,7 @@ impl XdsState {
             views: DashMap::new(),
             connections: DashMap::new(),
             updates: Updates::default(),
+            loads: LoadTable::default(),
             history: History::default(),
             counter: AtomicU64::new(0),
             shutdown: CancellationToken::new(),
@@ -307,6 +310,14 @@ impl XdsState {
         &self.inner.updates
     }
 
+    pub(super) fn loads(&self) -> &LoadTable {
+        &self.inner.loads
+    }
+
+    pub(super) fn stopping(&self) -> &CancellationToken {
+        &self.inner.shutdown
+    }
+
     pub(super) fn admission(&self) -> &Admission {
         &self.inner.admission
     }
@@ -359,6 +370,12 @@ impl XdsState {
         let mut all: Vec<_> = self.live_views().into_iter().map(summary).collect();
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
+    }
+
+    /// What clients reported of their own requests.
+    #[must_use]
+    pub fn reported_loads(&self) -> Loads {
+        self.inner.loads.all()
     }
 
     /// How many times a generator was called, and how many encoded resources are held.
