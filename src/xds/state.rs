@@ -349,11 +349,12 @@ impl XdsState {
         all
     }
 
-    /// The connection of an id, or the first one of a proxy id (`pod.namespace`) or node id.
+    /// The connection of an id, or the newest one of a proxy id (`pod.namespace`) or node id: a client that comes back may be
+    /// there before its last connection is known to be gone.
     #[must_use]
     pub fn connection(&self, id: &str) -> Option<Arc<Connection>> {
         let all = self.connections();
-        let of = |fits: &dyn Fn(&Connection) -> bool| all.iter().find(|c| fits(c)).cloned();
+        let of = |fits: &dyn Fn(&Connection) -> bool| all.iter().rfind(|c| fits(c)).cloned();
         of(&|c| c.id == id).or_else(|| of(&|c| &*c.node.id == id)).or_else(|| of(&|c| &*c.node.raw_id == id))
     }
 

@@ -382,11 +382,11 @@ impl Stream {
         }
         if let Some(question) = self.questions.next() {
             let type_url = question.type_url.clone();
-            let resources = match self.state.debug() {
-                Some(pages) => pages.answer(question).await,
-                None => Vec::new(),
+            let answer = match self.state.debug() {
+                Some(pages) => (pages.answer(question).await, pages.control_plane()),
+                None => Default::default(),
             };
-            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, resources);
+            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, answer);
             permit.send(Outgoing::message(first, rest));
             self.note_sent();
             return;
