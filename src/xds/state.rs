@@ -10,11 +10,12 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    DebugPages, Omission, Protocol, Registrar, Updates,
+    Backoff, DebugPages, Omission, Protocol, Registrar, Updates,
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
@@ -43,6 +44,8 @@ pub struct XdsOptions {
     pub send_stall: Duration,
     /// A stream has to send its first request within this time.
     pub first_request: Duration,
+    /// Pauses before content that a client refused is sent to it again.
+    pub refused_again: Backoff,
     /// A connection is asked for a sign of life at this interval, and closed when none comes within the second time.
     pub keepalive: (Duration, Duration),
     /// Connections are closed gracefully at this age.
@@ -62,6 +65,7 @@ impl Default for XdsOptions {
             max_requests_per_second: None,
             send_stall: Duration::from_secs(60),
             first_request: Duration::from_secs(15),
+            refused_again: Backoff::default(),
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             trust_nodes: false,
@@ -110,6 +114,7 @@ struct Inner {
     loads: LoadTable,
     history: History,
     counter: AtomicU64,
+    publications: watch::Sender<u64>,
     shutdown: CancellationToken,
     debug: OnceLock<Arc<dyn DebugPages>>,
     registrar: OnceLock<Arc<dyn Registrar>>,
@@ -133,6 +138,7 @@ impl XdsState {
             loads: LoadTable::default(),
             history: History::default(),
             counter: AtomicU64::new(0),
+            publications: watch::Sender::new(0),
             shutdown: CancellationToken::new(),
             debug: OnceLock::new(),
             registrar: OnceLock::new(),
@@ -151,6 +157,7 @@ impl XdsState {
         let record = Arc::new(PushRecord::new(version, request));
         let published = Arc::new(Published { version, context, record: record.clone() });
         inner.current.store(Some(published.clone()));
+        inner.publications.send_replace(version);
         inner.history.push(record.clone());
         self.soil(before.as_deref(), &published, request);
         let generator = &*inner.builder.generator;
@@ -332,6 +339,13 @@ impl XdsState {
     #[must_use]
     pub fn current(&self) -> Option<Arc<Published>> {
         self.inner.current.load_full()
+    }
+
+    /// Waits until what is published holds this, or the time is over.
+    pub(super) async fn until(&self, patience: Duration, holds: impl Fn(&PushContext) -> bool) {
+        let mut publications = self.inner.publications.subscribe();
+        let waiting = publications.wait_for(|_| self.current().is_some_and(|published| holds(&published.context)));
+        let _ = tokio::time::timeout(patience, waiting).await;
     }
 
     /// Number of the last publication whose effects on every connected client are known; what [`Connection::level`] says
