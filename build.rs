@@ -25,6 +25,7 @@ const ENVOY_ROOTS: &[&str] = &[
     "envoy/service/discovery/v3/ads.proto",
     "envoy/service/discovery/v3/discovery.proto",
     "envoy/service/status/v3/csds.proto",
+    "envoy/service/load_stats/v3/lrs.proto",
     "envoy/service/cluster/v3/cds.proto",
     "envoy/service/endpoint/v3/eds.proto",
     "envoy/service/listener/v3/lds.proto",

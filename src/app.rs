@@ -213,7 +213,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         open_debug: admin.open_debug,
         started: Instant::now(),
     };
-    state.set_debug(Arc::new(PagesOverXds(shown.clone())));
+    state.set_debug(Arc::new(PagesOverXds { state: shown.clone(), instance: status::instance(&me) }));
     let pages = crate::admin::serve(pages, shown).map_err(Error::System)?;
     actix::spawn(pages.server);
     Ok(Running {

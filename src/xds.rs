@@ -9,6 +9,8 @@ pub mod actor;
 mod admission;
 mod body;
 mod build;
+pub mod channel;
+mod claimant;
 pub mod claims;
 mod connection;
 #[cfg(test)]
@@ -18,11 +20,13 @@ pub mod generator;
 pub mod history;
 #[cfg(test)]
 mod incremental;
+mod load_reports;
 #[cfg(test)]
 mod make_before_break;
 pub mod mesh_generator;
 pub mod names;
 mod omissions;
+mod refusals;
 pub mod registrar;
 pub mod request;
 pub mod resource;
@@ -47,9 +51,11 @@ pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
 pub use debug::{DebugPages, DebugQuestion};
 pub use generator::{Affected, AffectsName, Audience, Generator, Layout, Part, Slot};
 pub use history::{PushEvent, PushRecord};
+pub use load_reports::{ClusterLoad, Loads};
 pub use mesh_generator::MeshGenerator;
 pub use names::{NameSet, Scope};
 pub use omissions::Omission;
+pub use refusals::Backoff;
 pub use registrar::{Arrival, Presence, Refusal, Registrar};
 pub use resource::{Block, Resource};
 pub use resource_type::{ObjectType, PerType, ResourceType, TypeSet};

@@ -21,11 +21,16 @@ use crate::{
 };
 
 /// Answers from what the admin pages read.
-pub struct PagesOverXds(pub AdminState);
+pub struct PagesOverXds {
+    /// What they read.
+    pub state: AdminState,
+    /// The name of this process.
+    pub instance: String,
+}
 
 impl DebugPages for PagesOverXds {
     fn answer(&self, question: DebugQuestion) -> BoxFuture<'static, Vec<(String, wkt::Any)>> {
-        let state = self.0.clone();
+        let state = self.state.clone();
         let building = state.building.over_xds.clone();
         let answer = async move {
             match question.type_url.as_str() {
@@ -35,6 +40,12 @@ impl DebugPages for PagesOverXds {
             }
         };
         async move { building.build_in_turn(answer).await.unwrap_or_default() }.boxed()
+    }
+
+    /// In the form that `istioctl` reads.
+    fn control_plane(&self) -> String {
+        let info = serde_json::json!({"version": env!("CARGO_PKG_VERSION")});
+        serde_json::json!({"Component": "pilothouse", "ID": self.instance, "Info": info}).to_string()
     }
 }
 
@@ -60,7 +71,7 @@ async fn page(state: &AdminState, question: &DebugQuestion) -> Option<(String, w
 
 /// What each proxy was sent and has accepted, in the words of Envoy's client status.
 fn states(state: &AdminState, namespace: Option<&str>) -> Vec<(String, wkt::Any)> {
-    let seen = |c: &&Arc<Connection>| may_see(c, namespace);
+    let seen = |c: &&Arc<Connection>| c.is_proxy() && may_see(c, namespace);
     let connections = state.xds.connections();
     let of = |c: &Arc<Connection>| (c.node.id.to_string(), to_any(&client_config(c)));
     connections.iter().filter(seen).map(of).collect()

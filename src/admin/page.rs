@@ -21,6 +21,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
         "leaderz",
         "who writes statuses to the cluster, how many this process has written, and the last one that was refused; null where none are",
     ),
+    ("loadz", "requests by cluster, as clients reported them over LRS"),
     ("mesh", "mesh settings in force"),
     ("ndsz", "name table that one proxy was sent; ?proxyID="),
     ("push_status", "what was left out of listeners and secrets, and what proxies refused last"),

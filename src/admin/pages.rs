@@ -33,6 +33,7 @@ pub(super) async fn page_of(
             let (builds, resources) = state.xds.build_counts();
             json!({"views": state.xds.views(), "builds": builds, "resources": resources})
         }
+        "loadz" => json!(state.xds.reported_loads()),
         "shadowz" => shadowed(state).await,
         "leaderz" => state.status.leader().await,
         "statusz" => json!(state.status.statuses().await),

@@ -78,3 +78,8 @@ pub(super) fn identity() -> String {
     let host = host.unwrap_or_else(|| "pilothouse".to_string());
     format!("{host}_{:016x}", RandomState::new().hash_one(std::process::id()))
 }
+
+/// The name of this process for users: the pod, or else its identity.
+pub(super) fn instance(identity: &str) -> String {
+    env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| identity.to_string())
+}

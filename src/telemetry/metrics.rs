@@ -91,6 +91,8 @@ fn describe() {
     describe_counter!("pilot_total_xds_rejects", "Responses that a client refused, by type.");
     describe_counter!("pilot_xds_expired_nonce", "Requests with a nonce that is not the last one sent, by type.");
     describe_counter!("pilot_total_xds_internal_errors", "Faults inside the xDS server.");
+    describe_counter!("pilot_load_reports", "Reports of a cluster's load that clients sent (LRS).");
+    describe_counter!("pilot_load_reported_requests", "Requests that clients reported (LRS), by outcome.");
     describe_counter!("pilot_push_triggers", "Pushes, by what caused them.");
     describe_counter!("pilot_inbound_updates", "Updates received, by kind: config, eds, svc, svcdelete.");
     describe_counter!("pilot_k8s_cfg_events", "Changes of configuration objects, by kind and event.");

@@ -12,8 +12,9 @@ use crate::{
     proto::{
         envoy::{
             config::core::v3::Node,
-            service::discovery::v3::{
-                DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+            service::{
+                discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse},
+                load_stats::v3::{LoadStatsRequest, LoadStatsResponse},
             },
         },
         google,
@@ -89,6 +90,16 @@ impl AdsClient {
     pub async fn sotw(&self, only: Option<ResourceType>) -> Result<SotwStream, ClientError> {
         let (requests, responses) = self.open(path("Stream", only)).await?;
         Ok(SotwStream { node: Some(self.node.clone()), requests, responses })
+    }
+
+    /// Opens a stream of load reports. The first report has to name a node.
+    ///
+    /// # Errors
+    /// [`ClientError`] when the server refuses it.
+    pub async fn load_reports(
+        &self,
+    ) -> Result<(mpsc::Sender<LoadStatsRequest>, Streaming<LoadStatsResponse>), ClientError> {
+        self.open("/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats".to_string()).await
     }
 
     /// Opens a delta stream: aggregated, or the service of one type.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{NameSet, PerType, Protocol, ResourceType, Snapshot, TypeSet, view::View};
+use super::{NameSet, PerType, Protocol, ResourceType, Snapshot, TypeSet, debug, view::View};
 use crate::{
     generate::api,
     model::{Identity, Node},
@@ -114,10 +114,10 @@ impl Connection {
         self.current_view().key
     }
 
-    /// Whether this is a proxy or a gRPC client, and not a reader of config objects.
+    /// Whether this is a proxy or a gRPC client, and not a reader of config objects or of debug pages (`istioctl`).
     #[must_use]
     pub fn is_proxy(&self) -> bool {
-        &*self.node.metadata.generator != api::GENERATOR
+        ![api::GENERATOR, debug::GENERATOR].contains(&&*self.node.metadata.generator)
     }
 
     /// Number of the last publication all of which the client is known to hold: it has accepted what that publication (or

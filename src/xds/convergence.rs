@@ -1,16 +1,22 @@
 //! A model client for both protocols and random traces of what clients and operators do: whatever happens, a client that
 //! goes on acknowledging ends up with what it asked for.
+//!
+//! A trace holds changes, subscriptions and the opposite (by name, of everything, of all at once), refusals, answers that are
+//! stale or never come, requests that start over, reconnects with the versions of before, and time that passes. `cargo test`
+//! runs some thousand traces; `PILOTHOUSE_XDS_TRACES=25000 cargo test --release --lib xds::convergence` runs that many of each
+//! of the four kinds, a hundred thousand in all.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use proptest::prelude::*;
 use prost::Message;
 
 use super::{
-    NameSet, Protocol, Resource, ResourceType, Scope, Session, Snapshot, TypeSet, Updates, request::Request,
+    Backoff, NameSet, Protocol, Resource, ResourceType, Scope, Session, Snapshot, TypeSet, Updates, request::Request,
     resource::Block,
 };
 use crate::proto::{
@@ -25,6 +31,12 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// A value that clients refuse.
 const BAD: u8 = 0;
 
+/// How many traces of each kind are run.
+pub(super) fn traces() -> u32 {
+    const FEW: u32 = 500;
+    std::env::var("PILOTHOUSE_XDS_TRACES").ok().and_then(|n| n.parse().ok()).unwrap_or(FEW)
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Set(usize, u8),
@@ -32,10 +44,20 @@ enum Step {
     Subscribe(u8),
     Unsubscribe(u8),
     Star(bool),
+    /// The client wants nothing any more. Whether it forgets the last nonce and does not read what crosses (as gRPC-Java).
+    Leave(bool),
     Serve,
     Hear,
     Read,
+    /// The client applies the next response and never answers it.
+    ReadInSilence,
+    /// The client answers a response of before.
+    Stale,
+    /// The client starts over on the same stream, as if it held nothing.
+    Again,
     Reconnect,
+    /// So many seconds pass.
+    Wait(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -48,7 +70,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => Just(Step::Serve),
         6 => Just(Step::Hear),
         6 => Just(Step::Read),
+        1 => any::<bool>().prop_map(Step::Leave),
+        1 => Just(Step::ReadInSilence),
+        1 => Just(Step::Stale),
+        1 => Just(Step::Again),
         1 => Just(Step::Reconnect),
+        1 => (0u8..70).prop_map(Step::Wait),
     ];
     prop::collection::vec(step, 0..60)
 }
@@ -74,15 +101,21 @@ struct World {
     held: Content,
     versions: BTreeMap<String, String>,
     nonce: String,
+    /// The nonce before that.
+    stale: String,
+    now: Instant,
 }
 
 impl World {
     fn new(kind: ResourceType, protocol: Protocol) -> Self {
+        let now = Instant::now();
         Self {
             kind,
             protocol,
             truth: Content::new(),
-            session: Session::new(protocol, 1),
+            session: Session::new(protocol, 1, Backoff::default(), now),
+            stale: String::new(),
+            now,
             updates: Updates::default(),
             last: BTreeMap::new(),
             to_server: VecDeque::new(),
@@ -145,8 +178,15 @@ impl World {
             Protocol::Sotw => {
                 let star = (self.wildcard && self.ever_named).then(|| "*".to_string());
                 let resource_names = self.names.iter().cloned().chain(star).collect();
-                DiscoveryRequest { type_url, resource_names, response_nonce: nonce, error_detail, ..Default::default() }
-                    .encode_to_vec()
+                DiscoveryRequest {
+                    version_info: if self.held.is_empty() { String::new() } else { "some".into() },
+                    type_url,
+                    resource_names,
+                    response_nonce: nonce,
+                    error_detail,
+                    ..Default::default()
+                }
+                .encode_to_vec()
             }
             Protocol::Delta => DeltaDiscoveryRequest {
                 type_url,
@@ -165,7 +205,9 @@ impl World {
 
     fn start(&mut self) {
         let add = self.names.iter().cloned().chain(self.wildcard.then(|| "*".to_string())).collect();
-        self.request(String::new(), false, add, vec![]);
+        // Where an earlier subscription on this stream ended, a client may still name its last nonce.
+        let nonce = if self.protocol == Protocol::Sotw { self.nonce.clone() } else { String::new() };
+        self.request(nonce, false, add, vec![]);
     }
 
     fn changed(&mut self, add: Vec<String>, remove: Vec<String>) {
@@ -192,7 +234,40 @@ impl World {
         self.to_client.is_empty() && self.to_server.is_empty()
     }
 
-    fn read(&mut self) {
+    fn wait(&mut self, seconds: u8) {
+        self.now += Duration::from_secs(seconds.into());
+        self.session.tick(self.now);
+    }
+
+    /// The client wants nothing any more.
+    fn leave(&mut self, forgets: bool) {
+        if !self.started || self.protocol == Protocol::Delta || self.wildcard || self.names.is_empty() {
+            return;
+        }
+        self.names.clear();
+        self.request(self.nonce.clone(), false, vec![], vec![]);
+        self.started = false;
+        self.held.clear();
+        if forgets {
+            self.nonce.clear();
+        }
+        // What crosses is not read, or answered with a list that is empty still.
+        while !self.quiet() {
+            self.hear();
+            match self.to_client.pop_front() {
+                Some(_) if forgets => {}
+                Some(message) => {
+                    let nonce = DiscoveryResponse::decode(&*message).unwrap().nonce;
+                    self.nonce.clone_from(&nonce);
+                    self.request(nonce, false, vec![], vec![]);
+                    self.started = false;
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn read(&mut self, answers: bool) {
         let Some(message) = self.to_client.pop_front() else { return };
         let (nonce, got, gone) = match self.protocol {
             Protocol::Sotw => {
@@ -232,8 +307,10 @@ impl World {
                 self.versions.remove(&name);
             }
         }
-        self.nonce.clone_from(&nonce);
-        self.request(nonce, refused, vec![], vec![]);
+        self.stale = std::mem::replace(&mut self.nonce, nonce.clone());
+        if answers || refused {
+            self.request(nonce, refused, vec![], vec![]);
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -280,9 +357,25 @@ impl World {
             Step::Unsubscribe(_) | Step::Star(_) => {}
             Step::Serve => self.serve(),
             Step::Hear => self.hear(),
-            Step::Read => self.read(),
+            Step::Read => self.read(true),
+            Step::ReadInSilence => self.read(false),
+            Step::Leave(forgets) => self.leave(forgets),
+            Step::Stale if self.started && !self.stale.is_empty() => {
+                self.request(self.stale.clone(), false, vec![], vec![]);
+            }
+            Step::Again if self.started && self.quiet() => {
+                self.held.clear();
+                self.versions.clear();
+                match self.protocol {
+                    Protocol::Sotw => self.request(String::new(), false, vec![], vec![]),
+                    Protocol::Delta => self.start(),
+                }
+            }
+            Step::Stale | Step::Again => {}
+            Step::Wait(seconds) => self.wait(seconds),
             Step::Reconnect => {
-                self.session = Session::new(self.protocol, 2);
+                self.session = Session::new(self.protocol, 2, Backoff::default(), self.now);
+                self.stale.clear();
                 self.to_client.clear();
                 self.to_server.clear();
                 self.nonce.clear();
@@ -300,10 +393,14 @@ impl World {
             *value = 9;
         }
         self.session.mark(TypeSet::ALL);
-        for _ in 0..50 {
-            self.hear();
-            self.serve();
-            self.read();
+        // The pauses after refusals, and the wait for answers that never come, end.
+        for _ in 0..4 {
+            for _ in 0..50 {
+                self.hear();
+                self.serve();
+                self.read(true);
+            }
+            self.wait(40);
         }
     }
 }
@@ -334,7 +431,7 @@ fn sets_of_names_matter_not_their_order() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(traces()))]
 
     #[test]
     fn sotw_whole(steps in steps()) {

@@ -1,4 +1,5 @@
 //! Debug pages over xDS (`istio.io/debug`), as `istioctl` asks for them: each request is answered once, and nothing is pushed.
+//! A request is an acknowledgement only if its nonce is one of ours: `istioctl` writes the time there.
 //!
 //! Only who proved an identity is answered: the root namespace everything, others what is about proxies of their own
 //! namespace. What a page says is not known here: `admin` knows it, and `app` joins the two.
@@ -13,7 +14,10 @@ use tonic::Status;
 use super::{Protocol, request::Request, wire};
 use crate::{
     model::Identity,
-    proto::{envoy::service::discovery::v3 as discovery, wkt::Any},
+    proto::{
+        envoy::{config::core::v3 as core, service::discovery::v3 as discovery},
+        wkt::Any,
+    },
 };
 
 /// The type of pages: the resource's name is what follows `/debug/` in a URL.
@@ -23,6 +27,10 @@ pub const SYNCZ: &str = "istio.io/debug/syncz";
 /// The type of the sections of one proxy's config dump; the resource's name is the proxy's.
 pub const CONFIG_DUMP: &str = "istio.io/debug/config_dump";
 
+/// The generator that clients of debug pages name.
+pub const GENERATOR: &str = "event";
+/// How the nonces of answers begin.
+const NONCE: &str = "debug-";
 /// Questions that wait on one stream.
 const MOST: usize = 16;
 /// Pages about one proxy, which its own namespace may see.
@@ -43,6 +51,9 @@ pub struct DebugQuestion {
 pub trait DebugPages: Send + Sync + 'static {
     /// The resources; none when there is no such page or proxy.
     fn answer(&self, question: DebugQuestion) -> BoxFuture<'static, Vec<(String, Any)>>;
+
+    /// This process, as `ControlPlane.identifier` names it: clients that ask several replicas tell them apart by it.
+    fn control_plane(&self) -> String;
 }
 
 impl fmt::Debug for dyn DebugPages {
@@ -70,7 +81,7 @@ impl Questions {
     /// When the client may not ask this.
     pub(super) fn ask(&mut self, request: &Request<'_>, identity: Option<&Identity>, root: &str) -> Result<(), Status> {
         let identity = identity.ok_or_else(|| Status::unauthenticated("debug pages need an authenticated client"))?;
-        if !request.nonce.is_empty() {
+        if self.is_own(request.nonce) {
             return Ok(());
         }
         let names = request.names.parse().map_err(|e| Status::invalid_argument(e.to_string()))?;
@@ -91,6 +102,13 @@ impl Questions {
         Ok(())
     }
 
+    /// Whether this is the nonce of an answer.
+    fn is_own(&self, nonce: &[u8]) -> bool {
+        let number =
+            nonce.strip_prefix(NONCE.as_bytes()).and_then(|n| std::str::from_utf8(n).ok()?.parse::<u64>().ok());
+        number.is_some_and(|number| (1..=self.answered).contains(&number))
+    }
+
     /// Whether an answer is owed.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -106,14 +124,18 @@ impl Questions {
         &mut self,
         protocol: Protocol,
         type_url: String,
-        resources: Vec<(String, Any)>,
+        (resources, control_plane): (Vec<(String, Any)>, String),
     ) -> (Bytes, Option<Bytes>) {
         self.answered += 1;
-        let nonce = format!("debug-{}", self.answered);
+        let nonce = format!("{NONCE}{}", self.answered);
+        let control_plane = Some(core::ControlPlane { identifier: control_plane });
+        let version = self.answered.to_string();
         let body = match protocol {
             Protocol::Sotw => discovery::DiscoveryResponse {
+                version_info: version,
                 type_url,
                 nonce,
+                control_plane,
                 resources: resources.into_iter().map(|(_, any)| any).collect(),
                 ..Default::default()
             }
@@ -121,8 +143,10 @@ impl Questions {
             Protocol::Delta => {
                 let named = |(name, any)| discovery::Resource { name, resource: Some(any), ..Default::default() };
                 discovery::DeltaDiscoveryResponse {
+                    system_version_info: version,
                     type_url,
                     nonce,
+                    control_plane,
                     resources: resources.into_iter().map(named).collect(),
                     ..Default::default()
                 }
@@ -166,5 +190,32 @@ mod tests {
         assert_eq!(ask("shop", PAGE, &["queuez"]), Err(tonic::Code::PermissionDenied));
         assert_eq!(ask("", SYNCZ, &[]), Err(tonic::Code::Unauthenticated));
         assert_eq!(ask("istio-system", PAGE, &["a", "b"]), Err(tonic::Code::InvalidArgument));
+    }
+
+    #[test]
+    fn only_a_nonce_of_ours_is_an_acknowledgement() {
+        let identity = Identity {
+            trust_domain: "cluster.local".into(),
+            namespace: "istio-system".into(),
+            service_account: "default".into(),
+        };
+        let mut questions = Questions::default();
+        let mut asks = |questions: &mut Questions, nonce: &str| {
+            let message = discovery::DiscoveryRequest {
+                type_url: SYNCZ.into(),
+                response_nonce: nonce.into(),
+                ..Default::default()
+            }
+            .encode_to_vec();
+            questions.ask(&Request::sotw(&message).unwrap(), Some(&identity), "istio-system").unwrap();
+            questions.next().is_some()
+        };
+        assert!(asks(&mut questions, "2026-11-22 08:00:00 +0000 UTC m=+0.07"), "as istioctl asks");
+        let (head, body) = questions.frames(Protocol::Sotw, SYNCZ.into(), (vec![], r#"{"ID":"me"}"#.into()));
+        let message = [&head[wire::PREFIX..], &body.unwrap_or_default()[..]].concat();
+        let answer = discovery::DiscoveryResponse::decode(message.as_slice()).unwrap();
+        assert_eq!(answer.control_plane.unwrap().identifier, r#"{"ID":"me"}"#);
+        assert!(!asks(&mut questions, &answer.nonce));
+        assert!(asks(&mut questions, "debug-2"), "no answer had this nonce");
     }
 }

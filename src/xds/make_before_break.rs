@@ -4,12 +4,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
+    time::Instant,
 };
 
 use proptest::prelude::*;
 use prost::Message;
 
-use super::{Protocol, Resource, ResourceType, Session, Snapshot, TypeSet, Updates, request::Request, resource::Block};
+use super::convergence::traces;
+use super::{
+    Backoff, Protocol, Resource, ResourceType, Session, Snapshot, TypeSet, Updates, request::Request, resource::Block,
+};
 use crate::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
@@ -67,7 +71,7 @@ impl World {
     fn new(protocol: Protocol) -> Self {
         let mut world = Self {
             protocol,
-            session: Session::new(protocol, 1),
+            session: Session::new(protocol, 1, Backoff::default(), Instant::now()),
             updates: Updates::default(),
             clusters: names(1),
             routed: names(1),
@@ -158,7 +162,7 @@ impl World {
         if self.protocol == Protocol::Sotw {
             return;
         }
-        self.session = Session::new(self.protocol, 2);
+        self.session = Session::new(self.protocol, 2, Backoff::default(), Instant::now());
         self.to_server.clear();
         self.to_client.clear();
         self.nonces.clear();
@@ -249,6 +253,8 @@ fn run(protocol: Protocol, steps: &[Step]) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(traces()))]
+
     #[test]
     fn no_route_is_ever_without_its_cluster(steps in steps()) {
         run(Protocol::Sotw, &steps);

@@ -115,6 +115,8 @@ pub struct Request<'a> {
     pub type_url: &'a str,
     /// Nonce of the response that is answered; empty when none is.
     pub nonce: &'a [u8],
+    /// The request names a version (state of the world): the client holds content, be it from an earlier stream.
+    pub versioned: bool,
     /// Set when the response is refused.
     pub error: Option<Complaint>,
     /// `resource_names`, or `resource_names_subscribe`.
@@ -130,7 +132,10 @@ impl<'a> Request<'a> {
     /// # Errors
     /// [`RequestError`] for bytes that are no such message.
     pub fn sotw(message: &'a [u8]) -> Result<Self, RequestError> {
-        Self::walk(message, Layout { node: 2, type_url: 4, nonce: 5, error: 6, names: 3, unsubscribe: None })
+        Self::walk(
+            message,
+            Layout { version: Some(1), node: 2, type_url: 4, nonce: 5, error: 6, names: 3, unsubscribe: None },
+        )
     }
 
     /// Walks a delta request.
@@ -138,7 +143,10 @@ impl<'a> Request<'a> {
     /// # Errors
     /// [`RequestError`] for bytes that are no such message.
     pub fn delta(message: &'a [u8]) -> Result<Self, RequestError> {
-        Self::walk(message, Layout { node: 1, type_url: 2, nonce: 6, error: 7, names: 3, unsubscribe: Some(4) })
+        Self::walk(
+            message,
+            Layout { version: None, node: 1, type_url: 2, nonce: 6, error: 7, names: 3, unsubscribe: Some(4) },
+        )
     }
 
     fn walk(message: &'a [u8], layout: Layout) -> Result<Self, RequestError> {
@@ -147,6 +155,7 @@ impl<'a> Request<'a> {
             node: &[],
             type_url: "",
             nonce: &[],
+            versioned: false,
             error: None,
             names: raw(layout.names),
             unsubscribe: raw(layout.unsubscribe.unwrap_or(u32::MAX)),
@@ -167,6 +176,8 @@ impl<'a> Request<'a> {
                 request.nonce = value;
             } else if number == layout.error {
                 request.error = Some(complaint(value)?);
+            } else if Some(number) == layout.version {
+                request.versioned = !value.is_empty();
             } else if Some(number) == layout.unsubscribe {
                 request.unsubscribe.count += 1;
             }
@@ -194,6 +205,7 @@ impl<'a> Request<'a> {
 }
 
 struct Layout {
+    version: Option<u32>,
     node: u32,
     type_url: u32,
     nonce: u32,

@@ -1,4 +1,4 @@
-//! The gRPC server: aggregated and single-type discovery, health, reflection, over tonic's transport.
+//! The gRPC server: aggregated and single-type discovery, load reports, health, reflection, over tonic's transport.
 
 use std::{
     convert::Infallible,
@@ -26,6 +26,7 @@ use tower::Service;
 use super::{
     Protocol, ResourceType,
     body::{Requests, ResponseBody},
+    load_reports::LoadReports,
     state::XdsState,
     stream::{self, Start},
 };
@@ -99,6 +100,7 @@ pub async fn serve(listener: TcpListener, state: XdsState, shutdown: Cancellatio
         .add_service(Discovery::<Listeners>::new(state.clone()))
         .add_service(Discovery::<Routes>::new(state.clone()))
         .add_service(Discovery::<Secrets>::new(state.clone()))
+        .add_service(LoadReports(state.clone()))
         .add_service(health)
         .add_service(reflection);
     let drain = state.options().drain + Duration::from_secs(1);

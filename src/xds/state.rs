@@ -11,16 +11,18 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    DebugPages, Omission, Protocol, Registrar, Updates,
+    Backoff, DebugPages, Omission, Protocol, Registrar, Updates,
     admission::Admission,
     build::{Builder, Half},
     connection::{ClientEvent, Connection, ViewSummary},
     generator::{Affected, Audience, Generator},
     history::{History, PushEvent, PushRecord},
+    load_reports::{LoadTable, Loads},
     view::View,
 };
 use crate::{
@@ -43,6 +45,8 @@ pub struct XdsOptions {
     pub send_stall: Duration,
     /// A stream has to send its first request within this time.
     pub first_request: Duration,
+    /// Pauses before content that a client refused is sent to it again.
+    pub refused_again: Backoff,
     /// A connection is asked for a sign of life at this interval, and closed when none comes within the second time.
     pub keepalive: (Duration, Duration),
     /// Connections are closed gracefully at this age.
@@ -66,6 +70,7 @@ impl Default for XdsOptions {
             max_requests_per_second: None,
             send_stall: Duration::from_secs(60),
             first_request: Duration::from_secs(15),
+            refused_again: Backoff::default(),
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             trust_nodes: false,
@@ -113,8 +118,10 @@ struct Inner {
     views: DashMap<u128, Weak<View>>,
     connections: DashMap<u64, Arc<Connection>>,
     updates: Updates,
+    loads: LoadTable,
     history: History,
     counter: AtomicU64,
+    publications: watch::Sender<u64>,
     shutdown: CancellationToken,
     debug: OnceLock<Arc<dyn DebugPages>>,
     registrar: OnceLock<Arc<dyn Registrar>>,
@@ -135,8 +142,10 @@ impl XdsState {
             views: DashMap::new(),
             connections: DashMap::new(),
             updates: Updates::default(),
+            loads: LoadTable::default(),
             history: History::default(),
             counter: AtomicU64::new(0),
+            publications: watch::Sender::new(0),
             shutdown: CancellationToken::new(),
             debug: OnceLock::new(),
             registrar: OnceLock::new(),
@@ -155,6 +164,7 @@ impl XdsState {
         let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed)));
         let published = Arc::new(Published { version, context, record: record.clone() });
         inner.current.store(Some(published.clone()));
+        inner.publications.send_replace(version);
         inner.history.push(record.clone());
         let change = before.as_ref().filter(|_| !request.forced);
         let change = change.map(|before| Change::between(&before.context, &published.context));
@@ -328,6 +338,14 @@ impl XdsState {
         &self.inner.updates
     }
 
+    pub(super) fn loads(&self) -> &LoadTable {
+        &self.inner.loads
+    }
+
+    pub(super) fn stopping(&self) -> &CancellationToken {
+        &self.inner.shutdown
+    }
+
     pub(super) fn admission(&self) -> &Admission {
         &self.inner.admission
     }
@@ -342,6 +360,13 @@ impl XdsState {
     #[must_use]
     pub fn current(&self) -> Option<Arc<Published>> {
         self.inner.current.load_full()
+    }
+
+    /// Waits until what is published holds this, or the time is over.
+    pub(super) async fn until(&self, patience: Duration, holds: impl Fn(&PushContext) -> bool) {
+        let mut publications = self.inner.publications.subscribe();
+        let waiting = publications.wait_for(|_| self.current().is_some_and(|published| holds(&published.context)));
+        let _ = tokio::time::timeout(patience, waiting).await;
     }
 
     /// Number of the last publication whose effects on every connected client are known; what [`Connection::level`] says
@@ -359,11 +384,12 @@ impl XdsState {
         all
     }
 
-    /// The connection of an id, or the first one of a proxy id (`pod.namespace`) or node id.
+    /// The connection of an id, or the newest one of a proxy id (`pod.namespace`) or node id: a client that comes back may be
+    /// there before its last connection is known to be gone.
     #[must_use]
     pub fn connection(&self, id: &str) -> Option<Arc<Connection>> {
         let all = self.connections();
-        let of = |fits: &dyn Fn(&Connection) -> bool| all.iter().find(|c| fits(c)).cloned();
+        let of = |fits: &dyn Fn(&Connection) -> bool| all.iter().rfind(|c| fits(c)).cloned();
         of(&|c| c.id == id).or_else(|| of(&|c| &*c.node.id == id)).or_else(|| of(&|c| &*c.node.raw_id == id))
     }
 
@@ -380,6 +406,12 @@ impl XdsState {
         let mut all: Vec<_> = self.live_views().into_iter().map(summary).collect();
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
+    }
+
+    /// What clients reported of their own requests.
+    #[must_use]
+    pub fn reported_loads(&self) -> Loads {
+        self.inner.loads.all()
     }
 
     /// How many times a generator was called, and how many encoded resources are held.

@@ -1,12 +1,16 @@
 //! The task of one stream: waits for requests, publications and room on the wire, and lets the session decide.
 
-use std::{net::SocketAddr, pin::Pin, sync::Arc, time::SystemTime};
+use std::{
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
-use prost::Message;
 use tokio::{
     sync::{mpsc, watch},
-    time::Sleep,
+    time::{Instant, Sleep},
 };
 use tonic::Status;
 
@@ -14,6 +18,7 @@ use super::{
     PerType, Protocol, ResourceType, Session,
     admission::RequestRate,
     body::{Outgoing, Requests},
+    claimant::{self, authorize, authorize_objects, claimed_identity, read_node},
     connection::{ClientEvent, Connection},
     debug::{self, Questions},
     history::PushRecord,
@@ -27,7 +32,6 @@ use super::{
 use crate::{
     generate::api,
     model::{Identity, Node},
-    proto::envoy::config::core::v3 as core,
 };
 
 /// Messages that wait for the transport; types that are unacknowledged do not add to it.
@@ -35,6 +39,9 @@ pub(super) const QUEUED: usize = 4;
 
 /// Messages about health that may come before a client asks for anything.
 const MOST_HEALTH_FIRST: usize = 64;
+
+/// A client that registers is answered when its entry is in force, or after this time: what it serves follows from that.
+const REGISTERED: Duration = Duration::from_secs(5);
 
 /// What a stream starts with.
 pub(super) struct Start {
@@ -89,12 +96,15 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     }
     let node = Arc::new(node);
     let presence = register(&state, &node, identity.as_ref(), peer).await?;
+    if presence.is_some() {
+        state.until(REGISTERED, |context| claimant::is_registered(&node, context)).await;
+    }
     let connection = state.connect(node, identity, peer, protocol).ok_or_else(not_ready)?;
     let view = connection.current_view();
     let ticks = view.subscribe();
     let seen = state.swept();
     let mut stream = Stream {
-        session: Session::new(protocol, connection.number as u32),
+        session: open_session(&state, protocol, connection.number, only),
         stalled: None,
         sent: 0,
         rate: RequestRate::new(),
@@ -116,6 +126,11 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         return Err(status);
     }
     Ok(stream)
+}
+
+fn open_session(state: &XdsState, protocol: Protocol, number: u64, only: Option<ResourceType>) -> Session {
+    let session = Session::new(protocol, number as u32, state.options().refused_again, Instant::now().into_std());
+    if only.is_some() { session.alone() } else { session }
 }
 
 /// The first request that asks for something: health may be told before.
@@ -156,55 +171,6 @@ fn refuse(error: super::request::RequestError) -> Status {
     }
 }
 
-fn read_node(request: &Request<'_>) -> Result<Node, Status> {
-    let node = core::Node::decode(request.node).map_err(|_| Status::invalid_argument("the node is malformed"))?;
-    if node.id.is_empty() {
-        return Err(Status::invalid_argument("missing node information"));
-    }
-    Node::parse(&node).map_err(|e| Status::invalid_argument(e.to_string()))
-}
-
-fn claimed_identity(node: &Node) -> Identity {
-    let account = &node.metadata.service_account;
-    Identity {
-        trust_domain: "cluster.local".into(),
-        namespace: node.namespace.clone(),
-        service_account: if account.is_empty() { "default".into() } else { account.clone() },
-    }
-}
-
-/// A client may only claim to be what it proved to be (Istio's `checkConnectionIdentity`).
-fn authorize(node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
-    let Some(identity) = identity else { return Ok(()) };
-    let account = &node.metadata.service_account;
-    if identity.namespace != node.namespace || !(account.is_empty() || *account == identity.service_account) {
-        return Err(Status::permission_denied(format!(
-            "{identity} may not claim to be in namespace {}",
-            node.namespace
-        )));
-    }
-    Ok(())
-}
-
-/// Config objects are for control planes: clients that proved to be in the root namespace (Istio's `APIGenerator`).
-fn authorize_objects(state: &XdsState, node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
-    let Some(published) = state.current().filter(|_| &*node.metadata.generator == api::GENERATOR) else {
-        return Ok(());
-    };
-    let context = &published.context;
-    if !context.features().enable_xds_api_generator_auth {
-        return Ok(());
-    }
-    let Some(identity) = identity else {
-        return Err(Status::unauthenticated("config objects are served to authenticated control planes only"));
-    };
-    let root = &context.mesh().config.root_namespace;
-    if *identity.namespace != **root {
-        return Err(Status::permission_denied(format!("config objects are served to the namespace {root} only")));
-    }
-    Ok(())
-}
-
 struct Stream {
     state: XdsState,
     connection: Arc<Connection>,
@@ -232,6 +198,14 @@ impl Stream {
     async fn run(&mut self) -> Result<(), Status> {
         let connection = self.connection.clone();
         loop {
+            self.tick();
+            let wake_at = self.session.wake_at().map(Instant::from_std);
+            let alarm = async {
+                match wake_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             let ready = self.session.next().is_some() || self.unknown.is_waiting() || self.questions.is_waiting();
             let stall = async {
                 match self.stalled.as_mut() {
@@ -245,6 +219,7 @@ impl Stream {
                 request = self.requests.next() => match request? {
                     None => return Ok(()),
                     Some(message) => {
+                        self.tick();
                         self.receive(&message)?;
                         if let Some(wait) = self.rate.wait() {
                             tokio::time::sleep(wait).await;
@@ -253,16 +228,27 @@ impl Stream {
                 },
                 permit = self.outgoing.clone().reserve_owned(), if ready => {
                     let permit = permit.map_err(|_| Status::ok(""))?;
+                    self.tick();
                     self.send(permit).await;
                 }
-                () = connection.moved.notified() => self.take_view(),
+                () = connection.moved.notified() => {
+                    self.tick();
+                    self.take_view();
+                }
                 changed = self.ticks.changed() => {
                     changed.map_err(|_| Status::internal("the view is gone"))?;
+                    self.tick();
                     self.look(self.seen);
                 }
                 () = stall => self.check_stall()?,
+                // The time is told above.
+                () = alarm => {}
             }
         }
+    }
+
+    fn tick(&mut self) {
+        self.session.tick(Instant::now().into_std());
     }
 
     /// Streams end one after another, so that clients do not all come back at once.
@@ -328,6 +314,7 @@ impl Stream {
         let subscription = self.session.subscription(kind);
         let nonce = subscription.map(|s| s.nonce().to_string()).unwrap_or_default();
         let push = self.pushes.known(kind).and_then(Clone::clone);
+        let mut repeats = false;
         self.connection.update_status(kind, |status| {
             status.watched = subscription.is_some();
             status.wildcard = subscription.is_some_and(|s| s.scope().wildcard);
@@ -341,6 +328,7 @@ impl Stream {
                 }
                 Received::Nacked(complaint) => {
                     status.rejects += 1;
+                    repeats = status.last_error == complaint.message;
                     status.answered_at = Some(SystemTime::now());
                     status.last_error.clone_from(&complaint.message);
                 }
@@ -364,12 +352,20 @@ impl Stream {
                 }
                 let message = complaint.message;
                 metrics::counter!("pilot_total_xds_rejects", "type" => kind.label()).increment(1);
-                tracing::warn!(
-                    connection = self.connection.id,
-                    r#type = kind.short(),
-                    message,
-                    "a client refused a response"
-                );
+                if repeats {
+                    tracing::debug!(
+                        connection = self.connection.id,
+                        r#type = kind.short(),
+                        "a client refused it again"
+                    );
+                } else {
+                    tracing::warn!(
+                        connection = self.connection.id,
+                        r#type = kind.short(),
+                        message,
+                        "a client refused a response, which is sent again with growing pauses"
+                    );
+                }
                 self.state.observe(ClientEvent::Nacked { connection: id(), kind, nonce, message });
             }
             Received::Expired => {
@@ -388,11 +384,11 @@ impl Stream {
         }
         if let Some(question) = self.questions.next() {
             let type_url = question.type_url.clone();
-            let resources = match self.state.debug() {
-                Some(pages) => pages.answer(question).await,
-                None => Vec::new(),
+            let answer = match self.state.debug() {
+                Some(pages) => (pages.answer(question).await, pages.control_plane()),
+                None => Default::default(),
             };
-            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, resources);
+            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, answer);
             permit.send(Outgoing::message(first, rest));
             self.note_sent();
             return;

@@ -1,13 +1,15 @@
 //! One type on one stream: what the client asks for, what it holds as far as we know, and what it is sent next.
 //!
 //! Both protocols run on the same state: `base` is what the client acknowledged, a response is the difference from there to
-//! the newest snapshot, at most one response is unacknowledged, and newer content replaces what waits. No I/O, no clock.
+//! the newest snapshot, at most one response is awaited, and newer content replaces what waits. Content that a client refuses
+//! is sent again after a pause that grows ([`super::refusals`]). No I/O, no clock: the time is an argument.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{sync::Arc, time::Instant};
 
 use super::{
     claims::Claims,
     names::{NameSet, Scope},
+    refusals::{Backoff, Refused},
     request::{Complaint, Request, RequestError},
     resource_type::ResourceType,
     snapshot::{Difference, Snapshot},
@@ -28,6 +30,7 @@ enum Base {
 struct Outstanding {
     target: Arc<Snapshot>,
     sent: Arc<Difference>,
+    at: Instant,
 }
 
 /// What a request meant for its type.
@@ -54,19 +57,21 @@ pub struct Subscription {
     protocol: Protocol,
     scope: Scope,
     /// Hash of the names as the client last wrote them: an equal list need not be parsed.
-    raw_hash: u128,
-    ever_named: bool,
+    pub(super) raw_hash: u128,
     base: Base,
-    /// Content that the client refused, by name (0: a removal); it is not sent again until it changes.
-    rejected: BTreeMap<Arc<str>, u128>,
+    refused: Refused,
+    /// The client holds content of the type from an earlier stream, as its first request shows (state of the world).
+    pub(super) returns: bool,
+    /// It is told what is gone of that.
+    told: bool,
     /// Names to be sent although they may not have changed.
     again: Vec<Arc<NameSet>>,
     everything_again: bool,
     /// Names that a client which claims to hold them is told nothing of for now.
     spared: Arc<NameSet>,
     /// A response is owed even if there is nothing in it.
-    owed: bool,
-    nonce: String,
+    pub(super) owed: bool,
+    pub(super) nonce: String,
     outstanding: Option<Outstanding>,
 }
 
@@ -80,15 +85,16 @@ pub struct Sending {
 }
 
 impl Subscription {
-    fn new(kind: ResourceType, protocol: Protocol, scope: Scope) -> Self {
+    pub(super) fn new(kind: ResourceType, protocol: Protocol, scope: Scope) -> Self {
         Self {
             kind,
             protocol,
-            ever_named: !scope.names.is_empty(),
             scope,
             raw_hash: 0,
             base: Base::Nothing,
-            rejected: BTreeMap::new(),
+            refused: Refused::default(),
+            returns: false,
+            told: false,
             again: Vec::new(),
             everything_again: false,
             spared: NameSet::empty(),
@@ -110,6 +116,16 @@ impl Subscription {
         &self.nonce
     }
 
+    /// Whether a request answers the last response.
+    pub(super) fn is_answered_by(&self, request: &Request<'_>) -> bool {
+        self.nonce.as_bytes() == request.nonce
+    }
+
+    /// The nonce of the last response, for the channel to remember.
+    pub(super) fn into_nonce(self) -> String {
+        self.nonce
+    }
+
     /// Whether a response waits for its acknowledgement.
     #[must_use]
     pub const fn is_outstanding(&self) -> bool {
@@ -125,17 +141,27 @@ impl Subscription {
         }
     }
 
-    /// Names that the client says it kept from an earlier stream, or asks for beside everything, and that are not in `target`.
-    /// One that only asks by name is to be answered by name: nothing counts as lost for it.
+    /// Names that the client kept from an earlier stream, or asks for beside everything, and that are not in `target`. A client
+    /// that only asks by name keeps them if it says so, or if its routes are on their way (`unsettled`); in delta it is
+    /// answered by name otherwise.
     #[must_use]
-    pub fn lost(&self, target: &Snapshot) -> Arc<NameSet> {
+    pub fn lost(&self, target: &Snapshot, unsettled: bool) -> Arc<NameSet> {
+        let missing = || NameSet::of(target.scope().names.names().iter().filter(|n| target.get(n).is_none()).cloned());
         match &self.base {
-            Base::Claimed(claims) if self.scope.wildcard => {
-                let asked = target.scope().names.names().iter().filter(|n| target.get(n).is_none());
-                claims.gone(target).plus(&NameSet::of(asked.cloned()))
+            _ if self.told => NameSet::empty(),
+            Base::Claimed(claims) if self.scope.wildcard => claims.gone(target).plus(&missing()),
+            Base::Claimed(claims) if unsettled => claims.gone(target),
+            Base::Nothing if self.protocol == Protocol::Sotw && !self.scope.wildcard && (self.returns || unsettled) => {
+                missing()
             }
             _ => NameSet::empty(),
         }
+    }
+
+    /// Whether the client holds content from an earlier stream and has been told nothing on this one.
+    #[must_use]
+    pub const fn is_returning(&self) -> bool {
+        self.returns && !self.told && matches!(self.base, Base::Nothing)
     }
 
     /// Whether the client holds something, be it from an earlier stream.
@@ -155,6 +181,11 @@ impl Subscription {
         self.spared = names;
     }
 
+    /// From now on the client is told what is gone, whatever it kept from an earlier stream.
+    pub const fn tell_losses(&mut self) {
+        self.told = true;
+    }
+
     /// Answers even if there is nothing to say.
     pub const fn owe(&mut self) {
         self.owed = true;
@@ -166,52 +197,9 @@ impl Subscription {
         self.outstanding.as_ref().map(|o| &o.target).or(self.acked())
     }
 
-    /// Takes a state-of-the-world request, in the order of Istio's `ShouldRespond`. `None` as state means that the type is
-    /// not subscribed to.
-    ///
-    /// # Errors
-    /// [`RequestError`] when names are malformed or too many.
-    pub fn receive_sotw(
-        state: &mut Option<Self>,
-        kind: ResourceType,
-        request: &Request<'_>,
-    ) -> Result<Received, RequestError> {
-        let nonce_fits = |s: &Self| !s.nonce.is_empty() && request.nonce == s.nonce.as_bytes();
-        let ends = request.names.count == 0 && !kind.is_wildcard();
-        match state {
-            Some(current) if request.error.is_some() && !nonce_fits(current) => return Ok(Received::Expired),
-            _ if ends && request.error.is_none() => {
-                *state = None;
-                return Ok(Received::Ended);
-            }
-            Some(current) if !request.nonce.is_empty() => {
-                if !nonce_fits(current) {
-                    current.overlook_sotw(request)?;
-                    return Ok(Received::Expired);
-                }
-                let received = current.settle(request.error.clone());
-                if !ends {
-                    current.rename_sotw(request)?;
-                }
-                return Ok(received);
-            }
-            _ => {}
-        }
-        let (star, names) = request.names.parse_set()?;
-        let wildcard = star || (names.is_empty() && kind.is_wildcard());
-        let mut fresh = Self::new(kind, Protocol::Sotw, Scope { wildcard, names });
-        fresh.raw_hash = request.names.hash;
-        fresh.ever_named |= star;
-        fresh.owed = kind.is_whole();
-        // A response that crossed the request may still be answered under its nonce.
-        fresh.nonce = state.take().map_or_else(String::new, |before| before.nonce);
-        *state = Some(fresh);
-        Ok(Received::Started)
-    }
-
     /// An expired request does not change the subscription. But what it no longer names the client has dropped, and should
     /// the client's next valid request name it again, only this tells that it has to be sent again.
-    fn overlook_sotw(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
+    pub(super) fn overlook_sotw(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         if request.names.hash != self.raw_hash && request.names.count > 0 {
             let (_, names) = request.names.parse_set()?;
             self.again(self.scope.names.minus(&names));
@@ -219,14 +207,14 @@ impl Subscription {
         Ok(())
     }
 
-    fn rename_sotw(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
+    pub(super) fn rename_sotw(&mut self, request: &Request<'_>, named: &mut bool) -> Result<(), RequestError> {
         if request.names.hash == self.raw_hash {
             return Ok(());
         }
         let (star, names) = request.names.parse_set()?;
         self.raw_hash = request.names.hash;
-        self.ever_named |= star || !names.is_empty();
-        let wildcard = star || (names.is_empty() && !self.ever_named);
+        let wildcard = star || (names.is_empty() && !*named);
+        *named |= star || !names.is_empty();
         let added = names.minus(&self.scope.names);
         self.again(added);
         self.everything_again |= wildcard && !self.scope.wildcard;
@@ -234,36 +222,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Takes a delta request.
-    ///
-    /// A subscription to a name that is subscribed already is answered again when the request is no acknowledgement (the
-    /// client may have dropped the resource); one that comes with an acknowledgement is not, or a client that repeats its
-    /// names would never come to rest.
-    ///
-    /// # Errors
-    /// [`RequestError`] when names are malformed or too many.
-    pub fn receive_delta(
-        state: &mut Option<Self>,
-        kind: ResourceType,
-        request: &Request<'_>,
-    ) -> Result<Received, RequestError> {
-        let Some(current) = state else {
-            *state = Some(Self::start_delta(kind, request)?);
-            return Ok(Received::Started);
-        };
-        let received = if request.nonce.is_empty() {
-            Received::Changed
-        } else if request.nonce == current.nonce.as_bytes() {
-            current.settle(request.error.clone())
-        } else {
-            // Names are told once only, so they count even though the acknowledgement does not.
-            Received::Expired
-        };
-        current.rename_delta(request, received == Received::Changed)?;
-        Ok(received)
-    }
-
-    fn start_delta(kind: ResourceType, request: &Request<'_>) -> Result<Self, RequestError> {
+    pub(super) fn start_delta(kind: ResourceType, request: &Request<'_>) -> Result<Self, RequestError> {
         let (star, subscribed) = request.names.parse_set()?;
         let (_, unsubscribed) = request.unsubscribe.parse_set()?;
         let claims = request.claims()?;
@@ -279,7 +238,7 @@ impl Subscription {
         Ok(fresh)
     }
 
-    fn rename_delta(&mut self, request: &Request<'_>, spontaneous: bool) -> Result<(), RequestError> {
+    pub(super) fn rename_delta(&mut self, request: &Request<'_>, spontaneous: bool) -> Result<(), RequestError> {
         if request.names.count == 0 && request.unsubscribe.count == 0 {
             return Ok(());
         }
@@ -293,6 +252,10 @@ impl Subscription {
         self.again(again);
         self.everything_again |= star && (spontaneous || !self.scope.wildcard);
         let wildcard = (self.scope.wildcard || star) && !no_star;
+        if wildcard {
+            // The client cannot know whether the wildcard still covers them: it is told the resource or its removal.
+            self.again(unsubscribed);
+        }
         self.scope = Scope { wildcard, names };
         Ok(())
     }
@@ -321,29 +284,49 @@ impl Subscription {
         self.everything_again || self.owed || !self.again.is_empty()
     }
 
-    fn settle(&mut self, error: Option<Complaint>) -> Received {
+    pub(super) fn settle(&mut self, error: Option<Complaint>, now: Instant) -> Received {
         match (self.outstanding.take(), error) {
             (Some(outstanding), None) => {
-                if self.protocol == Protocol::Sotw && self.kind.is_whole() {
-                    self.rejected.clear();
-                } else if !self.rejected.is_empty() {
-                    let sent = &outstanding.sent;
-                    for name in sent.changed.iter().map(|r| r.name()).chain(&sent.gone) {
-                        self.rejected.remove(name);
-                    }
-                }
+                let all = self.protocol == Protocol::Sotw && self.kind.is_whole();
+                self.refused.settle(if all { None } else { Some(&outstanding.sent) });
                 self.base = Base::Snapshot(outstanding.target);
                 Received::Acked
             }
             (Some(outstanding), Some(complaint)) => {
-                let sent = &outstanding.sent;
-                self.rejected.extend(sent.changed.iter().map(|r| (r.name().clone(), r.hash())));
-                self.rejected.extend(sent.gone.iter().map(|n| (n.clone(), 0)));
+                self.refused.take(&outstanding.sent, now);
                 Received::Nacked(complaint)
             }
             (None, Some(complaint)) => Received::Nacked(complaint),
             (None, None) => Received::Changed,
         }
+    }
+
+    /// When refused content is to be sent again.
+    #[must_use]
+    pub fn retry_at(&self, backoff: Backoff, salt: u32) -> Option<Instant> {
+        if self.outstanding.is_some() { None } else { self.refused.retry_at(backoff, salt) }
+    }
+
+    /// Sends refused content again, as it is now.
+    pub fn retry(&mut self) {
+        let names = self.refused.release();
+        self.again(NameSet::of(names.filter(|n| self.scope.contains(n))));
+    }
+
+    /// When the response that waits for its acknowledgement was sent.
+    #[must_use]
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.outstanding.as_ref().map(|o| o.at)
+    }
+
+    /// Waits for the acknowledgement no longer. How much of the response the client applied is not known: what was in it is
+    /// sent again with the next one.
+    pub fn give_up(&mut self) {
+        let Some(outstanding) = self.outstanding.take() else { return };
+        let sent = &outstanding.sent;
+        let names = sent.changed.iter().map(|r| r.name()).chain(&sent.gone).filter(|n| self.scope.contains(n));
+        let names = NameSet::of(names.cloned());
+        self.again(names);
     }
 
     /// What is to be sent so that the client comes to hold `target`, if anything. The response is unacknowledged from here
@@ -352,12 +335,15 @@ impl Subscription {
         &mut self,
         target: &Arc<Snapshot>,
         updates: &Updates,
+        clock: (Instant, Backoff),
         nonce: impl FnOnce() -> String,
     ) -> Option<Sending> {
         if self.outstanding.is_some() {
             return None;
         }
-        let sending = self.compute(target, updates);
+        let (now, backoff) = clock;
+        let due = self.refused.is_due(backoff, now);
+        let sending = self.compute(target, updates, due);
         self.again.clear();
         self.everything_again = false;
         let Some(sending) = sending else {
@@ -366,25 +352,33 @@ impl Subscription {
         };
         self.owed = false;
         self.nonce = nonce();
-        self.outstanding = Some(Outstanding { target: target.clone(), sent: sending.update.difference.clone() });
+        self.outstanding =
+            Some(Outstanding { target: target.clone(), sent: sending.update.difference.clone(), at: now });
         Some(sending)
     }
 
-    fn compute(&self, target: &Arc<Snapshot>, updates: &Updates) -> Option<Sending> {
+    /// `due`: what was refused may go along with what has changed.
+    fn compute(&self, target: &Arc<Snapshot>, updates: &Updates, due: bool) -> Option<Sending> {
         let whole = self.protocol == Protocol::Sotw && self.kind.is_whole();
         let between = |old, again: &[_]| updates.between(self.kind, self.protocol, old, target, again);
         let everything = self.everything_again || matches!(self.base, Base::Nothing);
         let plain = match &self.base {
-            _ if !self.rejected.is_empty() => None,
+            _ if !self.refused.is_empty() => None,
+            Base::Nothing if !self.spared.is_empty() => None,
+            // What was sent and is not known to be held may have to be taken back.
+            Base::Nothing if self.again.iter().any(|set| set.names().iter().any(|n| target.get(n).is_none())) => {
+                Some(between(None, &self.again))
+            }
             Base::Nothing => Some(between(None, &[])),
             Base::Claimed(_) if self.everything_again => None,
             Base::Claimed(claims) => Some(updates.from_claims(self.kind, claims, target, &self.spared, &self.again)),
             Base::Snapshot(_) if self.everything_again && self.protocol == Protocol::Delta => None,
+            Base::Snapshot(_) if self.everything_again && !self.spared.is_empty() => None,
             Base::Snapshot(_) if self.everything_again => Some(between(None, &[])),
             Base::Snapshot(base) => Some(between(Some(base.as_ref()), &self.again)),
         };
         let update = plain.unwrap_or_else(|| {
-            let difference = self.own_difference(target);
+            let difference = self.own_difference(target, due);
             Arc::new(Update::new(self.kind, self.protocol, difference, target))
         });
         let difference = &update.difference;
@@ -403,36 +397,19 @@ impl Subscription {
     }
 
     /// The difference for this client alone: it claims versions, refused something, or wants all again.
-    fn own_difference(&self, target: &Arc<Snapshot>) -> Difference {
+    fn own_difference(&self, target: &Arc<Snapshot>, due: bool) -> Difference {
         let mut difference = match &self.base {
-            Base::Nothing => Difference::between(None, target),
+            Base::Nothing => Difference::between(None, target).sparing(&self.spared),
             Base::Claimed(claims) => claims.difference(target).sparing(&self.spared),
             Base::Snapshot(base) => Difference::between(Some(base), target),
         };
-        if !self.rejected.is_empty() {
-            self.heed_rejections(&mut difference, target);
+        if !self.refused.is_empty() {
+            self.refused.heed(&mut difference, target, due);
         }
         if self.everything_again {
-            difference.changed = Difference::between(None, target).changed;
+            difference.changed = Difference::between(None, target).sparing(&self.spared).changed;
         }
         add_again(&mut difference, target, &self.again);
         difference
-    }
-
-    /// Content that the client refused is not sent again as it was. When some of it changed, all that was refused with it
-    /// goes out once more, since nobody knows how much of a refused response a client applied.
-    fn heed_rejections(&self, difference: &mut Difference, target: &Snapshot) {
-        let hash_now = |name: &str| target.get(name).map_or(0, |r| r.hash());
-        difference.changed.retain(|r| self.rejected.get(r.name()) != Some(&r.hash()));
-        let wanted = |name: &Arc<str>| target.scope().contains(name);
-        if self.rejected.iter().any(|(name, refused)| !wanted(name) || hash_now(name) != *refused) {
-            let names = NameSet::of(self.rejected.keys().filter(|n| wanted(n)).cloned());
-            add_again(difference, target, &[names]);
-        } else if difference.changed.is_empty() && difference.gone.iter().all(|n| self.rejected.get(n) == Some(&0)) {
-            difference.gone.clear();
-        } else {
-            let removals = self.rejected.iter().filter(|(name, refused)| **refused == 0 && wanted(name));
-            difference.gone.extend(removals.map(|(name, _)| name.clone()));
-        }
     }
 }

@@ -4,7 +4,12 @@
 
 mod mesh;
 
-use std::{hint::black_box, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    hint::black_box,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use mesh::{World, sidecar};
@@ -19,8 +24,8 @@ use pilothouse::{
         last_good::{decode, encode},
     },
     xds::{
-        Generator, MeshGenerator, NameSet, Part, Protocol, Resource, ResourceType, Scope, Session, Slot, Snapshot,
-        Updates, request::Request, resource::Block,
+        Backoff, Generator, MeshGenerator, NameSet, Part, Protocol, Resource, ResourceType, Scope, Session, Slot,
+        Snapshot, Updates, request::Request, resource::Block,
     },
 };
 use prost::Message;
@@ -163,7 +168,7 @@ fn clients(c: &mut Criterion) {
     let first = subscription(kind, &set);
     let mut sessions: Vec<Session> = (0..1_000)
         .map(|i| {
-            let mut session = Session::new(Protocol::Sotw, i);
+            let mut session = Session::new(Protocol::Sotw, i, Backoff::default(), Instant::now());
             session.receive(kind, &Request::sotw(&first).unwrap()).unwrap();
             session
         })

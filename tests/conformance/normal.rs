@@ -69,6 +69,8 @@ fn object(map: &Map<String, Value>, multi: &MultiAddress) -> Map<String, Value> 
             ("filterMetadata", Value::Object(m)) => {
                 Value::Object(m.iter().filter(|(k, _)| *k != "istio").map(|(k, v)| (k.clone(), v.clone())).collect())
             }
+            // Load is reported to this server beside what Istio has.
+            ("lrsServer", v) if *v == serde_json::json!({"self": {}}) => continue,
             ("sdsConfig", v) if v.to_string().contains("sds-grpc") => Value::from("agent"),
             ("domains", Value::Array(list)) if is_multi(map, multi) => {
                 list.iter().filter(|d| !is_address(d.as_str().unwrap_or_default())).cloned().collect()

@@ -18,8 +18,8 @@ use crate::{
                     },
                 },
                 core::v3::{
-                    AggregatedConfigSource, ConfigSource, TransportSocket, config_source::ConfigSourceSpecifier,
-                    transport_socket::ConfigType,
+                    AggregatedConfigSource, ConfigSource, SelfConfigSource, TransportSocket,
+                    config_source::ConfigSourceSpecifier, transport_socket::ConfigType,
                 },
             },
             extensions::transport_sockets::tls::v3::UpstreamTlsContext,
@@ -88,6 +88,11 @@ fn cluster(
                 config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
                 ..ConfigSource::default()
             }),
+        }),
+        // gRPC-Java limits concurrent requests only where it reports load.
+        lrs_server: Some(ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::Self_(SelfConfigSource::default())),
+            ..ConfigSource::default()
         }),
         name,
         ..Cluster::default()

@@ -1,0 +1,76 @@
+//! Who a client says that it is, and whether it may say so. Pure.
+
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::Status;
+
+use super::{request::Request, state::XdsState};
+use crate::{
+    generate::api,
+    model::{Config, Identity, Kind, Node},
+    proto::envoy::config::core::v3 as core,
+    push::PushContext,
+};
+
+/// The node of a first request.
+pub(super) fn read_node(request: &Request<'_>) -> Result<Node, Status> {
+    let node = core::Node::decode(request.node).map_err(|_| Status::invalid_argument("the node is malformed"))?;
+    if node.id.is_empty() {
+        return Err(Status::invalid_argument("missing node information"));
+    }
+    Node::parse(&node).map_err(|e| Status::invalid_argument(e.to_string()))
+}
+
+pub(super) fn claimed_identity(node: &Node) -> Identity {
+    let account = &node.metadata.service_account;
+    Identity {
+        trust_domain: "cluster.local".into(),
+        namespace: node.namespace.clone(),
+        service_account: if account.is_empty() { "default".into() } else { account.clone() },
+    }
+}
+
+/// A client may only claim to be what it proved to be (Istio's `checkConnectionIdentity`).
+pub(super) fn authorize(node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
+    let Some(identity) = identity else { return Ok(()) };
+    let account = &node.metadata.service_account;
+    if identity.namespace != node.namespace || !(account.is_empty() || *account == identity.service_account) {
+        return Err(Status::permission_denied(format!(
+            "{identity} may not claim to be in namespace {}",
+            node.namespace
+        )));
+    }
+    Ok(())
+}
+
+/// Config objects are for control planes: clients that proved to be in the root namespace (Istio's `APIGenerator`).
+pub(super) fn authorize_objects(state: &XdsState, node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
+    let Some(published) = state.current().filter(|_| &*node.metadata.generator == api::GENERATOR) else {
+        return Ok(());
+    };
+    let context = &published.context;
+    if !context.features().enable_xds_api_generator_auth {
+        return Ok(());
+    }
+    let Some(identity) = identity else {
+        return Err(Status::unauthenticated("config objects are served to authenticated control planes only"));
+    };
+    let root = &context.mesh().config.root_namespace;
+    if *identity.namespace != **root {
+        return Err(Status::permission_denied(format!("config objects are served to the namespace {root} only")));
+    }
+    Ok(())
+}
+
+/// Whether the entry of a workload that registers itself is in force. One that names an entry of its own has it already.
+pub(super) fn is_registered(node: &Node, context: &PushContext) -> bool {
+    if node.raw_metadata["AUTO_REGISTER_GROUP"].as_str().unwrap_or_default().is_empty() {
+        return true;
+    }
+    let is_own = |entry: &Arc<Config>| {
+        let address = entry.workload_entry().map_or("", |e| e.address.as_str());
+        entry.meta.namespace == node.namespace && node.ips.iter().any(|ip| **ip == *address)
+    };
+    context.inputs.configs.list(Kind::WorkloadEntry).iter().any(is_own)
+}
