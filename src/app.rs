@@ -5,6 +5,7 @@
 
 mod inputs;
 mod last_good;
+mod limits;
 mod registration;
 mod remotes;
 mod running;
@@ -115,7 +116,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             drain: runtime.shutdown / 4,
             // Plain text proves nothing; who can reach the loopback interface could read the files as well.
             trust_nodes: grpc.local_addr()?.ip().is_loopback(),
-            ..XdsOptions::default()
+            ..limits::options(&inputs.features, &xds)
         },
     );
     let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());

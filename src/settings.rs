@@ -137,11 +137,15 @@ impl Default for MeshSettings {
 pub struct XdsSettings {
     /// Where ADS is served in plain text.
     pub grpc_address: ListenAddress,
+    /// Connections at the same time; `None` for the default of the server.
+    pub max_connections: Option<usize>,
+    /// Connections are closed in good order at this age.
+    pub max_connection_age: Option<Duration>,
 }
 
 impl Default for XdsSettings {
     fn default() -> Self {
-        Self { grpc_address: ListenAddress::loopback(15010) }
+        Self { grpc_address: ListenAddress::loopback(15010), max_connections: None, max_connection_age: None }
     }
 }
 

@@ -5,11 +5,15 @@
 //! bytes are never sent again; nothing is held across a socket write. What a client sends may end its own stream, and
 //! nothing else.
 
+mod accept;
 pub mod actor;
 mod admission;
+mod authorize;
 mod body;
+mod budget;
 mod build;
 pub mod claims;
+mod clients;
 mod connection;
 #[cfg(test)]
 mod convergence;
@@ -22,6 +26,7 @@ pub mod mesh_generator;
 pub mod names;
 mod omissions;
 pub mod registrar;
+mod repeats;
 pub mod request;
 pub mod resource;
 pub mod resource_type;
@@ -32,6 +37,7 @@ pub mod snapshot;
 mod state;
 mod stream;
 pub mod subscription;
+mod turns;
 mod unknown;
 pub mod update;
 pub mod updates;
@@ -41,7 +47,7 @@ mod written;
 
 pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
 pub use build::BuildError;
-pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
+pub use connection::{ClientEvent, Connection, Load, TypeStatus, ViewSummary};
 pub use debug::{DebugPages, DebugQuestion};
 pub use generator::{Audience, Generator, Layout, Part, Slot};
 pub use history::{PushEvent, PushRecord};

@@ -17,14 +17,18 @@ use super::{
     DebugPages, Omission, Protocol, Registrar, Updates,
     admission::Admission,
     build::{Builder, Half},
-    connection::{ClientEvent, Connection, ViewSummary},
+    clients::Clients,
+    connection::{ClientEvent, Connection, Load, ViewSummary},
+    debug::Desk,
     generator::{Audience, Generator},
     history::{History, PushEvent, PushRecord},
+    shared::{Entry, Table},
     view::View,
 };
 use crate::{
     model::{Identity, Node, PushRequest},
     push::PushContext,
+    runtime::catch,
 };
 
 /// Takes what clients do. Called from connection tasks: it must not block.
@@ -37,7 +41,17 @@ pub struct XdsOptions {
     pub build_threads: usize,
     /// New streams per second whose view is not built yet (`PILOT_MAX_REQUESTS_PER_SECOND`); `None` lets the number of
     /// builds that run at once be the only bound.
-    pub max_requests_per_second: Option<u32>,
+    pub max_requests_per_second: Option<f64>,
+    /// Connections at the same time. When there is no room, one without streams makes room.
+    pub max_connections: usize,
+    /// Streams of one connection (`ISTIO_GPRC_MAXSTREAMS`).
+    pub max_streams: u32,
+    /// Bytes of one request (`ISTIO_GPRC_MAXRECVMSGSIZE`).
+    pub max_request_bytes: usize,
+    /// A connection has to begin with HTTP/2 within this time.
+    pub preface: Duration,
+    /// A request has to come whole within this time from its first byte.
+    pub whole_request: Duration,
     /// A client that takes nothing off the wire for so long is cut off.
     pub send_stall: Duration,
     /// A stream has to send its first request within this time.
@@ -59,6 +73,11 @@ impl Default for XdsOptions {
         Self {
             build_threads: std::thread::available_parallelism().map_or(2, usize::from),
             max_requests_per_second: None,
+            max_connections: 65_536,
+            max_streams: 100_000,
+            max_request_bytes: 4 << 20,
+            preface: Duration::from_secs(10),
+            whole_request: Duration::from_secs(30),
             send_stall: Duration::from_secs(60),
             first_request: Duration::from_secs(15),
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
@@ -98,18 +117,21 @@ struct Inner {
     options: XdsOptions,
     builder: Builder,
     admission: Admission,
+    clients: Arc<Clients>,
     current: ArcSwapOption<Published>,
     /// Number of the last publication whose effects on every view are marked.
     swept: AtomicU64,
     publishing: Mutex<()>,
-    halves: DashMap<u128, Weak<Half>>,
-    views: DashMap<u128, Weak<View>>,
+    halves: Arc<DashMap<u128, Weak<Half>>>,
+    views: Arc<DashMap<u128, Weak<View>>>,
     connections: DashMap<u64, Arc<Connection>>,
     updates: Updates,
     history: History,
     counter: AtomicU64,
     shutdown: CancellationToken,
     debug: OnceLock<Arc<dyn DebugPages>>,
+    desk: Desk,
+    nodes: Table<u128, Node>,
     registrar: OnceLock<Arc<dyn Registrar>>,
 }
 
@@ -120,18 +142,21 @@ impl XdsState {
         let inner = Inner {
             builder: Builder::new(generator, options.build_threads),
             admission: Admission::new(options.max_requests_per_second),
+            clients: Arc::new(Clients::new(options.max_connections)),
             options,
             current: ArcSwapOption::empty(),
             swept: AtomicU64::new(0),
             publishing: Mutex::default(),
-            halves: DashMap::new(),
-            views: DashMap::new(),
+            halves: Arc::default(),
+            views: Arc::default(),
             connections: DashMap::new(),
             updates: Updates::default(),
             history: History::default(),
             counter: AtomicU64::new(0),
             shutdown: CancellationToken::new(),
             debug: OnceLock::new(),
+            desk: Desk::default(),
+            nodes: Table::default(),
             registrar: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -181,11 +206,15 @@ impl XdsState {
         for half in halves {
             let types = match (before, detail) {
                 (Some(before), Some(request)) => {
-                    generator.affects(&before.context, &published.context, request, &half.slot)
+                    let affects = || generator.affects(&before.context, &published.context, request, &half.slot);
+                    catch(affects).unwrap_or_else(|_| half.served)
                 }
                 _ => half.served,
             };
-            types.iter().for_each(|kind| half.soil(kind, published.version, generator, detail));
+            for kind in types.iter() {
+                let soil = |detail| half.soil(kind, published.version, generator, detail);
+                catch(|| soil(detail)).unwrap_or_else(|_| soil(None));
+            }
         }
     }
 
@@ -194,11 +223,13 @@ impl XdsState {
     fn move_connections(&self, published: &Published) -> Vec<Arc<Connection>> {
         let mut connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
         connections.retain(|connection| {
-            let audience = self.inner.builder.generator.audience(
-                &published.context,
-                &connection.node,
-                connection.identity.as_ref(),
-            );
+            let (node, identity) = (&connection.node, connection.identity.as_ref());
+            // One proxy whose view cannot be found keeps the view that it has; the others must not miss the publication.
+            let found = catch(|| self.inner.builder.generator.audience(&published.context, node, identity));
+            let Ok(audience) = found else {
+                metrics::counter!("pilot_total_xds_internal_errors").increment(1);
+                return false;
+            };
             let other = audience_key(&audience) != connection.view_key();
             if other {
                 connection.move_to(self.view(audience), published.version);
@@ -225,7 +256,7 @@ impl XdsState {
                 return half;
             }
             let served = self.inner.builder.generator.serves(&slot);
-            let half = Arc::new(Half::new(slot, served));
+            let half = Arc::new(Half::new(slot, served, Entry::new(&self.inner.halves, key)));
             *entry = Arc::downgrade(&half);
             half
         });
@@ -233,7 +264,7 @@ impl XdsState {
         if let Some(view) = entry.upgrade() {
             return view;
         }
-        let view = Arc::new(View::new(key, halves, &*self.inner.builder.generator));
+        let view = Arc::new(View::new(key, halves, &*self.inner.builder.generator, Entry::new(&self.inner.views, key)));
         *entry = Arc::downgrade(&view);
         view
     }
@@ -307,6 +338,10 @@ impl XdsState {
         &self.inner.updates
     }
 
+    pub(super) fn clients(&self) -> &Arc<Clients> {
+        &self.inner.clients
+    }
+
     pub(super) fn admission(&self) -> &Admission {
         &self.inner.admission
     }
@@ -361,6 +396,19 @@ impl XdsState {
         all
     }
 
+    /// Resources that clients occupy now.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let (unfinished_bytes, unknown_names) = self.inner.clients.held();
+        Load {
+            connections: self.inner.clients.count(),
+            unfinished_bytes,
+            unknown_names,
+            views: self.inner.views.len(),
+            slots: self.inner.halves.len(),
+        }
+    }
+
     /// How many times a generator was called, and how many encoded resources are held.
     #[must_use]
     pub fn build_counts(&self) -> (u64, usize) {
@@ -370,6 +418,16 @@ impl XdsState {
     /// Joins what answers debug requests. A second call changes nothing.
     pub fn set_debug(&self, pages: Arc<dyn DebugPages>) {
         let _ = self.inner.debug.set(pages);
+    }
+
+    pub(super) fn desk(&self) -> &Desk {
+        &self.inner.desk
+    }
+
+    /// The node, or the equal one that another stream has. `key` is a hash of it as it was sent.
+    pub(super) fn shared_node(&self, key: u128, node: Node) -> Arc<Node> {
+        self.inner.nodes.prune();
+        self.inner.nodes.one(key, Arc::new(node), |known, new| known == new)
     }
 
     /// What answers debug requests.

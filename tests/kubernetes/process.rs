@@ -21,7 +21,7 @@ async fn start(sources: SourceSettings, mesh: MeshSettings) -> Running {
     let settings = Settings {
         sources,
         mesh,
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,

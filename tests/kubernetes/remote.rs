@@ -54,7 +54,7 @@ async fn start(main: &Path, west: Option<&Path>, state: Option<&Path>) -> Runnin
             deletion_hold: std::time::Duration::ZERO,
             ..SourceSettings::default()
         },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,

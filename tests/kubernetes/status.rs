@@ -27,7 +27,7 @@ pub async fn start_with(kubeconfig: &Path, features: Features) -> Running {
     let kubernetes = KubeSettings { write_status: true, lease, ..quick(access) };
     let settings = Settings {
         sources: SourceSettings { kubernetes: Some(kubernetes), ..SourceSettings::default() },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,

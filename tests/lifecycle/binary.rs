@@ -24,7 +24,19 @@ pub struct Binary {
 impl Binary {
     /// Starts it with this folder and more arguments.
     pub fn serve(folder: &Path, more: &[&str], env: &[(&str, &str)]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
+        Self::start(Command::new(env!("CARGO_BIN_EXE_pilothouse")), folder, more, env)
+    }
+
+    /// As [`Binary::serve`], with this many file descriptors.
+    pub fn serve_with_descriptors(descriptors: usize, folder: &Path, more: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        let limit = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &limit, env!("CARGO_BIN_EXE_pilothouse")]);
+        Self::start(shell, folder, more, &[])
+    }
+
+    fn start(mut program: Command, folder: &Path, more: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut child = program
             .args(["serve", "--log-format", "json", "--monitoring-addr", "", "--config-dir"])
             .arg(folder)
             .args(["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
@@ -72,6 +84,19 @@ impl Binary {
             let of = |name: &str| line[name].as_str()?.parse().ok();
             Some((of("grpc")?, of("http")?))
         })
+    }
+
+    /// The lines so far that say this.
+    pub fn lines_with(&mut self, text: &str) -> usize {
+        self.log.extend(self.lines.try_iter());
+        self.log.iter().filter(|line| line.contains(text)).count()
+    }
+
+    /// Resident memory in MB.
+    pub fn resident(&self) -> usize {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap_or_default();
+        let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+        pages * 4 / 1024
     }
 
     /// Sends SIGTERM.

@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod attacks;
 mod binary;
 mod confirm;
 mod context_fault;
 mod debug;
 mod drain;
 mod files;
+mod generator_fault;
 mod handler_fault;
 mod last_good;
 mod omissions;

@@ -57,7 +57,7 @@ pub fn settings(folders: &[&Path], mesh: Option<&Path>) -> Settings {
             ..SourceSettings::default()
         },
         mesh: MeshSettings { config_file: mesh.map(Path::to_path_buf), ..MeshSettings::default() },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,
