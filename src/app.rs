@@ -5,6 +5,7 @@
 
 mod inputs;
 mod last_good;
+mod limits;
 mod registration;
 mod remotes;
 mod running;
@@ -126,7 +127,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
                 .iter()
                 .map(|a| (a.alias.clone(), a.cluster.as_str().into()))
                 .collect(),
-            ..XdsOptions::default()
+            ..limits::options(&inputs.features, &xds)
         },
     );
     let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());

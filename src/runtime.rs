@@ -6,6 +6,7 @@
 
 mod apart;
 mod backoff;
+mod descriptors;
 #[cfg(any(test, feature = "testing"))]
 mod faults;
 mod guard;
@@ -19,6 +20,7 @@ mod vitals;
 
 pub use apart::Apart;
 pub use backoff::Backoff;
+pub use descriptors::{descriptors_for_connections, raise_descriptor_limit};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Faults;
 pub use guard::{Panicked, catch, install_panic_hook};

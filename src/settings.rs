@@ -170,11 +170,20 @@ pub struct XdsSettings {
     /// Whether clients on the loopback interface, who prove nothing, are sent the Secrets of the namespace that they name;
     /// `None` sends them where Secrets come from folders alone.
     pub loopback_secrets: Option<bool>,
+    /// Connections at the same time; `None` for the default of the server.
+    pub max_connections: Option<usize>,
+    /// Connections are closed in good order at this age.
+    pub max_connection_age: Option<Duration>,
 }
 
 impl Default for XdsSettings {
     fn default() -> Self {
-        Self { grpc_address: ListenAddress::loopback(15010), loopback_secrets: None }
+        Self {
+            grpc_address: ListenAddress::loopback(15010),
+            loopback_secrets: None,
+            max_connections: None,
+            max_connection_age: None,
+        }
     }
 }
 

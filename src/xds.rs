@@ -5,13 +5,16 @@
 //! bytes are never sent again; nothing is held across a socket write. What a client sends may end its own stream, and
 //! nothing else.
 
+mod accept;
 pub mod actor;
 mod admission;
 mod body;
+mod budget;
 mod build;
 pub mod channel;
 mod claimant;
 pub mod claims;
+mod clients;
 mod connection;
 #[cfg(test)]
 mod convergence;
@@ -28,6 +31,7 @@ pub mod names;
 mod omissions;
 mod refusals;
 pub mod registrar;
+mod repeats;
 pub mod request;
 pub mod resource;
 pub mod resource_type;
@@ -38,6 +42,7 @@ pub mod snapshot;
 mod state;
 mod stream;
 pub mod subscription;
+mod turns;
 mod unknown;
 pub mod update;
 pub mod updates;
@@ -47,7 +52,7 @@ mod written;
 
 pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
 pub use build::BuildError;
-pub use connection::{ClientEvent, Connection, TypeStatus, ViewSummary};
+pub use connection::{ClientEvent, Connection, Load, TypeStatus, ViewSummary};
 pub use debug::{DebugPages, DebugQuestion};
 pub use generator::{Affected, AffectsName, Audience, Generator, Layout, Part, Slot};
 pub use history::{PushEvent, PushRecord};

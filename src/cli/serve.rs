@@ -16,7 +16,9 @@ use crate::{
     app::{self, Addresses},
     model::Features,
     proto::go_duration,
-    runtime::{Shutdown, block_on, install_panic_hook, listen_for_signals},
+    runtime::{
+        Shutdown, block_on, descriptors_for_connections, install_panic_hook, listen_for_signals, raise_descriptor_limit,
+    },
     settings::{
         AdminSettings, ClusterAlias, ListenAddress, MeshSettings, RegistrationSettings, RemoteCluster, RuntimeSettings,
         Settings, SourceSettings, WatchMode, XdsSettings,
@@ -116,6 +118,9 @@ pub struct ServeArgs {
     /// How long a drain may take.
     #[arg(long, alias = "shutdownDuration", env = "PILOTHOUSE_SHUTDOWN_DURATION", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_duration: Duration,
+    /// Connections of proxies are closed in good order at this age, so that proxies spread over replicas; 0s lets them last.
+    #[arg(long, alias = "keepaliveMaxServerConnectionAge", env = "PILOTHOUSE_KEEPALIVE_MAX_SERVER_CONNECTION_AGE", default_value = "0s", value_parser = duration, value_name = "DURATION")]
+    pub keepalive_max_server_connection_age: Duration,
     /// More restarts of actors than this within a minute end the process.
     #[arg(long, env = "PILOTHOUSE_MAX_RESTARTS_PER_MINUTE", default_value_t = 60, value_name = "N")]
     pub max_restarts_per_minute: u32,
@@ -170,7 +175,12 @@ impl ServeArgs {
                 cluster_aliases: self.cluster_aliases.clone(),
                 domain: self.mesh.domain.clone(),
             },
-            xds: XdsSettings { grpc_address: self.grpc_addr.clone(), loopback_secrets: self.loopback_secrets },
+            xds: XdsSettings {
+                grpc_address: self.grpc_addr.clone(),
+                loopback_secrets: self.loopback_secrets,
+                max_connections: None,
+                max_connection_age: Some(self.keepalive_max_server_connection_age).filter(|age| !age.is_zero()),
+            },
             registration: RegistrationSettings {
                 per_group: self.max_registrations_per_group,
                 per_peer: self.max_registrations_per_peer,
@@ -201,6 +211,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     init_log(&args.log_level, args.log_format).map_err(anyhow::Error::msg)?;
     let mut settings = args.settings()?;
+    settings.xds.max_connections = raise_descriptor_limit().map(descriptors_for_connections);
     let sources = &settings.sources;
     let read = !sources.config_dirs.is_empty() || !sources.remote_clusters.is_empty() || sources.kubernetes.is_some();
     let demo = !read && sources.upstream.addresses.is_empty() && settings.mesh.config_file.is_none();
@@ -263,6 +274,7 @@ mod tests {
             "--clusterID",
             "c1",
             "--registries=Mock",
+            "--keepaliveMaxServerConnectionAge=30m",
         ]);
         let args = args.unwrap().serve;
         assert_eq!(args.config_dir, [PathBuf::from("a"), PathBuf::from("b")]);
@@ -275,5 +287,6 @@ mod tests {
             let args = Alone::try_parse_from(["pilothouse", flag]).unwrap().serve;
             assert_eq!(args.settings().unwrap().xds.loopback_secrets, Some(wanted));
         }
+        assert_eq!(settings.xds.max_connection_age, Some(Duration::from_secs(1800)));
     }
 }

@@ -95,8 +95,10 @@ features! {
     resolve_hostname_gateways: bool = true, "RESOLVE_HOSTNAME_GATEWAYS";
     debounce_after: Duration = Duration::from_nanos(100000000), "PILOT_DEBOUNCE_AFTER";
     debounce_max: Duration = Duration::from_nanos(10000000000), "PILOT_DEBOUNCE_MAX";
-    push_throttle: u32 = 25, "PILOT_PUSH_THROTTLE";
-    max_requests_per_second: u32 = 25, "PILOT_MAX_REQUESTS_PER_SECOND";
+    push_throttle: u32 = 0, "PILOT_PUSH_THROTTLE";
+    max_requests_per_second: f64 = 0.0, "PILOT_MAX_REQUESTS_PER_SECOND";
+    max_concurrent_streams: u32 = 100_000, "ISTIO_GPRC_MAXSTREAMS";
+    max_recv_msg_size: u32 = 4 << 20, "ISTIO_GPRC_MAXRECVMSGSIZE";
     enable_xds_api_generator_auth: bool = true, "ENABLE_XDS_API_GENERATOR_AUTH";
     label_canonical_services_for_mesh_external_service_entries: bool = false, "LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES";
     trace_sampling: f64 = 1.0, "PILOT_TRACE_SAMPLING";

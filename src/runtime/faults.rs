@@ -34,7 +34,11 @@ impl Faults {
         self.lock().values().all(|times| *times == 0)
     }
 
-    pub(super) fn trip(&self, actor: &str) {
+    /// Panics when a fault of this name is due.
+    ///
+    /// # Panics
+    /// As ordered.
+    pub fn trip(&self, actor: &str) {
         let due = match self.lock().get_mut(actor) {
             Some(times) if *times > 0 => {
                 *times -= 1;

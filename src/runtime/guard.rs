@@ -36,11 +36,12 @@ fn text(payload: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "no text".to_string())
 }
 
-/// Logs every panic. One outside of [`catch`] begins the end of the process with an error.
+/// Logs every panic. One outside of [`catch`] begins the end of the process with an error. A panic of a rayon worker is raised
+/// again in the thread that waits for it, so the place of that thread decides.
 pub fn install_panic_hook(shutdown: &Shutdown) {
     let shutdown = shutdown.clone();
     panic::set_hook(Box::new(move |info| {
-        let guarded = GUARDED.get() > 0;
+        let guarded = GUARDED.get() > 0 || rayon::current_thread_index().is_some();
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let what = text(info.payload());
         tracing::error!(guarded, place, panic = what, "panic");

@@ -2,7 +2,7 @@
 //! and nothing twice that could not have changed.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -10,14 +10,14 @@ use std::{
     time::Instant,
 };
 
-use tokio::sync::Semaphore;
-
 use super::{
     Block, PerType, Resource, ResourceType, Scope, Snapshot, TypeSet,
     generator::{Generator, Slot},
-    shared::Shared,
+    shared::{Entry, Shared},
     state::Published,
+    turns::{Rank, Turns},
 };
+use crate::runtime::catch;
 
 /// There is no snapshot: the generator failed and nothing earlier stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,19 +28,23 @@ pub struct BuildError;
 #[derive(Debug)]
 pub(super) struct Builder {
     pub(super) generator: Arc<dyn Generator>,
-    permits: Semaphore,
+    turns: Turns,
     shared: Shared,
     /// Builds so far, for `/metrics` and tests.
     pub(super) builds: AtomicU64,
+    #[cfg(any(test, feature = "testing"))]
+    faults: crate::runtime::Faults,
 }
 
 impl Builder {
     pub(super) fn new(generator: Arc<dyn Generator>, threads: usize) -> Self {
         Self {
             generator,
-            permits: Semaphore::new(threads.max(1)),
+            turns: Turns::new(threads),
             shared: Shared::default(),
             builds: AtomicU64::new(0),
+            #[cfg(any(test, feature = "testing"))]
+            faults: crate::runtime::Faults::from_env(),
         }
     }
 
@@ -62,22 +66,38 @@ impl Builder {
     async fn run(
         &self,
         kind: ResourceType,
+        (slot, rank): (&Slot, Rank),
         make: impl FnOnce(&dyn Generator) -> Vec<Arc<Resource>> + Send + 'static,
     ) -> Result<Vec<Arc<Resource>>, BuildError> {
-        let _permit = self.permits.acquire().await.map_err(|_| BuildError)?;
+        let _turn = self.turns.take(rank).await.ok_or(BuildError)?;
         let generator = self.generator.clone();
+        #[cfg(any(test, feature = "testing"))]
+        let make = {
+            let (faults, name) = (self.faults.clone(), format!("generator for {}", slot.view.namespace));
+            move |generator: &dyn Generator| {
+                // On a thread of the pool, as generators do it.
+                rayon::scope(|_| faults.trip(&name));
+                make(generator)
+            }
+        };
         let start = Instant::now();
-        let made = tokio::task::spawn_blocking(move || make(&*generator)).await;
+        let made = tokio::task::spawn_blocking(move || catch(|| make(&*generator))).await;
         self.builds.fetch_add(1, Ordering::Relaxed);
         metrics::histogram!("pilot_xds_push_time", "type" => kind.label()).record(start.elapsed().as_secs_f64());
-        match made {
-            Ok(resources) => Ok(self.shared.all(resources)),
-            Err(error) => {
-                metrics::counter!("pilot_total_xds_internal_errors").increment(1);
-                tracing::error!(r#type = kind.short(), %error, "the generator failed; what was sent before stays in force");
-                Err(BuildError)
-            }
-        }
+        let error = match made {
+            Ok(Ok(resources)) => return Ok(self.shared.all(resources)),
+            Ok(Err(panicked)) => panicked.to_string(),
+            Err(error) => error.to_string(),
+        };
+        metrics::counter!("pilot_total_xds_internal_errors").increment(1);
+        let namespace = &*slot.view.namespace;
+        tracing::error!(
+            r#type = kind.short(),
+            namespace,
+            error,
+            "the generator failed; what was sent before stays in force"
+        );
+        Err(BuildError)
     }
 }
 
@@ -91,9 +111,14 @@ struct TypeCache {
     building: tokio::sync::Mutex<()>,
 }
 
+/// Names that nothing is made for are forgotten when there are more of one type and slot.
+const MOST_ABSENT: usize = 10_000;
+
 #[derive(Debug, Default)]
 struct Named {
     known: HashMap<Arc<str>, NamedEntry>,
+    /// Names that nothing is made for, as of now.
+    absent: HashSet<Arc<str>>,
     prune_at: usize,
 }
 
@@ -110,15 +135,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A slot with what was generated for it.
 #[derive(Debug)]
 pub(super) struct Half {
+    /// Which one it is, in the order of creation.
+    number: u64,
     pub(super) slot: Slot,
     /// Types that the slot may be asked for.
     pub(super) served: TypeSet,
     types: PerType<TypeCache>,
+    _entry: Entry<Self>,
 }
 
 impl Half {
-    pub(super) fn new(slot: Slot, served: TypeSet) -> Self {
-        Self { slot, served, types: PerType::default() }
+    pub(super) fn new(slot: Slot, served: TypeSet, entry: Entry<Self>) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self { number: LAST.fetch_add(1, Ordering::Relaxed), slot, served, types: PerType::default(), _entry: entry }
     }
 
     fn cache(&self, kind: ResourceType) -> &TypeCache {
@@ -137,6 +166,7 @@ impl Half {
         for (name, entry) in &mut named.known {
             entry.fresh &= !names(kind, name);
         }
+        named.absent.retain(|name| !names(kind, name));
         cache.dirty.store(version, Ordering::Release);
     }
 
@@ -161,7 +191,9 @@ impl Half {
         let published = current();
         let version = published.version;
         let half = self.clone();
-        let made = builder.run(kind, move |g| g.list(&published.context, &half.slot, kind)).await;
+        let rank = Rank { first: locked(&cache.list).is_none(), number: self.number };
+        let make = move |g: &dyn Generator| g.list(&published.context, &half.slot, kind);
+        let made = builder.run(kind, (&self.slot, rank), make).await;
         let mut known = locked(&cache.list);
         let before = known.as_ref().map(|(_, block)| block);
         let block = match made {
@@ -189,11 +221,13 @@ impl Half {
         let published = current();
         let version = published.version;
         let (half, asked) = (self.clone(), missing.clone());
-        let made = builder.run(kind, move |g| g.named(&published.context, &half.slot, kind, &asked)).await;
+        let rank = Rank { first: locked(&cache.named).known.is_empty(), number: self.number };
+        let make = move |g: &dyn Generator| g.named(&published.context, &half.slot, kind, &asked);
+        let made = builder.run(kind, (&self.slot, rank), make).await;
         let mut known = locked(&cache.named);
         match made {
             Ok(resources) => {
-                known.keep(&resources, version >= self.dirty(kind));
+                known.keep(&resources, &missing, version >= self.dirty(kind));
                 found.extend(resources);
             }
             Err(error) => {
@@ -214,6 +248,7 @@ impl Named {
         for name in names {
             match self.known.get(name).filter(|entry| entry.fresh).and_then(|entry| entry.resource.upgrade()) {
                 Some(resource) => found.push(resource),
+                None if self.absent.contains(name) => {}
                 None => missing.push(name.clone()),
             }
         }
@@ -221,7 +256,14 @@ impl Named {
     }
 
     /// `fresh` is false when a publication came while the resources were made.
-    fn keep(&mut self, resources: &[Arc<Resource>], fresh: bool) {
+    fn keep(&mut self, resources: &[Arc<Resource>], asked: &[Arc<str>], fresh: bool) {
+        if self.absent.len() > MOST_ABSENT {
+            self.absent.clear();
+        }
+        if fresh && resources.len() < asked.len() {
+            let made: HashSet<&str> = resources.iter().map(|r| &**r.name()).collect();
+            self.absent.extend(asked.iter().filter(|name| !made.contains(&***name)).cloned());
+        }
         for resource in resources {
             let entry = NamedEntry { fresh, resource: Arc::downgrade(resource) };
             self.known.insert(resource.name().clone(), entry);

@@ -1,4 +1,4 @@
-//! Who a client says that it is, and whether it may say so. Pure.
+//! The client of a stream: the node that it sends, and the services that its proven identity permits. Pure.
 
 use std::sync::Arc;
 
@@ -9,9 +9,28 @@ use super::{request::Request, state::XdsState};
 use crate::{
     generate::api,
     model::{Config, Identity, Kind, Node},
-    proto::envoy::config::core::v3 as core,
+    proto::{envoy::config::core::v3 as core, wkt},
     push::PushContext,
 };
+
+/// Values in the metadata of a node: each takes a hundred bytes for as long as the stream lasts. Istio's agent sends a few
+/// hundred.
+const MAX_NODE_VALUES: usize = 4096;
+
+/// How many values there are, at any depth.
+fn values(fields: &wkt::Struct) -> usize {
+    fields.fields.values().map(|value| 1 + value.kind.as_ref().map_or(0, values_in)).sum()
+}
+
+fn values_in(kind: &wkt::value::Kind) -> usize {
+    match kind {
+        wkt::value::Kind::StructValue(inner) => values(inner),
+        wkt::value::Kind::ListValue(list) => {
+            list.values.iter().map(|value| 1 + value.kind.as_ref().map_or(0, values_in)).sum()
+        }
+        _ => 0,
+    }
+}
 
 /// The node of a first request.
 pub(super) fn read_node(request: &Request<'_>) -> Result<Node, Status> {
@@ -19,9 +38,15 @@ pub(super) fn read_node(request: &Request<'_>) -> Result<Node, Status> {
     if node.id.is_empty() {
         return Err(Status::invalid_argument("missing node information"));
     }
+    if node.metadata.as_ref().is_some_and(|metadata| values(metadata) > MAX_NODE_VALUES) {
+        return Err(Status::invalid_argument(format!(
+            "more than {MAX_NODE_VALUES} values in the metadata of the node"
+        )));
+    }
     Node::parse(&node).map_err(|e| Status::invalid_argument(e.to_string()))
 }
 
+/// The identity that a node claims, where nodes are believed.
 pub(super) fn claimed_identity(node: &Node) -> Identity {
     let account = &node.metadata.service_account;
     Identity {

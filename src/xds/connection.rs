@@ -172,6 +172,21 @@ pub enum ClientEvent {
     },
 }
 
+/// Resources that clients occupy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Load {
+    /// Open connections, with or without streams.
+    pub connections: usize,
+    /// Bytes of requests that have not come whole.
+    pub unfinished_bytes: usize,
+    /// Names that are asked for and nobody knows.
+    pub unknown_names: usize,
+    /// Views.
+    pub views: usize,
+    /// Parts of views.
+    pub slots: usize,
+}
+
 /// A view, as `/debug/viewz` shows it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ViewSummary {

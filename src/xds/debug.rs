@@ -4,11 +4,12 @@
 //! Only who proved an identity is answered: the root namespace everything, others what is about proxies of their own
 //! namespace. What a page says is not known here: `admin` knows it, and `app` joins the two.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use prost::Message;
+use tokio::sync::Semaphore;
 use tonic::Status;
 
 use super::{Protocol, request::Request, wire};
@@ -18,6 +19,7 @@ use crate::{
         envoy::{config::core::v3 as core, service::discovery::v3 as discovery},
         wkt::Any,
     },
+    runtime::catch,
 };
 
 /// The type of pages: the resource's name is what follows `/debug/` in a URL.
@@ -59,6 +61,35 @@ pub trait DebugPages: Send + Sync + 'static {
 impl fmt::Debug for dyn DebugPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DebugPages")
+    }
+}
+
+/// Answers one question at a time, beside the work: on a thread of its own, and no more than half of the time.
+#[derive(Debug)]
+pub(super) struct Desk(Arc<Semaphore>);
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Desk {
+    /// The answer of these pages; nothing when they fail.
+    pub(super) async fn answer(&self, pages: Arc<dyn DebugPages>, question: DebugQuestion) -> Vec<(String, Any)> {
+        let Ok(turn) = self.0.clone().acquire_owned().await else { return Vec::new() };
+        let runtime = tokio::runtime::Handle::current();
+        let work = move || {
+            let start = Instant::now();
+            let answer = catch(|| runtime.block_on(pages.answer(question)));
+            let pause = start.elapsed();
+            runtime.spawn(async move {
+                tokio::time::sleep(pause).await;
+                drop(turn);
+            });
+            answer.unwrap_or_default()
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_default()
     }
 }
 

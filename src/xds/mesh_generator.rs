@@ -65,19 +65,28 @@ impl MeshGenerator {
         }
         let url = RouteConfiguration::type_url();
         let made = route::encoded(context, view, names, &self.virtual_hosts);
-        texts.zip(made).map(|(name, bytes)| Arc::new(Resource::of_parts(name, &url, &bytes))).collect()
+        let resource = |(name, bytes): (&str, bytes::Bytes)| {
+            let resource = Resource::of_parts(name, &url, &bytes);
+            // One that says little more than its name has no routes.
+            if bytes.len() <= name.len() + 16 { resource.unknown() } else { resource }
+        };
+        texts.zip(made).map(resource).map(Arc::new).collect()
     }
 
     fn secrets(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
         let made = secret::secrets(context, &slot.view, &texts, slot.identity.as_ref());
-        let mut refused = BTreeSet::new();
-        for secret::Refused { name, reason } in made.refused {
-            tracing::warn!(secret = name, reason, "a secret is not sent");
-            counter!(SECRET_ERRORS).increment(1);
-            refused.insert(Omission { metric: SECRET_ERRORS, resource: name, message: reason.to_string() });
+        counter!(SECRET_ERRORS).increment(made.refused.len() as u64);
+        let omission = |r: &secret::Refused| Omission {
+            metric: SECRET_ERRORS,
+            resource: r.name.clone(),
+            message: r.reason.clone(),
+        };
+        let told = self.omissions.set(slot, Some(names), made.refused.iter().map(omission).collect());
+        if let (Some(times), Some(first)) = (told, made.refused.first()) {
+            let others: Vec<&str> = made.refused.iter().skip(1).take(8).map(|r| &*r.name).collect();
+            tracing::warn!(secret = first.name, reason = first.reason, times, ?others, "secrets are not sent");
         }
-        self.omissions.set(slot, Some(names), refused);
         made.resources.iter().map(|s| Arc::new(Resource::encode(s.name.as_str(), s))).collect()
     }
 
@@ -120,7 +129,7 @@ impl MeshGenerator {
         };
         let unknown = |name: &str| {
             let cluster_name = name.to_string();
-            Arc::new(Resource::encode(name, &ClusterLoadAssignment { cluster_name, ..Default::default() }))
+            Arc::new(Resource::encode(name, &ClusterLoadAssignment { cluster_name, ..Default::default() }).unknown())
         };
         self.endpoints.prune();
         let names = names.par_iter().with_min_len(WORTH_A_THREAD).map(AsRef::as_ref);

@@ -12,12 +12,22 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use super::wire;
 
 /// An encoded resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Resource {
     name: Arc<str>,
     hash: u128,
     any: Bytes,
+    /// It says only that nothing is known by its name, so that the client does not wait. Not part of the content.
+    unknown: bool,
 }
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.name == other.name && self.any == other.any
+    }
+}
+
+impl Eq for Resource {}
 
 impl Resource {
     /// Encodes a message under its name.
@@ -41,7 +51,14 @@ impl Resource {
     }
 
     fn of_any(name: impl Into<Arc<str>>, any: Bytes) -> Self {
-        Self { name: name.into(), hash: xxh3_128(&any), any }
+        Self { name: name.into(), hash: xxh3_128(&any), any, unknown: false }
+    }
+
+    /// The answer for a name that nobody knows.
+    #[must_use]
+    pub const fn unknown(mut self) -> Self {
+        self.unknown = true;
+        self
     }
 
     /// The name that clients ask for.
@@ -97,6 +114,8 @@ impl Resource {
 pub struct Block {
     resources: Vec<Arc<Resource>>,
     digest: u128,
+    /// How many of them answer for names that nobody knows.
+    unknown: usize,
 }
 
 impl Block {
@@ -119,13 +138,20 @@ impl Block {
                 }
             }
         }
-        Arc::new(Self { resources: list, digest })
+        let unknown = list.iter().filter(|resource| resource.unknown).count();
+        Arc::new(Self { resources: list, digest, unknown })
     }
 
     /// The resources in order of their names.
     #[must_use]
     pub fn resources(&self) -> &[Arc<Resource>] {
         &self.resources
+    }
+
+    /// Resources that answer for names that nobody knows.
+    #[must_use]
+    pub const fn unknown(&self) -> usize {
+        self.unknown
     }
 
     /// Hash of names and content.

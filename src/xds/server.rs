@@ -15,16 +15,12 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    Status,
-    body::Body,
-    server::NamedService,
-    transport::server::{Server, TcpConnectInfo, TcpIncoming},
-};
+use tonic::{Status, body::Body, server::NamedService, transport::server::Server};
 use tower::Service;
 
 use super::{
     Protocol, ResourceType,
+    accept::{self, Peer},
     body::{Requests, ResponseBody},
     load_reports::LoadReports,
     state::XdsState,
@@ -82,16 +78,17 @@ pub async fn serve(listener: TcpListener, state: XdsState, shutdown: Cancellatio
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
         .build_v1()?;
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
+    let incoming = accept::incoming(listener, state.options(), state.clients().clone());
     let (keepalive, patience) = state.options().keepalive;
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(keepalive))
         .http2_keepalive_timeout(Some(patience))
         .http2_max_header_list_size(16 << 10)
         .http2_max_pending_accept_reset_streams(Some(20))
-        .max_concurrent_streams(100);
+        .max_concurrent_streams(state.options().max_streams);
     if let Some(age) = state.options().max_connection_age {
-        server = server.max_connection_age(age).max_connection_age_grace(Duration::from_secs(10));
+        // The client is told then to open its next streams on another connection; its streams end soon after.
+        server = server.max_connection_age(age);
     }
     let router = server
         .add_service(Discovery::<Aggregated>::new(state.clone()))
@@ -183,22 +180,21 @@ impl<K: Kind> Service<Request<Body>> for Discovery<K> {
             Some("Delta") => Protocol::Delta,
             _ => return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http())),
         };
-        let start = Start {
-            state: self.state.clone(),
-            protocol,
-            only: K::ONLY,
-            peer: peer(&request),
-            identity: request.extensions().get::<Identity>().cloned(),
+        let identity = request.extensions().get::<Identity>().cloned();
+        let turn = request.extensions().get::<Peer>().map(|peer| peer.0.begin());
+        let Some(Some(turn)) = turn else {
+            let text = "too many streams of this connection have not asked for anything yet";
+            return ready(Ok(Status::resource_exhausted(text).into_http()));
         };
+        let options = self.state.options();
+        let (largest, patience) = (options.max_request_bytes, options.whole_request);
+        let requests = Requests::new(request.into_body(), largest, patience, turn.unfinished());
+        let start = Start { state: self.state.clone(), protocol, only: K::ONLY, turn, identity };
         let (outgoing, messages) = mpsc::channel(stream::QUEUED);
-        tokio::spawn(stream::serve(start, Requests::new(request.into_body()), outgoing));
+        tokio::spawn(stream::serve(start, requests, outgoing));
         let mut response = Response::new(Body::new(ResponseBody::new(messages)));
         let grpc = HeaderValue::from_static("application/grpc");
         response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
         ready(Ok(response))
     }
-}
-
-fn peer(request: &Request<Body>) -> Option<SocketAddr> {
-    request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr)
 }

@@ -18,6 +18,33 @@ use super::{Block, Resource, ResourceType, Scope, Snapshot};
 /// Tables below this size are not searched for what is forgotten.
 const PRUNE_ABOVE: usize = 1024;
 
+/// The place of a value in a table of weak pointers. A value holds its own: nothing is left in the table when it is dropped.
+pub(super) struct Entry<T> {
+    table: Weak<DashMap<u128, Weak<T>>>,
+    key: u128,
+}
+
+impl<T> std::fmt::Debug for Entry<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Entry").field(&self.key).finish()
+    }
+}
+
+impl<T> Entry<T> {
+    pub(super) fn new(table: &Arc<DashMap<u128, Weak<T>>>, key: u128) -> Self {
+        Self { table: Arc::downgrade(table), key }
+    }
+}
+
+impl<T> Drop for Entry<T> {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.upgrade() {
+            // Somebody may have made the value anew by now.
+            table.remove_if(&self.key, |_, held| held.strong_count() == 0);
+        }
+    }
+}
+
 /// Values by key, as long as somebody holds them.
 #[derive(Debug)]
 pub(super) struct Table<K: Eq + Hash, T> {
@@ -33,7 +60,7 @@ impl<K: Eq + Hash, T> Default for Table<K, T> {
 
 impl<K: Eq + Hash, T> Table<K, T> {
     /// The one that is known, if `same` says so, else this one.
-    fn one(&self, key: K, new: Arc<T>, same: impl FnOnce(&T, &T) -> bool) -> Arc<T> {
+    pub(super) fn one(&self, key: K, new: Arc<T>, same: impl FnOnce(&T, &T) -> bool) -> Arc<T> {
         let mut entry = self.known.entry(key).or_default();
         if let Some(known) = entry.upgrade().filter(|known| Arc::ptr_eq(known, &new) || same(known, &new)) {
             return known;

@@ -118,6 +118,13 @@ impl Snapshot {
         self.blocks.iter().map(|b| b.resources().len()).sum()
     }
 
+    /// Names that were asked for and that nobody knows.
+    #[must_use]
+    pub fn unknown(&self) -> usize {
+        let known = self.len() - self.blocks.iter().map(|block| block.unknown()).sum::<usize>();
+        if self.scope.wildcard { 0 } else { self.scope.names.names().len().saturating_sub(known) }
+    }
+
     /// Whether there is no resource.
     #[must_use]
     pub fn is_empty(&self) -> bool {

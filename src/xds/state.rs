@@ -19,15 +19,19 @@ use super::{
     Backoff, DebugPages, Omission, Protocol, Registrar, Updates,
     admission::Admission,
     build::{Builder, Half},
-    connection::{ClientEvent, Connection, ViewSummary},
+    clients::Clients,
+    connection::{ClientEvent, Connection, Load, ViewSummary},
+    debug::Desk,
     generator::{Affected, Audience, Generator},
     history::{History, PushEvent, PushRecord},
     load_reports::{LoadTable, Loads},
+    shared::{Entry, Table},
     view::View,
 };
 use crate::{
     model::{Identity, MovedNodes, Node, PushRequest},
     push::{Change, PushContext},
+    runtime::catch,
 };
 
 /// Takes what clients do. Called from connection tasks: it must not block.
@@ -40,7 +44,17 @@ pub struct XdsOptions {
     pub build_threads: usize,
     /// New streams per second whose view is not built yet (`PILOT_MAX_REQUESTS_PER_SECOND`); `None` lets the number of
     /// builds that run at once be the only bound.
-    pub max_requests_per_second: Option<u32>,
+    pub max_requests_per_second: Option<f64>,
+    /// Connections at the same time. When there is no room, one without streams makes room.
+    pub max_connections: usize,
+    /// Streams of one connection (`ISTIO_GPRC_MAXSTREAMS`).
+    pub max_streams: u32,
+    /// Bytes of one request (`ISTIO_GPRC_MAXRECVMSGSIZE`).
+    pub max_request_bytes: usize,
+    /// A connection has to begin with HTTP/2 within this time.
+    pub preface: Duration,
+    /// A request has to come whole within this time from its first byte.
+    pub whole_request: Duration,
     /// A client that takes nothing off the wire for so long is cut off.
     pub send_stall: Duration,
     /// A stream has to send its first request within this time.
@@ -68,6 +82,11 @@ impl Default for XdsOptions {
         Self {
             build_threads: std::thread::available_parallelism().map_or(2, usize::from),
             max_requests_per_second: None,
+            max_connections: 65_536,
+            max_streams: 100_000,
+            max_request_bytes: 4 << 20,
+            preface: Duration::from_secs(10),
+            whole_request: Duration::from_secs(30),
             send_stall: Duration::from_secs(60),
             first_request: Duration::from_secs(15),
             refused_again: Backoff::default(),
@@ -110,12 +129,13 @@ struct Inner {
     options: XdsOptions,
     builder: Builder,
     admission: Admission,
+    clients: Arc<Clients>,
     current: ArcSwapOption<Published>,
     /// Number of the last publication whose effects on every view are marked.
     swept: AtomicU64,
     publishing: Mutex<()>,
-    halves: DashMap<u128, Weak<Half>>,
-    views: DashMap<u128, Weak<View>>,
+    halves: Arc<DashMap<u128, Weak<Half>>>,
+    views: Arc<DashMap<u128, Weak<View>>>,
     connections: DashMap<u64, Arc<Connection>>,
     updates: Updates,
     loads: LoadTable,
@@ -124,6 +144,8 @@ struct Inner {
     publications: watch::Sender<u64>,
     shutdown: CancellationToken,
     debug: OnceLock<Arc<dyn DebugPages>>,
+    desk: Desk,
+    nodes: Table<u128, Node>,
     registrar: OnceLock<Arc<dyn Registrar>>,
 }
 
@@ -134,12 +156,13 @@ impl XdsState {
         let inner = Inner {
             builder: Builder::new(generator, options.build_threads),
             admission: Admission::new(options.max_requests_per_second),
+            clients: Arc::new(Clients::new(options.max_connections)),
             options,
             current: ArcSwapOption::empty(),
             swept: AtomicU64::new(0),
             publishing: Mutex::default(),
-            halves: DashMap::new(),
-            views: DashMap::new(),
+            halves: Arc::default(),
+            views: Arc::default(),
             connections: DashMap::new(),
             updates: Updates::default(),
             loads: LoadTable::default(),
@@ -148,6 +171,8 @@ impl XdsState {
             publications: watch::Sender::new(0),
             shutdown: CancellationToken::new(),
             debug: OnceLock::new(),
+            desk: Desk::default(),
+            nodes: Table::default(),
             registrar: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -199,9 +224,10 @@ impl XdsState {
         self.inner.halves.retain(|_, half| half.strong_count() > 0);
         let halves: Vec<Arc<Half>> = self.inner.halves.iter().filter_map(|h| h.upgrade()).collect();
         for half in halves {
+            let whole = || Affected::whole(half.served);
             let affected = match change {
-                Some(change) => generator.affects(change, &half.slot),
-                None => Affected::whole(half.served),
+                Some(change) => catch(|| generator.affects(change, &half.slot)).unwrap_or_else(|_| whole()),
+                None => whole(),
             };
             affected.types.iter().for_each(|kind| half.soil(kind, version, &affected.names));
         }
@@ -218,11 +244,13 @@ impl XdsState {
             if !nodes.touch(&connection.node) {
                 return false;
             }
-            let audience = self.inner.builder.generator.audience(
-                &published.context,
-                &connection.node,
-                self.for_secrets(connection.identity.as_ref()),
-            );
+            let (node, identity) = (&connection.node, self.for_secrets(connection.identity.as_ref()));
+            // One proxy whose view cannot be found keeps the view that it has; the others must not miss the publication.
+            let found = catch(|| self.inner.builder.generator.audience(&published.context, node, identity));
+            let Ok(audience) = found else {
+                metrics::counter!("pilot_total_xds_internal_errors").increment(1);
+                return false;
+            };
             let other = audience_key(&audience) != connection.view_key();
             if other {
                 connection.move_to(self.view(audience), published.version);
@@ -249,7 +277,7 @@ impl XdsState {
                 return half;
             }
             let served = self.inner.builder.generator.serves(&slot);
-            let half = Arc::new(Half::new(slot, served));
+            let half = Arc::new(Half::new(slot, served, Entry::new(&self.inner.halves, key)));
             *entry = Arc::downgrade(&half);
             half
         });
@@ -257,7 +285,7 @@ impl XdsState {
         if let Some(view) = entry.upgrade() {
             return view;
         }
-        let view = Arc::new(View::new(key, halves, &*self.inner.builder.generator));
+        let view = Arc::new(View::new(key, halves, &*self.inner.builder.generator, Entry::new(&self.inner.views, key)));
         *entry = Arc::downgrade(&view);
         view
     }
@@ -346,6 +374,10 @@ impl XdsState {
         &self.inner.shutdown
     }
 
+    pub(super) fn clients(&self) -> &Arc<Clients> {
+        &self.inner.clients
+    }
+
     pub(super) fn admission(&self) -> &Admission {
         &self.inner.admission
     }
@@ -408,10 +440,23 @@ impl XdsState {
         all
     }
 
-    /// What clients reported of their own requests.
+    /// Requests that clients reported over LRS.
     #[must_use]
     pub fn reported_loads(&self) -> Loads {
         self.inner.loads.all()
+    }
+
+    /// Resources that clients occupy now.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let (unfinished_bytes, unknown_names) = self.inner.clients.held();
+        Load {
+            connections: self.inner.clients.count(),
+            unfinished_bytes,
+            unknown_names,
+            views: self.inner.views.len(),
+            slots: self.inner.halves.len(),
+        }
     }
 
     /// How many times a generator was called, and how many encoded resources are held.
@@ -423,6 +468,16 @@ impl XdsState {
     /// Joins what answers debug requests. A second call changes nothing.
     pub fn set_debug(&self, pages: Arc<dyn DebugPages>) {
         let _ = self.inner.debug.set(pages);
+    }
+
+    pub(super) fn desk(&self) -> &Desk {
+        &self.inner.desk
+    }
+
+    /// The node, or the equal one that another stream has. `key` is a hash of it as it was sent.
+    pub(super) fn shared_node(&self, key: u128, node: Node) -> Arc<Node> {
+        self.inner.nodes.prune();
+        self.inner.nodes.one(key, Arc::new(node), |known, new| known == new)
     }
 
     /// What answers debug requests.

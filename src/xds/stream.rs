@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    num::NonZeroU32,
     pin::Pin,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -13,16 +14,20 @@ use tokio::{
     time::{Instant, Sleep},
 };
 use tonic::Status;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    PerType, Protocol, ResourceType, Session,
-    admission::RequestRate,
+    PerType, Protocol, ResourceType, Session, Snapshot, accept,
+    admission::{RequestRate, cost_of_change},
     body::{Outgoing, Requests},
+    budget::Hold,
     claimant::{self, authorize, authorize_objects, claimed_identity, read_node},
+    clients::Turn,
     connection::{ClientEvent, Connection},
     debug::{self, Questions},
     history::PushRecord,
     registrar::{Arrival, HEALTH, Presence},
+    repeats::Repeats,
     request::Request,
     state::{Published, XdsState},
     subscription::Received,
@@ -32,6 +37,7 @@ use super::{
 use crate::{
     generate::api,
     model::{Identity, Node},
+    runtime::{Panicked, catch_task},
 };
 
 /// Messages that wait for the transport; types that are unacknowledged do not add to it.
@@ -42,6 +48,8 @@ const MOST_HEALTH_FIRST: usize = 64;
 
 /// A client that registers is answered when its entry is in force, or after this time: what it serves follows from that.
 const REGISTERED: Duration = Duration::from_secs(5);
+/// Secrets that one stream may ask for: each is looked for and, if it is refused, told by name.
+const MAX_SECRETS: usize = 10_000;
 
 /// What a stream starts with.
 pub(super) struct Start {
@@ -49,19 +57,19 @@ pub(super) struct Start {
     pub(super) protocol: Protocol,
     /// The one type that a single-type service serves.
     pub(super) only: Option<ResourceType>,
-    pub(super) peer: Option<SocketAddr>,
+    /// The stream in its connection.
+    pub(super) turn: Turn,
     pub(super) identity: Option<Identity>,
 }
 
 /// Serves a stream until one side ends it, and tells the client why.
 pub(super) async fn serve(start: Start, requests: Requests, outgoing: mpsc::Sender<Outgoing>) {
-    let state = start.state.clone();
-    let status = match open(start, requests, &outgoing).await {
+    let opened = catch_task(open(start, requests, &outgoing)).await.unwrap_or_else(|p| Err(fault(&p)));
+    let status = match opened {
         Ok(mut stream) => {
             let connection = stream.connection.clone();
-            let ended = stream.run().await;
+            let ended = catch_task(stream.run()).await.unwrap_or_else(|p| Err(fault(&p)));
             drop(stream);
-            state.disconnect(&connection);
             if let Err(status) = &ended {
                 tracing::debug!(connection = connection.id, %status, "the stream ends");
             }
@@ -74,16 +82,25 @@ pub(super) async fn serve(start: Start, requests: Requests, outgoing: mpsc::Send
     let _ = outgoing.try_send(Outgoing::End(status));
 }
 
+/// The status for the client of a stream whose task panicked.
+fn fault(panicked: &Panicked) -> Status {
+    metrics::counter!("pilot_total_xds_internal_errors").increment(1);
+    tracing::error!(error = %panicked, "a stream ends by a fault");
+    Status::internal("a fault of the server ended the stream")
+}
+
 /// Waits for the first request, which says who the client is, and registers it.
 async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outgoing>) -> Result<Stream, Status> {
-    let Start { state, protocol, only, peer, identity } = start;
+    let Start { state, protocol, only, mut turn, identity } = start;
     if state.current().is_none() || state.is_shutting_down() {
         return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
     }
     let first = tokio::time::timeout(state.options().first_request, first_request(&mut requests, protocol))
         .await
         .map_err(|_| Status::deadline_exceeded("no request came"))??;
-    let mut node = read_node(&parse(protocol, &first)?)?;
+    turn.opened();
+    let request = parse(protocol, &first)?;
+    let (key, mut node) = (xxh3_128(request.node), read_node(&request)?);
     if let Some(cluster) = state.options().cluster_aliases.get(&*node.cluster_id) {
         node.cluster_id = cluster.clone();
     }
@@ -94,7 +111,8 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
         state.admission().admit().await?;
     }
-    let node = Arc::new(node);
+    let node = state.shared_node(key, node);
+    let peer = turn.client().peer;
     let presence = register(&state, &node, identity.as_ref(), peer).await?;
     if presence.is_some() {
         state.until(REGISTERED, |context| claimant::is_registered(&node, context)).await;
@@ -103,11 +121,14 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     let view = connection.current_view();
     let ticks = view.subscribe();
     let seen = state.swept();
+    let unknown_names = turn.unknown();
+    let old_age = accept::old_age(state.options(), turn.client(), connection.number);
     let mut stream = Stream {
         session: open_session(&state, protocol, connection.number, only),
         stalled: None,
         sent: 0,
         rate: RequestRate::new(),
+        cost: NonZeroU32::MIN,
         outgoing: outgoing.clone(),
         state,
         connection,
@@ -120,11 +141,13 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         unknown: UnknownTypes::default(),
         questions: Questions::default(),
         presence,
+        _turn: turn,
+        old_age,
+        refusals: Repeats::of_stream(),
+        unknown_names,
+        unknown_of: PerType::default(),
     };
-    if let Err(status) = stream.receive(&first) {
-        stream.state.disconnect(&stream.connection);
-        return Err(status);
-    }
+    stream.receive(&first)?;
     Ok(stream)
 }
 
@@ -183,6 +206,8 @@ struct Stream {
     /// Publications up to this one have been looked at.
     seen: u64,
     rate: RequestRate,
+    /// Of the last request.
+    cost: NonZeroU32,
     /// Runs while messages may be waiting for the client to read, with how many it had taken when it was started.
     stalled: Option<(Pin<Box<Sleep>>, u64)>,
     sent: u64,
@@ -192,6 +217,21 @@ struct Stream {
     questions: Questions,
     /// The workload behind the proxy has registered itself.
     presence: Option<Box<dyn Presence>>,
+    /// Its place in the connection.
+    _turn: Turn,
+    /// Runs until the connection is too old.
+    old_age: Option<Pin<Box<Sleep>>>,
+    refusals: Repeats,
+    /// Names that the client asks for and nobody knows, by type, and all of them against the bounds.
+    unknown_names: Hold,
+    unknown_of: PerType<usize>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.presence = None;
+        self.state.disconnect(&self.connection);
+    }
 }
 
 impl Stream {
@@ -213,23 +253,31 @@ impl Stream {
                     None => std::future::pending().await,
                 }
             };
+            let old_age = async {
+                match self.old_age.as_mut() {
+                    Some(sleep) => sleep.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
+                () = old_age => return Err(Status::unavailable("the connection has reached its greatest age")),
                 () = connection.kill.cancelled() => return Err(self.drain().await),
                 () = self.outgoing.closed() => return Ok(()),
                 request = self.requests.next() => match request? {
                     None => return Ok(()),
                     Some(message) => {
                         self.tick();
+                        self.cost = NonZeroU32::MIN;
                         self.receive(&message)?;
-                        if let Some(wait) = self.rate.wait() {
-                            tokio::time::sleep(wait).await;
-                        }
+                        self.rate.spend(self.cost).await;
+                        // Many requests may have come in one piece: others are not to wait for all of them.
+                        tokio::task::yield_now().await;
                     }
                 },
                 permit = self.outgoing.clone().reserve_owned(), if ready => {
                     let permit = permit.map_err(|_| Status::ok(""))?;
                     self.tick();
-                    self.send(permit).await;
+                    self.send(permit).await?;
                 }
                 () = connection.moved.notified() => {
                     self.tick();
@@ -302,6 +350,10 @@ impl Stream {
             return Ok(());
         };
         let received = self.session.receive(kind, &request).map_err(refuse)?;
+        let secrets = self.session.subscription(ResourceType::Secret).map_or(0, |s| s.scope().names.names().len());
+        if secrets > MAX_SECRETS {
+            return Err(Status::resource_exhausted(format!("more than {MAX_SECRETS} secrets on one stream")));
+        }
         self.note(kind, received);
         Ok(())
     }
@@ -336,6 +388,9 @@ impl Stream {
                 Received::Started | Received::Changed | Received::Expired => {}
             }
         });
+        if matches!(received, Received::Started | Received::Changed) {
+            self.cost = cost_of_change(subscription.map_or(0, |s| s.scope().names.names().len()));
+        }
         let id = || self.connection.id.clone();
         let reached = |record: &PushRecord| record.reaches(self.connection.number);
         match received {
@@ -358,11 +413,12 @@ impl Stream {
                         r#type = kind.short(),
                         "a client refused it again"
                     );
-                } else {
+                } else if let Some(times) = self.refusals.note(1) {
                     tracing::warn!(
                         connection = self.connection.id,
                         r#type = kind.short(),
                         message,
+                        times,
                         "a client refused a response, which is sent again with growing pauses"
                     );
                 }
@@ -376,32 +432,36 @@ impl Stream {
     }
 
     /// Sends the next thing that is to be sent.
-    async fn send(&mut self, permit: mpsc::OwnedPermit<Outgoing>) {
+    async fn send(&mut self, permit: mpsc::OwnedPermit<Outgoing>) -> Result<(), Status> {
         if let Some((first, rest)) = self.unknown.answer() {
             permit.send(Outgoing::message(first, rest));
             self.note_sent();
-            return;
+            return Ok(());
         }
         if let Some(question) = self.questions.next() {
             let type_url = question.type_url.clone();
             let answer = match self.state.debug() {
-                Some(pages) => (pages.answer(question).await, pages.control_plane()),
+                Some(pages) => {
+                    let control_plane = pages.control_plane();
+                    (self.state.desk().answer(pages, question).await, control_plane)
+                }
                 None => Default::default(),
             };
             let (first, rest) = self.questions.frames(self.session.protocol(), type_url, answer);
             permit.send(Outgoing::message(first, rest));
             self.note_sent();
-            return;
+            return Ok(());
         }
-        let Some((kind, scope)) = self.session.next() else { return };
+        let Some((kind, scope)) = self.session.next() else { return Ok(()) };
         let (scope, state) = (scope.clone(), self.state.clone());
-        let Some(published) = state.current() else { return };
+        let Some(published) = state.current() else { return Ok(()) };
         let current = || state.current().unwrap_or_else(|| published.clone());
         let offered = self.floor();
         let Ok(target) = self.view.snapshot(kind, &scope, state.builder(), &current).await else {
             self.session.pass(kind);
-            return;
+            return Ok(());
         };
+        self.hold_unknown(kind, &target)?;
         let response = self.session.offer(kind, &target, state.updates());
         let lacks = self.session.lacks(kind);
         let Some(response) = response else {
@@ -411,7 +471,7 @@ impl Stream {
                     status.held = status.held.max(offered);
                 }
             });
-            return;
+            return Ok(());
         };
         let (first, rest) = response.frames();
         let bytes = first.len() + rest.as_ref().map_or(0, bytes::Bytes::len);
@@ -439,6 +499,18 @@ impl Stream {
         if let Some(place) = self.pushes.get_mut(kind) {
             *place = Some(published);
         }
+        Ok(())
+    }
+
+    /// Counts the unknown names of an answer: their memory is held for this client.
+    fn hold_unknown(&mut self, kind: ResourceType, target: &Snapshot) -> Result<(), Status> {
+        if let Some(count) = self.unknown_of.get_mut(kind) {
+            *count = target.unknown();
+        }
+        if self.unknown_names.set(self.unknown_of.iter().sum()) {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted("too many names that nobody knows"))
     }
 
     /// Number of a publication that what is looked up now is at least as new as.

@@ -11,6 +11,7 @@ use super::{
     Block, PerType, ResourceType, Scope, Snapshot, TypeSet,
     build::{BuildError, Builder, Half},
     generator::{Generator, Layout, Part},
+    shared::Entry,
     state::Published,
 };
 
@@ -49,10 +50,16 @@ pub(super) struct View {
     layouts: PerType<Option<Layout>>,
     snapshots: Mutex<HashMap<SnapshotKey, Arc<Place>>>,
     tick: watch::Sender<u64>,
+    _entry: Entry<Self>,
 }
 
 impl View {
-    pub(super) fn new(key: u128, halves: [Arc<Half>; Part::COUNT], generator: &dyn Generator) -> Self {
+    pub(super) fn new(
+        key: u128,
+        halves: [Arc<Half>; Part::COUNT],
+        generator: &dyn Generator,
+        entry: Entry<Self>,
+    ) -> Self {
         let own_half = &halves[Part::Own.index()];
         let own = &own_half.slot;
         let served = own_half.served;
@@ -62,7 +69,8 @@ impl View {
                 *place = Some(generator.layout(own, kind));
             }
         }
-        Self { key, halves, served, layouts, snapshots: Mutex::default(), tick: watch::channel(0).0 }
+        let tick = watch::channel(0).0;
+        Self { key, halves, served, layouts, snapshots: Mutex::default(), tick, _entry: entry }
     }
 
     fn layout(&self, kind: ResourceType) -> Layout {
@@ -100,9 +108,9 @@ impl View {
         self.tick.receiver_count()
     }
 
-    /// Whether clusters were built already, so that a new connection costs next to nothing.
+    /// Whether something was built already or is being built for another connection, so that a new one costs next to nothing.
     pub(super) fn is_built(&self) -> bool {
-        locked(&self.snapshots).values().any(|place| place.known().is_some())
+        self.connections() > 0 || locked(&self.snapshots).values().any(|place| place.known().is_some())
     }
 
     /// What a client that asks for this scope should hold.

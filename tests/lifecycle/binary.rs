@@ -28,6 +28,16 @@ impl Binary {
         Self::serve_with(folder, &[&ports, more].concat(), env)
     }
 
+    /// As [`Binary::serve`], with this many file descriptors.
+    pub fn serve_with_descriptors(descriptors: usize, folder: &Path, more: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        let limit = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &limit, env!("CARGO_BIN_EXE_pilothouse")]);
+        shell.args(["serve", "--log-format", "json", "--monitoring-addr", "", "--config-dir"]).arg(folder);
+        shell.args(["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"]).args(more);
+        Self::spawn(shell)
+    }
+
     /// Starts it with this folder and these arguments.
     pub fn serve_with(folder: &Path, arguments: &[&str], env: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
@@ -82,6 +92,19 @@ impl Binary {
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// The lines so far that say this.
+    pub fn lines_with(&mut self, text: &str) -> usize {
+        self.log.extend(self.lines.try_iter());
+        self.log.iter().filter(|line| line.contains(text)).count()
+    }
+
+    /// Resident memory in MB.
+    pub fn resident(&self) -> usize {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap_or_default();
+        let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+        pages * 4 / 1024
     }
 
     /// Sends SIGTERM.

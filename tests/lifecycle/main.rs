@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod aliases;
+mod attacks;
 mod binary;
 mod confirm;
 mod context_fault;
 mod debug;
 mod drain;
 mod files;
+mod generator_fault;
 mod guide;
 mod handler_fault;
 mod last_good;

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     model::{Config, ConfigSet, Kind, Mesh, Origin},
+    runtime::{Panicked, catch_task},
     sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
     telemetry::count_rejected,
 };
@@ -91,13 +92,15 @@ impl Source for KubeSource {
             let (cluster, shared, namespace) = (self.cluster.clone(), shared.clone(), namespace.clone());
             let origin = Origin { source: self.id.clone(), cluster: self.cluster.origin(), ..Origin::default() };
             let changed = changed.clone();
-            tasks.spawn(async move {
+            tasks.spawn(catch_task(async move {
                 drive(&cluster, &mut KindFollower::new(cluster.clone(), shared, namespace, origin, changed)).await;
-            });
+            }));
         }
         if self.group == Group::Discovery {
             let (cluster, board, changed) = (self.cluster.clone(), self.cluster.crd_board.clone(), changed.clone());
-            tasks.spawn(async move { drive(&cluster, &mut CrdFollower::new(cluster.clone(), board, changed)).await });
+            tasks.spawn(catch_task(async move {
+                drive(&cluster, &mut CrdFollower::new(cluster.clone(), board, changed)).await;
+            }));
         }
         let run = Run {
             id: self.id.clone(),
@@ -135,7 +138,7 @@ struct Run {
 }
 
 impl Run {
-    async fn run(mut self, mut tasks: JoinSet<()>, changed: Arc<Notify>) -> anyhow::Result<()> {
+    async fn run(mut self, mut tasks: JoinSet<Result<(), Panicked>>, changed: Arc<Notify>) -> anyhow::Result<()> {
         // What changed before this run was not handed over by it.
         let mut anew = true;
         loop {
@@ -153,6 +156,7 @@ impl Run {
                 () = self.port.stop.cancelled() => return Ok(()),
                 ended = tasks.join_next() => match ended {
                     Some(Err(error)) => bail!("a feed failed: {error}"),
+                    Some(Ok(Err(panicked))) => bail!("a feed {panicked}"),
                     _ => bail!("a feed ended"),
                 },
                 () = self.port.resync.notified() => self.full = true,

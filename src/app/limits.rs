@@ -1,0 +1,49 @@
+//! Limits of the xDS server, from Istio's flags and the size of the machine.
+
+use crate::{model::Features, settings::XdsSettings, xds::XdsOptions};
+
+/// The options that flags and settings say.
+pub(super) fn options(features: &Features, settings: &XdsSettings) -> XdsOptions {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let defaults = XdsOptions::default();
+    XdsOptions {
+        build_threads: threads(features.push_throttle, cores),
+        // Istio counts streams; here a stream costs little unless its view is new, and builds are bounded.
+        max_requests_per_second: Some(features.max_requests_per_second).filter(|rate| *rate > 0.0),
+        max_connections: settings.max_connections.unwrap_or(defaults.max_connections),
+        max_streams: features.max_concurrent_streams,
+        max_request_bytes: features.max_recv_msg_size as usize,
+        max_connection_age: settings.max_connection_age,
+        ..defaults
+    }
+}
+
+/// More builds at once than there are cores help nobody; 0 is as many as there are cores.
+fn threads(throttle: u32, cores: usize) -> usize {
+    match throttle as usize {
+        0 => cores,
+        throttle => throttle.min(cores),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_and_cores() {
+        assert_eq!((threads(0, 4), threads(1, 4), threads(100, 4)), (4, 1, 4));
+        let mut features = Features::default();
+        assert_eq!(options(&features, &XdsSettings::default()).max_requests_per_second, None);
+        for (name, value) in [
+            ("PILOT_MAX_REQUESTS_PER_SECOND", "12.5"),
+            ("ISTIO_GPRC_MAXSTREAMS", "7"),
+            ("ISTIO_GPRC_MAXRECVMSGSIZE", "9"),
+        ] {
+            assert_eq!(features.set(name, value), Ok(true));
+        }
+        let options = options(&features, &XdsSettings { max_connections: Some(3), ..XdsSettings::default() });
+        assert_eq!(options.max_requests_per_second, Some(12.5));
+        assert_eq!((options.max_streams, options.max_request_bytes, options.max_connections), (7, 9, 3));
+    }
+}

@@ -1,0 +1,77 @@
+//! Names without end, which nobody knows.
+
+use pilothouse::{
+    proto::envoy::service::discovery::v3::DiscoveryRequest,
+    testing::{AdsClient, ClientError, FakeServer, SotwStream},
+    xds::{
+        ResourceType::{self, Cluster, Endpoint, Secret},
+        XdsOptions,
+    },
+};
+use tonic::Code;
+
+use super::{is_well, keeps_less_than, resident, size, until_load};
+use crate::set;
+
+fn names(stream: usize, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("outbound|80||nobody-{stream}-{number}")).collect()
+}
+
+async fn ask(stream: &mut SotwStream, kind: ResourceType, names: Vec<String>) -> Result<(), ClientError> {
+    let request = DiscoveryRequest { type_url: kind.url().into(), resource_names: names, ..Default::default() };
+    stream.send(request).await?;
+    stream.next().await.map(drop)
+}
+
+fn is_refused(result: &Result<(), ClientError>) -> bool {
+    matches!(result, Err(ClientError::Status(status)) if status.code() == Code::ResourceExhausted)
+}
+
+#[tokio::test]
+async fn names_that_nobody_knows_are_bound_for_each_connection() {
+    let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
+    set(&server, Cluster, &["a"], "1");
+    is_well(&server).await;
+    let before = resident();
+    let mut held = Vec::new();
+    for connection in 0..size(1, 8) {
+        let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
+        let mut refused = 0;
+        for number in 0..2 {
+            let mut stream = client.sotw(None).await.expect("a stream");
+            let result = ask(&mut stream, Endpoint, names(connection * 10 + number, 60_000)).await;
+            refused += usize::from(is_refused(&result));
+            held.push(stream);
+        }
+        assert_eq!(refused, 1, "a connection has room for 100,000 of them");
+        is_well(&server).await;
+    }
+    assert!(server.state.load().unknown_names <= 1_000_000);
+    drop(held);
+    until_load(&server, |load| load.unknown_names == 0).await;
+    is_well(&server).await;
+    keeps_less_than(150, before);
+}
+
+#[tokio::test]
+async fn names_that_are_known_do_not_count() {
+    let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
+    set(&server, Cluster, &["a"], "1");
+    let known: Vec<String> = names(0, 2000);
+    set(&server, Endpoint, &known.iter().map(String::as_str).collect::<Vec<_>>(), "1");
+    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
+    let mut stream = client.sotw(None).await.expect("a stream");
+    ask(&mut stream, Endpoint, [known, names(1, 10)].concat()).await.expect("a response");
+    assert_eq!(server.state.load().unknown_names, 10);
+}
+
+#[tokio::test]
+async fn secrets_of_one_stream_are_bound() {
+    let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
+    set(&server, Cluster, &["a"], "1");
+    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
+    let mut stream = client.sotw(None).await.expect("a stream");
+    let result = ask(&mut stream, Secret, names(0, 10_001)).await;
+    assert!(is_refused(&result), "{result:?}");
+    is_well(&server).await;
+}
