@@ -1,7 +1,6 @@
 //! The task of one stream: waits for requests, publications and room on the wire, and lets the session decide.
 
 use std::{
-    net::SocketAddr,
     num::NonZeroU32,
     pin::Pin,
     sync::Arc,
