@@ -9,6 +9,7 @@ use std::{
 
 use pilothouse::{
     app::{self, Running},
+    model::Kind,
     runtime::Shutdown,
     settings::{
         AdminSettings, KubeAccess, KubeSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings,
@@ -98,6 +99,8 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         (0..FOLDERS).for_each(|at| fs::create_dir_all(dir.path().join(format!("{at}/sub"))).unwrap());
         let fake = if trace.setup.api_server { Some(Fake::start().await) } else { None };
+        // A cluster has the kinds before it has objects of them.
+        fake.iter().for_each(|fake| Kind::ALL.iter().for_each(|kind| fake.serve_kind(kind.plural())));
         for timed in &trace.first {
             edit(dir.path(), fake.as_ref(), &timed.step).await;
         }
@@ -235,7 +238,11 @@ fn refused(running: &Running) -> Vec<String> {
 fn bare(setup: &Setup) -> Settings {
     let mut settings = Settings {
         sources: SourceSettings { deletion_hold: Duration::ZERO, ..SourceSettings::default() },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings {
+            grpc_address: ListenAddress::loopback(0),
+            loopback_secrets: Some(true),
+            ..XdsSettings::default()
+        },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,
