@@ -229,9 +229,11 @@ fn stored(live: &Running, cold: &Running) -> Vec<String> {
 /// Objects that a source refuses: no run means to have any, but for Secrets that the API server hands to whoever asks for
 /// those of other clusters.
 fn refused(running: &Running) -> Vec<String> {
-    let reports = running.all_sources.all().iter().map(|handle| handle.board.read()).collect::<Vec<_>>();
     let meant = |r: &pilothouse::sources::SourceReport| !r.source.ends_with("remote-clusters");
-    reports.into_iter().filter(meant).flat_map(|r| r.findings.refused).map(|refused| refused.to_string()).collect()
+    let reports = running.all_sources.all().iter().map(|handle| handle.board.read()).collect::<Vec<_>>();
+    let of =
+        |r: pilothouse::sources::SourceReport| r.findings.refused.iter().map(ToString::to_string).collect::<Vec<_>>();
+    reports.into_iter().filter(meant).flat_map(of).collect()
 }
 
 /// Settings that every process has.
