@@ -16,6 +16,8 @@ pub struct Difference {
     pub name: String,
     pub held: Option<Vec<u8>>,
     pub expected: Option<Vec<u8>>,
+    /// The client asks for it, by name or by asking for everything.
+    pub asked: bool,
 }
 
 /// What is excused, by name: it is counted and printed, and nothing else is passed over.
@@ -72,6 +74,7 @@ pub fn differences(
                 against,
                 kind,
                 name: name.clone(),
+                asked: !by_name || asks(name),
                 held: is.cloned(),
                 expected: should.cloned(),
             });
@@ -90,7 +93,7 @@ impl Difference {
     pub fn text(&self) -> String {
         let mut text = format!("{} against {}: {} {:?}: ", self.client, self.against, self.kind.short(), self.name);
         match (&self.held, &self.expected) {
-            (None, _) => text.push_str("missing\n"),
+            (None, _) => text.push_str(if self.asked { "missing\n" } else { "missing, and not asked for\n" }),
             (_, None) => text.push_str("should be gone\n"),
             (Some(held), Some(expected)) => {
                 text.push_str("differs\n");

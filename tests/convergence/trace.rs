@@ -123,7 +123,7 @@ impl Trace {
     /// The run of a seed, for so many clients.
     pub fn of(seed: u64, clients: usize) -> Self {
         let mut random = Random::new(seed);
-        let quiets = [None, None, Some(1), Some(10), Some(100), Some(300), Some(1000)];
+        let quiets = [None, None, Some(1), Some(10), Some(90), Some(300), Some(1000)];
         let setup = Setup {
             quiet: random.of(&quiets).map(Duration::from_millis),
             endpoints_debounced: random.chance(60),

@@ -9,6 +9,7 @@ use std::{
 
 use pilothouse::{
     app::{self, Running},
+    model::Kind,
     runtime::Shutdown,
     settings::{
         AdminSettings, KubeAccess, KubeSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings,
@@ -98,6 +99,8 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         (0..FOLDERS).for_each(|at| fs::create_dir_all(dir.path().join(format!("{at}/sub"))).unwrap());
         let fake = if trace.setup.api_server { Some(Fake::start().await) } else { None };
+        // A cluster has the kinds before it has objects of them.
+        fake.iter().for_each(|fake| Kind::ALL.iter().for_each(|kind| fake.serve_kind(kind.plural())));
         for timed in &trace.first {
             edit(dir.path(), fake.as_ref(), &timed.step).await;
         }
@@ -226,16 +229,22 @@ fn stored(live: &Running, cold: &Running) -> Vec<String> {
 /// Objects that a source refuses: no run means to have any, but for Secrets that the API server hands to whoever asks for
 /// those of other clusters.
 fn refused(running: &Running) -> Vec<String> {
-    let reports = running.all_sources.all().iter().map(|handle| handle.board.read()).collect::<Vec<_>>();
     let meant = |r: &pilothouse::sources::SourceReport| !r.source.ends_with("remote-clusters");
-    reports.into_iter().filter(meant).flat_map(|r| r.findings.refused).map(|refused| refused.to_string()).collect()
+    let reports = running.all_sources.all().iter().map(|handle| handle.board.read()).collect::<Vec<_>>();
+    let of =
+        |r: pilothouse::sources::SourceReport| r.findings.refused.iter().map(ToString::to_string).collect::<Vec<_>>();
+    reports.into_iter().filter(meant).flat_map(of).collect()
 }
 
 /// Settings that every process has.
 fn bare(setup: &Setup) -> Settings {
     let mut settings = Settings {
         sources: SourceSettings { deletion_hold: Duration::ZERO, ..SourceSettings::default() },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings {
+            grpc_address: ListenAddress::loopback(0),
+            loopback_secrets: Some(true),
+            ..XdsSettings::default()
+        },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,
