@@ -112,6 +112,7 @@ features! {
     enable_gateway_api_manual_deployment: bool = true, "ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT";
     gateway_api_default_gatewayclass: String = "istio".to_string(), "PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME";
     revision: String = String::new(), "REVISION";
+    system_ca_file: String = "/etc/ssl/certs/ca-certificates.crt".to_string(), "PILOTHOUSE_SYSTEM_CA_FILE";
     gateway_api_controller_name: String = "istio.io/gateway-controller".to_string(), "PILOT_GATEWAY_API_CONTROLLER_NAME";
 }
 
