@@ -76,7 +76,8 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
         .await
         .map_err(|_| Status::deadline_exceeded("no request came"))??;
     let node = read_node(&parse(protocol, &first)?)?;
-    let identity = identity.or_else(|| state.options().trust_nodes.then(|| claimed_identity(&node)));
+    let claimed = || Some(Identity::claimed(&node, &state.current()?.context.mesh().config.trust_domain));
+    let identity = identity.or_else(|| claimed().filter(|_| state.options().trust_nodes));
     authorize(&node, identity.as_ref())?;
     authorize_objects(&state, &node, identity.as_ref())?;
     let not_ready = || Status::unavailable("not ready");
@@ -157,15 +158,6 @@ fn read_node(request: &Request<'_>) -> Result<Node, Status> {
         return Err(Status::invalid_argument("missing node information"));
     }
     Node::parse(&node).map_err(|e| Status::invalid_argument(e.to_string()))
-}
-
-fn claimed_identity(node: &Node) -> Identity {
-    let account = &node.metadata.service_account;
-    Identity {
-        trust_domain: "cluster.local".into(),
-        namespace: node.namespace.clone(),
-        service_account: if account.is_empty() { "default".into() } else { account.clone() },
-    }
 }
 
 /// A client may only claim to be what it proved to be (Istio's `checkConnectionIdentity`).
