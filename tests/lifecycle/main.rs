@@ -12,6 +12,7 @@ mod files;
 mod handler_fault;
 mod last_good;
 mod omissions;
+mod policies;
 mod proxy;
 mod registration;
 mod registry_fault;
