@@ -231,7 +231,7 @@ mod tests {
             service_account: "default".into(),
         };
         let mut questions = Questions::default();
-        let mut asks = |questions: &mut Questions, nonce: &str| {
+        let asks = |questions: &mut Questions, nonce: &str| {
             let message = discovery::DiscoveryRequest {
                 type_url: SYNCZ.into(),
                 response_nonce: nonce.into(),

@@ -127,7 +127,7 @@ async fn start(kubeconfig: &Path, state: Option<&Path>) -> Running {
             deletion_hold: Duration::ZERO,
             ..SourceSettings::default()
         },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0) },
+        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,
