@@ -14,6 +14,8 @@ use crate::{
 
 /// The cluster through which Envoy reaches this server; Istio's bootstrap calls it so.
 const XDS_CLUSTER: &str = "xds-grpc";
+/// Largest program of a regular expression, as in Istio's bootstrap; Envoy's own limit is 100.
+const RE2_PROGRAM_SIZE: u32 = 32_768;
 
 /// What kind of client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -110,6 +112,14 @@ fn envoy(node: &Node, metadata: &Value, host: &str, port: u16, delta: bool) -> V
             "cds_config": over_ads,
             "lds_config": over_ads,
         },
+        "layered_runtime": {"layers": [
+            {"name": "global config", "static_layer": {
+                // Envoy's default refuses ordinary regular expressions, and with them all routes beside them.
+                "re2.max_program_size.error_level": RE2_PROGRAM_SIZE,
+                "envoy.reloadable_features.http_reject_path_with_fragment": false,
+            }},
+            {"name": "admin", "admin_layer": {}},
+        ]},
         "static_resources": {
             "clusters": [{
                 "name": XDS_CLUSTER,
@@ -181,7 +191,10 @@ mod tests {
             |host: &str| envoy(&node, &json!({}), host, 15010, true)["static_resources"]["clusters"][0]["type"].clone();
         assert_eq!(kind("pilothouse.example"), "STRICT_DNS");
         assert_eq!(kind("::1"), "STATIC");
-        assert_eq!(envoy(&node, &json!({}), "::1", 1, true)["node"]["cluster"], "web.shop");
+        let bootstrap = envoy(&node, &json!({}), "::1", 1, true);
+        assert_eq!(bootstrap["node"]["cluster"], "web.shop");
+        let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
+        assert_eq!(layer["re2.max_program_size.error_level"], 32_768);
     }
 
     #[test]

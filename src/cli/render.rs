@@ -100,7 +100,8 @@ pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
     }
     let identity = match &args.identity {
         Some(text) => Some(Identity::parse(text).with_context(|| format!("{text:?} is not a SPIFFE identity"))?),
-        None => claimed_identity(&node, &mesh),
+        // Without `--identity` the node is believed, as the server believes clients on the loopback interface.
+        None => Some(Identity::claimed(&node, &mesh.config.trust_domain)),
     };
     let context = context(mesh, Arc::new(features), configs);
     fs::create_dir_all(&args.out).with_context(|| format!("creating {}", args.out.display()))?;
@@ -164,12 +165,6 @@ fn node(args: &RenderArgs) -> anyhow::Result<Node> {
     let metadata = args.metadata.as_deref().map_or(Ok(Value::Null), read)?;
     let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
     Ok(Node::from_parts(args.node.as_deref().unwrap_or_default(), metadata, locality)?)
-}
-
-/// Without `--identity` the node is believed, as the server believes clients on the loopback interface.
-fn claimed_identity(node: &Node, mesh: &Mesh) -> Option<Identity> {
-    let account = if node.metadata.service_account.is_empty() { "default" } else { &node.metadata.service_account };
-    Identity::parse(&format!("spiffe://{}/ns/{}/sa/{account}", mesh.config.trust_domain, node.namespace))
 }
 
 fn write(

@@ -18,7 +18,7 @@ use crate::{
             },
             extensions::transport_sockets::tls::v3::SdsSecretConfig,
         },
-        seconds,
+        millis, seconds,
     },
 };
 
@@ -39,7 +39,13 @@ pub const EXTERNAL_PREFIX: &str = "sds://";
 #[must_use]
 pub fn workload(name: &str, istio_proxy: bool) -> SdsSecretConfig {
     if !istio_proxy {
-        return ads(name);
+        let mut secret = ads(name);
+        if let Some(source) = &mut secret.sds_config {
+            // The certificate of the mesh is not served over ADS. Whatever needs it must not keep the rest waiting: it
+            // becomes ready at once, and its connections fail.
+            source.initial_fetch_timeout = Some(millis(1));
+        }
+        return secret;
     }
     let mut secret = over_grpc(name, AGENT_CLUSTER, "");
     if let Some(source) = &mut secret.sds_config {
@@ -152,6 +158,7 @@ mod tests {
         for name in [BUILTIN, "builtin://-cacert", "a", "sds://a"] {
             assert!(!format!("{:?}", credential(name, false, false)).contains(AGENT_CLUSTER));
         }
-        assert_eq!(workload(DEFAULT, false), ads(DEFAULT));
+        let timeout = workload(DEFAULT, false).sds_config.unwrap().initial_fetch_timeout.unwrap();
+        assert_eq!((timeout.seconds, timeout.nanos), (0, 1_000_000), "nothing waits for what nobody serves");
     }
 }

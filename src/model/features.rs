@@ -126,6 +126,7 @@ features! {
     informer_watch_namespace: String = String::new(), "ISTIO_WATCH_NAMESPACE";
     shared_mesh_config: String = String::new(), "SHARED_MESH_CONFIG";
     enable_leader_election: bool = true, "ENABLE_LEADER_ELECTION";
+    system_ca_file: String = "/etc/ssl/certs/ca-certificates.crt".to_string(), "PILOTHOUSE_SYSTEM_CA_FILE";
     gateway_api_controller_name: String = "istio.io/gateway-controller".to_string(), "PILOT_GATEWAY_API_CONTROLLER_NAME";
 }
 

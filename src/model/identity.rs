@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use super::Node;
+
 /// A SPIFFE id of the form `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub struct Identity {
@@ -14,6 +16,17 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The identity that a node claims by its namespace and service account, in the trust domain of the mesh.
+    #[must_use]
+    pub fn claimed(node: &Node, trust_domain: &str) -> Self {
+        let account = &node.metadata.service_account;
+        Self {
+            trust_domain: trust_domain.into(),
+            namespace: node.namespace.clone(),
+            service_account: if account.is_empty() { "default".into() } else { account.clone() },
+        }
+    }
+
     /// Reads a SPIFFE id; `None` when it has another form (Istio's `spiffe.ParseIdentity`).
     #[must_use]
     pub fn parse(id: &str) -> Option<Self> {

@@ -181,6 +181,25 @@ impl Kind {
             || (matches!(self.class(), KindClass::Kubernetes) && !config)
     }
 
+    /// Why objects of this kind change nothing, for kinds that are read and that no proxy is configured by yet. A policy
+    /// that is not enforced must say so wherever it is shown.
+    #[must_use]
+    pub const fn without_effect(self) -> Option<&'static str> {
+        Some(match self {
+            Kind::AuthorizationPolicy => {
+                "AuthorizationPolicy has no effect yet: requests that it denies are not denied"
+            }
+            Kind::RequestAuthentication => {
+                "RequestAuthentication has no effect yet: requests without a valid token are not refused"
+            }
+            Kind::EnvoyFilter => "EnvoyFilter has no effect yet: no resource is patched",
+            Kind::Telemetry => "Telemetry has no effect yet: metrics, traces and access logs stay as the mesh has them",
+            Kind::TrafficExtension => "TrafficExtension has no effect yet: no proxy loads the extension",
+            Kind::WasmPlugin => "WasmPlugin has no effect yet: no proxy loads the plugin",
+            _ => return None,
+        })
+    }
+
     /// `group/version/Kind`, with `core` for the empty group: Istio's `GroupVersionKind.String()`.
     #[must_use]
     pub fn gvk(self) -> String {

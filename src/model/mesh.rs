@@ -79,19 +79,6 @@ pub fn laid_over(base: Value, over: Value) -> Value {
     }
 }
 
-/// Mesh settings with others laid over them, as [`Mesh::from_values`] lays them over the defaults.
-#[must_use]
-pub fn laid_over(base: Value, over: Value) -> Value {
-    match (base, over) {
-        (Value::Object(mut base), Value::Object(over)) => {
-            overlay(&mut base, &over);
-            Value::Object(base)
-        }
-        (base, Value::Null) => base,
-        (_, over) => over,
-    }
-}
-
 fn overlay(base: &mut Map<String, Value>, over: &Map<String, Value>) {
     for (key, value) in over {
         match (base.get_mut(key), value) {

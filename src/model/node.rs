@@ -87,6 +87,7 @@ impl NodeMetadata {
         "NAMESPACE",
         "OUTBOUND_LISTENER_EXACT_BALANCE",
         "PILOTHOUSE_NATIVE",
+        "PILOTHOUSE_SYSTEM_CA_FILE",
         "credential",
         "file-credential",
     ];

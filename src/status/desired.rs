@@ -4,9 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{addresses::Claims, distribution::Distribution};
+use super::{
+    addresses::Claims,
+    distribution::{Distribution, is_followed, not_in_force},
+};
 use crate::{
-    model::{Config, ConfigKey, ConfigSnapshot, Features, kind::KindClass},
+    model::{Config, ConfigKey, ConfigSnapshot, Features, Kind, kind::KindClass},
     push::PushContext,
 };
 
@@ -17,11 +20,23 @@ pub fn statuses(context: &PushContext, distribution: &Distribution, claims: &Cla
     for (key, condition) in distribution.conditions() {
         all.insert(key.clone(), json!({ "conditions": [condition] }));
     }
+    for (config, message) in without_effect(&context.inputs.configs) {
+        all.insert(config.key(), json!({ "conditions": [not_in_force(config, "NotEnforced", message)] }));
+    }
     for (key, addresses) in claims.addresses() {
         let status = all.entry(key.clone()).or_insert_with(|| json!({}));
         status["addresses"] = addresses;
     }
     all
+}
+
+/// Objects of Istio's kinds that are in force nowhere, with the reason.
+fn without_effect(configs: &ConfigSnapshot) -> impl Iterator<Item = (&Arc<Config>, &'static str)> {
+    let kinds = Kind::ALL.iter().filter_map(|kind| Some((*kind, kind.without_effect()?)));
+    kinds.flat_map(move |(kind, message)| {
+        let followed = configs.list(kind).iter().filter(|c| is_followed(c));
+        followed.map(move |c| (c, message))
+    })
 }
 
 /// What of a status is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway API's

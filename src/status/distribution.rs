@@ -18,6 +18,16 @@ use serde_json::{Value, json};
 use super::report::Report;
 use crate::model::{Config, ConfigKey, ConfigSnapshot, Kind, kind::KindClass};
 
+/// The condition of an object that has come everywhere and is not in force all the same, or not as a whole.
+#[must_use]
+pub fn not_in_force(config: &Config, reason: &str, message: &str) -> Value {
+    let mut condition = json!({"type": CONDITION, "status": "False", "reason": reason, "message": message});
+    if config.meta.generation > 0 {
+        condition["observedGeneration"] = config.meta.generation.into();
+    }
+    condition
+}
+
 /// Type of the condition that says how far an object has come.
 pub const CONDITION: &str = "Reconciled";
 

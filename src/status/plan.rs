@@ -220,7 +220,9 @@ fn lasting(desired: &Value, existing: &Value) -> Value {
     let mut desired = desired.clone();
     let known = existing["conditions"].as_array().into_iter().flatten().filter(|c| is_settled(c));
     for settled in known {
+        // A condition with a reason is no count: it says that the object is not in force, whatever was true before.
         let ours = desired.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
+        let ours = ours.filter(|c| c["reason"].is_null());
         let same = |c: &&mut Value| {
             let generation = &c["observedGeneration"];
             c["type"] == settled["type"] && !generation.is_null() && *generation == settled["observedGeneration"]
@@ -360,6 +362,9 @@ mod tests {
             let next = condition(status, message, 4);
             assert_eq!(lasting(&next, &stored), next);
             assert_eq!(lasting(&desired, &condition("False", "x", 3)), desired);
+            let mut without_effect = desired.clone();
+            without_effect["conditions"][0]["reason"] = "NotEnforced".into();
+            assert_eq!(lasting(&without_effect, &stored), without_effect, "what is not in force is never settled");
         }
     }
 

@@ -46,16 +46,6 @@ pub(super) fn read_node(request: &Request<'_>) -> Result<Node, Status> {
     Node::parse(&node).map_err(|e| Status::invalid_argument(e.to_string()))
 }
 
-/// The identity that a node claims, where nodes are believed.
-pub(super) fn claimed_identity(node: &Node) -> Identity {
-    let account = &node.metadata.service_account;
-    Identity {
-        trust_domain: "cluster.local".into(),
-        namespace: node.namespace.clone(),
-        service_account: if account.is_empty() { "default".into() } else { account.clone() },
-    }
-}
-
 /// A client may only claim to be what it proved to be (Istio's `checkConnectionIdentity`).
 pub(super) fn authorize(node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
     let Some(identity) = identity else { return Ok(()) };

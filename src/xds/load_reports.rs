@@ -22,7 +22,9 @@ use tonic::{Status, body::Body, server::NamedService};
 use tower::Service;
 
 use super::{
+    accept::Peer,
     body::{Outgoing, Requests, ResponseBody},
+    clients::Turn,
     state::XdsState,
     wire,
 };
@@ -157,8 +159,17 @@ impl Service<Request<Body>> for LoadReports {
         if method != "StreamLoadStats" {
             return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http()));
         }
+        let turn = request.extensions().get::<Peer>().map(|peer| peer.0.begin());
+        let Some(Some(turn)) = turn else {
+            return ready(Ok(
+                Status::resource_exhausted("too many streams of this connection have not reported yet").into_http()
+            ));
+        };
         let (outgoing, messages) = mpsc::channel(1);
-        tokio::spawn(serve(self.0.clone(), Requests::new(request.into_body()), outgoing));
+        let options = self.0.options();
+        let (largest, patience) = (options.max_request_bytes, options.whole_request);
+        let requests = Requests::new(request.into_body(), largest, patience, turn.unfinished());
+        tokio::spawn(serve(self.0.clone(), turn, requests, outgoing));
         let mut response = Response::new(Body::new(ResponseBody::new(messages)));
         let grpc = HeaderValue::from_static("application/grpc");
         response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
@@ -166,10 +177,10 @@ impl Service<Request<Body>> for LoadReports {
     }
 }
 
-async fn serve(state: XdsState, requests: Requests, outgoing: mpsc::Sender<Outgoing>) {
+async fn serve(state: XdsState, mut turn: Turn, requests: Requests, outgoing: mpsc::Sender<Outgoing>) {
     let stopping = state.stopping();
     let status = tokio::select! {
-        ended = take_reports(&state, requests, &outgoing) => ended.err().unwrap_or_else(|| Status::ok("")),
+        ended = take_reports(&state, &mut turn, requests, &outgoing) => ended.err().unwrap_or_else(|| Status::ok("")),
         () = stopping.cancelled() => Status::unavailable("the server is shutting down"),
         () = outgoing.closed() => return,
     };
@@ -179,11 +190,13 @@ async fn serve(state: XdsState, requests: Requests, outgoing: mpsc::Sender<Outgo
 
 async fn take_reports(
     state: &XdsState,
+    turn: &mut Turn,
     mut requests: Requests,
     outgoing: &mpsc::Sender<Outgoing>,
 ) -> Result<(), Status> {
     let first = next(&mut requests, state.options().first_request).await?;
     let Some(first) = first else { return Ok(()) };
+    turn.opened();
     let named = first.node.as_ref().is_some_and(|node| !node.id.is_empty());
     if !named {
         return Err(Status::invalid_argument("missing node information"));

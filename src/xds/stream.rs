@@ -1,7 +1,6 @@
 //! The task of one stream: waits for requests, publications and room on the wire, and lets the session decide.
 
 use std::{
-    net::SocketAddr,
     num::NonZeroU32,
     pin::Pin,
     sync::Arc,
@@ -21,7 +20,7 @@ use super::{
     admission::{RequestRate, cost_of_change},
     body::{Outgoing, Requests},
     budget::Hold,
-    claimant::{self, authorize, authorize_objects, claimed_identity, read_node},
+    claimant::{self, authorize, authorize_objects, read_node},
     clients::Turn,
     connection::{ClientEvent, Connection},
     debug::{self, Questions},
@@ -104,7 +103,8 @@ async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outg
     if let Some(cluster) = state.options().cluster_aliases.get(&*node.cluster_id) {
         node.cluster_id = cluster.clone();
     }
-    let identity = identity.or_else(|| state.options().trust_nodes.then(|| claimed_identity(&node)));
+    let claimed = || Some(Identity::claimed(&node, &state.current()?.context.mesh().config.trust_domain));
+    let identity = identity.or_else(|| claimed().filter(|_| state.options().trust_nodes));
     authorize(&node, identity.as_ref())?;
     authorize_objects(&state, &node, identity.as_ref())?;
     let not_ready = || Status::unavailable("not ready");

@@ -18,6 +18,7 @@ mod last_good;
 mod logs;
 mod omissions;
 mod pages;
+mod policies;
 mod proxy;
 mod registration;
 mod registration_state;

@@ -38,6 +38,8 @@ pub struct Capabilities {
     pub preserve_header_case: bool,
     /// Certificates that the proxy has as files.
     pub certificates: Option<ClientCertificates>,
+    /// Where a stock Envoy finds the CA certificates of its system: its metadata, else the flag.
+    pub system_ca_file: Arc<str>,
     /// A local SDS server serves `credentialName` secrets.
     pub credential_socket: bool,
     /// A local SDS server serves files.
@@ -107,6 +109,10 @@ impl Capabilities {
             dns_lookup_family: dns_cache::lookup_family(context.features(), view),
             preserve_header_case: preserve_header_case(context, view),
             certificates,
+            system_ca_file: match metadata.other("PILOTHOUSE_SYSTEM_CA_FILE") {
+                "" => context.features().system_ca_file.as_str().into(),
+                own => own.into(),
+            },
             credential_socket: set("credential"),
             file_credential_socket: set("file-credential"),
             flags: Flags::of(context.features()),

@@ -27,9 +27,6 @@ use crate::{
 
 /// `caCertificates` of a rule that names none: the certificates of the system, which Istio's agent finds.
 const SYSTEM: &str = "system";
-/// Where a stock Envoy's image has the certificates of the system. Envoy has no setting that means them wherever they are;
-/// without this file it refuses the cluster, which is better than to trust everybody.
-const SYSTEM_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// What a TLS context is made from besides the settings.
 pub(super) struct ContextBuilder<'a> {
@@ -89,7 +86,7 @@ impl<'a> ContextBuilder<'a> {
             (Some(files), false) => {
                 common.tls_certificates = vec![certificate(files)];
                 common.validation_context_type =
-                    Some(ValidationContextType::ValidationContext(trust(&files.root, identities)));
+                    Some(ValidationContextType::ValidationContext(self.trust(&files.root, identities)));
             }
             (_, istio_proxy) => {
                 let secret = |name| sds::workload(name, istio_proxy);
@@ -189,11 +186,21 @@ impl<'a> ContextBuilder<'a> {
             ..for_names(names)
         };
         common.validation_context_type = Some(if stock {
-            ValidationContextType::ValidationContext(trust(root, identities))
+            ValidationContextType::ValidationContext(self.trust(root, identities))
         } else {
             combined(identities, secret(sds::file_root(root)))
         });
         Some(())
+    }
+
+    /// Trusts a file, or the system's certificates. Envoy has no setting that means those wherever they are; without the file
+    /// it refuses the cluster, which is better than to trust everybody.
+    fn trust(&self, root: &str, mut context: CertificateValidationContext) -> CertificateValidationContext {
+        let system = root.is_empty() || root == SYSTEM;
+        let path = if system { &*self.capabilities.system_ca_file } else { root };
+        context.trusted_ca = Some(sds::file(path));
+        context.watched_directory = sds::folder_of(path);
+        context
     }
 
     /// Without an SNI the request's host is taken; without names the certificate has to be for that host.
@@ -238,14 +245,6 @@ fn certificate(files: &ClientCertificates) -> TlsCertificate {
         watched_directory: sds::folder_of(&files.chain),
         ..TlsCertificate::default()
     }
-}
-
-/// Trusts a file, or the system's certificates.
-fn trust(root: &str, mut context: CertificateValidationContext) -> CertificateValidationContext {
-    let path = if root.is_empty() || root == SYSTEM { SYSTEM_FILE } else { root };
-    context.trusted_ca = Some(sds::file(path));
-    context.watched_directory = sds::folder_of(path);
-    context
 }
 
 /// Accepts a certificate that has one of these names; any when there are none.

@@ -19,7 +19,7 @@ use super::{
     RemoteClusters,
     wanted::{Named, wanted},
 };
-use crate::sources::{Source, SourceId, SourcePort, SourceState};
+use crate::sources::{Findings, Source, SourceId, SourcePort, SourceState};
 
 /// How often the folder is looked at.
 const LOOK: Duration = Duration::from_secs(2);
@@ -124,13 +124,14 @@ impl Run {
     async fn hand_over(&self, files: &Files) {
         let named_by = (&self.id, "File", "");
         let (wanted, refused) = wanted(files, &self.main, &self.taken, &self.allowed, named_by);
-        let before = self.port.board.read().findings.refused;
+        let before = self.port.board.read().findings.refused.clone();
         for refusal in refused.iter().filter(|r| !before.contains(r)) {
             tracing::warn!(source = &*self.id, "{refusal}");
         }
         let clusters = wanted.len();
         self.sink.follow(wanted).await;
-        self.port.board.write(|r| (r.objects, r.findings.refused) = (clusters, refused));
+        let findings = Arc::new(Findings { refused, ..Findings::default() });
+        self.port.board.write(|r| (r.objects, r.findings) = (clusters, findings));
     }
 
     fn show(&self, error: &str) {

@@ -167,7 +167,9 @@ impl Content {
                 return Err(said.errors.join("; "));
             }
             let version = given.version;
-            Ok(Some(Held { config: Arc::new(config), version, hash, warnings: said.warnings }))
+            let mut warnings = said.warnings;
+            warnings.extend(config.kind().without_effect().map(String::from));
+            Ok(Some(Held { config: Arc::new(config), version, hash, warnings }))
         });
         (name, read)
     }

@@ -1,0 +1,108 @@
+//! A policy that no proxy enforces says so: in `validate`, in the findings of its source, and in its status.
+
+use std::{fs, process::Command, time::Duration};
+
+use pilothouse::{app::Running, model::Kind, testing::AdsClient, xds::ResourceType};
+use serde_json::Value;
+
+use crate::{
+    confirm::{aside, ask},
+    stage::{DEADLINE, end, start, until},
+};
+
+const POLICIES: &str = "
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: deny, namespace: shop}
+spec: {action: DENY, rules: [{}]}
+---
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: tokens, namespace: shop}
+spec: {jwtRules: [{issuer: a, jwksUri: 'https://a.example/keys'}]}
+---
+apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: logs, namespace: shop}
+spec: {accessLogging: [{disabled: true}]}
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: patch, namespace: shop}
+spec: {configPatches: [{applyTo: CLUSTER, match: {context: ANY}, patch: {operation: MERGE, value: {connect_timeout: 1s}}}]}
+---
+apiVersion: extensions.istio.io/v1alpha1
+kind: WasmPlugin
+metadata: {name: plugin, namespace: shop}
+spec: {url: 'oci://a.example/b:1'}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: fine, namespace: shop}
+spec: {host: api.example}
+";
+
+const KINDS: [&str; 5] = ["AuthorizationPolicy", "RequestAuthentication", "Telemetry", "EnvoyFilter", "WasmPlugin"];
+
+async fn statuses(running: &Running) -> Vec<Value> {
+    let address = running.addresses.http;
+    let page = aside(move || ask(address, "GET /debug/statusz HTTP/1.0")).await;
+    let body = page.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    serde_json::from_str(body).unwrap_or_default()
+}
+
+/// Waits until the condition of an object says this.
+async fn until_says(running: &Running, kind: &str, name: &str, status: &str, text: &str) {
+    let wait = async {
+        loop {
+            let all = statuses(running).await;
+            let row = all.iter().find(|row| row["kind"] == kind && row["name"] == name);
+            let condition = row.map(|row| row["status"]["conditions"][0].clone()).unwrap_or_default();
+            if condition["status"] == status && condition["message"].as_str().is_some_and(|m| m.contains(text)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let waited = tokio::time::timeout(DEADLINE, wait).await;
+    assert!(waited.is_ok(), "{kind} {name} does not say {status} {text:?}: {:#?}", statuses(running).await);
+}
+
+async fn subscribed(running: &Running) -> AdsClient {
+    AdsClient::connect(running.addresses.grpc, "10.0.0.1").await.unwrap()
+}
+
+#[actix::test]
+async fn a_policy_without_effect_is_never_reconciled() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("policies.yaml"), POLICIES).unwrap();
+    let running = start(&[dir.path()], None).await;
+    until(&running, |c| !c.inputs.configs.list(Kind::AuthorizationPolicy).is_empty()).await;
+    let client = subscribed(&running).await;
+    let mut stream = client.sotw(None).await.unwrap();
+    stream.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    let first = stream.next().await.unwrap();
+    stream.subscribe(ResourceType::Cluster, &[], &first.nonce).await.unwrap();
+    until_says(&running, "DestinationRule", "fine", "True", "1/1 proxies").await;
+    for (kind, name) in KINDS.into_iter().zip(["deny", "tokens", "logs", "patch", "plugin"]) {
+        until_says(&running, kind, name, "False", "has no effect yet").await;
+    }
+    let address = running.addresses.http;
+    let sources = aside(move || ask(address, "GET /debug/sourcez HTTP/1.0")).await;
+    for kind in KINDS {
+        assert!(sources.contains(&format!("{kind} has no effect yet")), "{kind}: {sources}");
+    }
+    end(running).await;
+}
+
+#[test]
+fn validate_names_policies_without_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("policies.yaml"), POLICIES).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pilothouse")).arg("validate").arg(dir.path()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for kind in KINDS {
+        assert!(text.contains(&format!("{kind} has no effect yet")), "{kind}: {text}");
+    }
+}
