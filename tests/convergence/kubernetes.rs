@@ -144,9 +144,9 @@ fn certificates() -> &'static [(String, String)] {
 fn base64(text: &str) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = |three: &[u8]| {
-        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        let bits = three.iter().fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte)) << (8 * (3 - three.len()));
         let digit =
-            |at: usize| if at <= three.len() { DIGITS[(bits >> (18 - 6 * at) & 63) as usize] as char } else { '=' };
+            |at: usize| if at <= three.len() { DIGITS[((bits >> (18 - 6 * at)) & 63) as usize] as char } else { '=' };
         [digit(0), digit(1), digit(2), digit(3)]
     };
     text.as_bytes().chunks(3).flat_map(digits).collect()

@@ -12,6 +12,9 @@
 //! | `CONVERGENCE_SEED=7 cargo test --test convergence -- --nocapture` | one seed |
 //! | `CONVERGENCE_SEED=7 CONVERGENCE_SHRINK=1 …` | and, if it fails, leaves out the edits that do not matter |
 //!
+//! A seed that is known to differ still stands in the file as `open`, with what differs: it is named in the output and played with
+//! `CONVERGENCE_OPEN=1` only.
+//!
 //! `CONVERGENCE_FROM` is the first seed of the long form, `CONVERGENCE_PATIENCE` the seconds that convergence may take.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -52,15 +55,32 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
+/// The number of a line of the file; a line without one is a remark.
+fn numbered(text: &str) -> Option<u64> {
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.parse().unwrap_or_else(|_| panic!("seeds.txt: {text:?} is not a number")))
+}
+
 /// The seeds to play.
 fn seeds() -> Vec<u64> {
     if let Some(seed) = number("CONVERGENCE_SEED") {
         return vec![seed];
     }
-    let failed = SEEDS.lines().filter_map(|line| line.split('#').next()?.trim().parse().ok());
+    let open = number("CONVERGENCE_OPEN").is_some();
+    let mut all = Vec::new();
+    for line in SEEDS.lines() {
+        let (seed, difference) = line.split_once('#').unwrap_or((line, ""));
+        match seed.trim().strip_prefix("open ") {
+            Some(seed) if !open => println!("open, not played: seed {}:{difference}", seed.trim()),
+            Some(seed) => all.extend(numbered(seed)),
+            None => all.extend(numbered(seed)),
+        }
+    }
     let edits = number("CONVERGENCE_EDITS").map_or(SHORT, |n| n as usize);
     let from = number("CONVERGENCE_FROM").unwrap_or(1);
-    failed.chain(from..from + edits.div_ceil(BURSTS * EDITS) as u64).collect()
+    let known = all.clone();
+    all.extend((from..from + edits.div_ceil(BURSTS * EDITS) as u64).filter(|seed| !known.contains(seed)));
+    all
 }
 
 /// Plays a seed; the text of its failure, if it fails.

@@ -269,8 +269,8 @@ impl World {
                 let how = match self.random.below(10) {
                     0..5 => How::Renamed,
                     5..8 => How::InPlace,
-                    8 => How::Slowly(1 + self.random.next() % 60),
-                    _ => How::Broken(1 + self.random.next() % 60),
+                    8 => How::Slowly(1 + self.random.number() % 60),
+                    _ => How::Broken(1 + self.random.number() % 60),
                 };
                 let text = format!("folder {folder}, {file} ({how:?}): {text}");
                 self.push(text, Step::File { folder, file, objects, how });
