@@ -8,7 +8,7 @@ use pilothouse::{
     model::{Config, Kind},
     proto::{
         envoy::{
-            config::{core::v3::Node, endpoint::v3::ClusterLoadAssignment},
+            config::{cluster::v3::Cluster, core::v3::Node, endpoint::v3::ClusterLoadAssignment},
             service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
         },
         from_json, google,
@@ -281,5 +281,22 @@ async fn who_is_somebody_else_or_names_no_group_is_refused() {
         Err(ClientError::Status(status)) => assert_eq!(status.code(), tonic::Code::PermissionDenied),
         other => panic!("an entry of another account: {other:?}"),
     }
+    end(running).await;
+}
+
+#[actix::test]
+async fn the_first_answer_to_a_workload_that_registers_holds_what_it_serves() {
+    let folder = folder("{}");
+    let mut settings = with_grace(folder.path(), NEVER);
+    // Long enough for an answer that does not wait to come first.
+    settings.features.debounce_after = Duration::from_millis(500);
+    let running = run(settings).await;
+    let node = node("10.0.0.7", json!({}));
+    let client = AdsClient::connect(running.addresses.grpc, "10.0.0.7").await.unwrap().with_node(node);
+    let mut stream = client.sotw(None).await.unwrap();
+    stream.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    let clusters = stream.next().await.unwrap().resources;
+    let names = clusters.iter().map(|any| Cluster::decode(any.value.as_ref()).unwrap().name).collect::<Vec<_>>();
+    assert!(names.iter().any(|name| name == "inbound|8080||"), "{names:?}");
     end(running).await;
 }
