@@ -29,6 +29,8 @@ mod make_before_break;
 pub mod mesh_generator;
 pub mod names;
 mod omissions;
+#[cfg(test)]
+mod proxyless;
 mod refusals;
 pub mod registrar;
 mod repeats;

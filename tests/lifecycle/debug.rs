@@ -1,12 +1,15 @@
 //! Debug pages over xDS, as `istioctl` asks for them.
 
 use pilothouse::{
-    proto::envoy::{
-        config::core::v3::Node,
-        service::{
-            discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
-            status::v3::{ClientConfig, ConfigStatus},
+    proto::{
+        envoy::{
+            config::core::v3::Node,
+            service::{
+                discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
+                status::v3::{ClientConfig, ConfigStatus},
+            },
         },
+        json_to_struct,
     },
     testing::AdsClient,
     xds::{ResourceType, debug},
@@ -25,24 +28,33 @@ async fn pages_states_and_dumps_are_answered() {
     let client = AdsClient::connect(running.addresses.grpc, "10.0.0.3").await.unwrap();
     let operator = client.with_node(Node {
         id: "sidecar~10.0.0.3~ctl.istio-system~istio-system.svc.cluster.local".into(),
+        metadata: json_to_struct(&serde_json::json!({"GENERATOR": "event", "NAMESPACE": "istio-system"})),
         ..Node::default()
     });
     let ask = |kind: &str, names: &[&str]| DiscoveryRequest {
         type_url: kind.to_string(),
         resource_names: names.iter().map(ToString::to_string).collect(),
+        // `istioctl` writes the time into every request.
+        response_nonce: "2026-11-22 08:00:00 +0000 UTC m=+0.07".into(),
         ..DiscoveryRequest::default()
     };
     let mut stream = operator.sotw(None).await.unwrap();
     stream.send(ask(debug::PAGE, &["registryz"])).await.unwrap();
     let page = stream.next().await.unwrap();
     assert!(String::from_utf8_lossy(&page.resources[0].value).contains("a.example"));
+    let identifier = page.control_plane.unwrap().identifier;
+    let instance: serde_json::Value = serde_json::from_str(&identifier).unwrap();
+    assert!(instance["ID"].as_str().is_some_and(|id| !id.is_empty()), "{identifier}");
 
     let synced = async {
         loop {
             stream.send(ask(debug::SYNCZ, &[])).await.unwrap();
             let states = stream.next().await.unwrap().resources;
             let states = states.iter().map(|any| ClientConfig::decode(any.value.as_slice()).unwrap());
-            let types: Vec<_> = states.flat_map(|state| state.generic_xds_configs).collect();
+            let states: Vec<_> = states.collect();
+            let own = states.iter().filter(|s| s.node.as_ref().is_some_and(|n| n.id.contains("ctl.istio-system")));
+            assert_eq!(own.count(), 0, "the client of the pages is no proxy");
+            let types: Vec<_> = states.into_iter().flat_map(|state| state.generic_xds_configs).collect();
             let clusters = types.iter().filter(|c| c.type_url == ResourceType::Cluster.url());
             if clusters.filter(|c| c.config_status() == ConfigStatus::Synced).count() == 2 {
                 return;

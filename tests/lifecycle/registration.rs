@@ -8,7 +8,7 @@ use pilothouse::{
     model::{Config, Kind},
     proto::{
         envoy::{
-            config::{core::v3::Node, endpoint::v3::ClusterLoadAssignment},
+            config::{cluster::v3::Cluster, core::v3::Node, endpoint::v3::ClusterLoadAssignment},
             service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
         },
         from_json, google,
@@ -312,5 +312,22 @@ async fn made_up_machines_are_bounded_and_known_ones_come_back() {
     until_entry(&running, "vms-10.9.0.1", |e| has(e, "disconnectedAt")).await;
     let _again = workload(&running, "10.9.0.1").await;
     assert!(entry(&running, "vms-10.9.0.3").is_none());
+    end(running).await;
+}
+
+#[actix::test]
+async fn the_first_answer_to_a_workload_that_registers_holds_what_it_serves() {
+    let folder = folder("{}");
+    let mut settings = with_grace(folder.path(), NEVER);
+    // Long enough for an answer that does not wait to come first.
+    settings.features.debounce_after = Duration::from_millis(500);
+    let running = run(settings).await;
+    let node = node("10.0.0.7", json!({}));
+    let client = AdsClient::connect(running.addresses.grpc, "10.0.0.7").await.unwrap().with_node(node);
+    let mut stream = client.sotw(None).await.unwrap();
+    stream.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    let clusters = stream.next().await.unwrap().resources;
+    let names = clusters.iter().map(|any| Cluster::decode(any.value.as_ref()).unwrap().name).collect::<Vec<_>>();
+    assert!(names.iter().any(|name| name == "inbound|8080||"), "{names:?}");
     end(running).await;
 }

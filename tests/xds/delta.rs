@@ -1,6 +1,6 @@
 //! Delta scenarios of the xDS conformance harness, each on the aggregated and on the single-type service.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use pilothouse::{
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
@@ -8,7 +8,7 @@ use pilothouse::{
     xds::ResourceType::{self, Cluster, Endpoint},
 };
 
-use super::{TYPES, content, delta_content, server, set};
+use super::{TYPES, content, delta_content, server, server_that_sends_again, set};
 
 struct Client {
     kind: ResourceType,
@@ -213,4 +213,29 @@ async fn refused_content_does_not_hold_up_the_rest() {
     stream.accept(&response).await.expect("an open stream");
     set(&server, Endpoint, &["a"], "2");
     assert_eq!(delta_content(&stream.next().await.expect("a response")), content(&["a"], "2"));
+}
+
+#[tokio::test]
+async fn refused_content_is_sent_again_after_a_pause() {
+    let server = server_that_sends_again(Endpoint, &["a", "b"], Duration::from_millis(20)).await;
+    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
+    let mut stream = client.delta(None).await.expect("a stream");
+    stream.change(Endpoint, &["a"], &[]).await.expect("an open stream");
+    for _ in 0..3 {
+        let response = stream.next().await.expect("a response");
+        assert_eq!(delta_content(&response), content(&["a"], "1"));
+        stream.refuse(&response).await.expect("an open stream");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_given_up_under_a_wildcard_is_answered() {
+    let server = with_barrier(Cluster, &["a"]).await;
+    for mut client in Client::both(&server, Cluster).await {
+        client.change(&["*", "a", "gone"], &[]).await;
+        client.receive(&content(&["a", "barrier"], "1"), &["gone"]).await;
+        client.change(&[], &["a", "gone"]).await;
+        client.receive(&content(&["a"], "1"), &["gone"]).await;
+        client.expect_silence().await;
+    }
 }

@@ -3,18 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod debug;
 mod delta;
 mod faults;
+mod load_reports;
 mod races;
 mod services;
 mod sotw;
 mod views;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use pilothouse::{
     testing::{AdsClient, Content, FakeGenerator, FakeServer, SotwStream},
-    xds::{ResourceType, XdsOptions},
+    xds::{Backoff, ResourceType, XdsOptions},
 };
 
 /// The types that the scenarios run on.
@@ -23,7 +25,14 @@ const TYPES: [ResourceType; 4] =
 
 /// A server that holds these names of a type at version 1.
 async fn server(kind: ResourceType, names: &[&str]) -> FakeServer {
-    let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
+    server_that_sends_again(kind, names, Duration::from_secs(3600)).await
+}
+
+/// The same, and it sends refused content again after this pause. The others never do within a test.
+async fn server_that_sends_again(kind: ResourceType, names: &[&str], pause: Duration) -> FakeServer {
+    let refused_again = Backoff { first: pause, longest: pause };
+    let options = XdsOptions { refused_again, ..XdsOptions::default() };
+    let server = FakeServer::start(options).await.expect("a free port");
     set(&server, kind, names, "1");
     server
 }

@@ -3,13 +3,15 @@
 //! "The server does not respond" is seen without waiting: requests of one stream are handled in their order, so the answer
 //! to a later question must be the next thing that comes.
 
+use std::time::Duration;
+
 use pilothouse::{
     proto::envoy::service::discovery::v3::DiscoveryResponse,
     testing::{AdsClient, Content, FakeServer, SotwStream},
     xds::ResourceType::{self, Cluster, Endpoint, Listener, Route},
 };
 
-use super::{TYPES, content, server, set, sotw_content, watch_clusters};
+use super::{TYPES, content, server, server_that_sends_again, set, sotw_content, watch_clusters};
 
 struct Client {
     kind: ResourceType,
@@ -258,4 +260,28 @@ async fn refused_content_is_sent_again_only_when_it_changes() {
     set(&server, Cluster, &["a"], "2");
     let response = stream.next().await.expect("a response");
     assert_eq!(sotw_content(&response), content(&["a"], "2"));
+}
+
+#[tokio::test]
+async fn refused_content_is_sent_again_after_a_pause() {
+    let server = server_that_sends_again(Cluster, &["a"], Duration::from_millis(20)).await;
+    let mut stream = watch_clusters(&server).await;
+    for _ in 0..3 {
+        let response = stream.next().await.expect("a response");
+        assert_eq!(sotw_content(&response), content(&["a"], "1"));
+        stream.refuse(&response, &[]).await.expect("an open stream");
+    }
+}
+
+#[tokio::test]
+async fn of_equal_node_ids_the_newest_connection_is_meant() {
+    let server = server(Cluster, &["a"]).await;
+    let mut older = watch_clusters(&server).await;
+    older.next().await.expect("a response");
+    let mut newer = watch_clusters(&server).await;
+    newer.next().await.expect("a response");
+    let [first, second] = &server.state.connections()[..] else { panic!("two connections") };
+    assert_eq!(first.node.id, second.node.id);
+    let found = |id: &str| server.state.connection(id).expect("a connection").id.clone();
+    assert_eq!((found(&first.node.id), found(&first.id)), (second.id.clone(), first.id.clone()));
 }

@@ -45,6 +45,10 @@ impl DebugPages for Shared {
             Vec::new()
         })
     }
+
+    fn control_plane(&self) -> String {
+        String::new()
+    }
 }
 
 #[tokio::test]
