@@ -25,7 +25,6 @@ pub fn admission(kind: Kind, document: &Value) -> Validation {
     let mut walk = Walk::new("spec");
     match document.get("spec").filter(|spec| !spec.is_null()) {
         Some(value) => walk.look(value, spec),
-        None if kind == Kind::GRPCRoute || kind == Kind::HTTPRoute => {}
         None => walk.error("it is missing"),
     }
     walk.finish()

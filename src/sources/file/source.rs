@@ -25,6 +25,10 @@ use crate::{
 
 /// How often a folder is looked at when there are no events.
 const POLL: Duration = Duration::from_secs(1);
+/// How often a look that takes long gives a sign of life.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+/// A look that takes longer gives none.
+const LONGEST_LOOK: Duration = Duration::from_secs(600);
 /// Pause before a full snapshot is tried again when nobody asks for it.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -202,13 +206,21 @@ impl Run {
 
     async fn look(&mut self, work: Work) -> anyhow::Result<Looked> {
         let mut place = self.work.take().context("the folder was lost in a fault")?;
-        let (place, looked) = tokio::task::spawn_blocking(move || {
+        let mut look = tokio::task::spawn_blocking(move || {
             catch(|| {
                 let looked = place.look(&work);
                 (place, looked)
             })
-        })
-        .await??;
+        });
+        let began = Instant::now();
+        let (place, looked) = loop {
+            // Much to parse takes its time; what takes longer than any parsing does is silence.
+            match tokio::time::timeout(SIGN_OF_LIFE, &mut look).await {
+                Ok(looked) => break looked??,
+                Err(_) if began.elapsed() < LONGEST_LOOK => self.port.board.beat(),
+                Err(_) => {}
+            }
+        };
         self.work = Some(place);
         Ok(looked)
     }
