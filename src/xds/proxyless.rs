@@ -205,7 +205,9 @@ impl World {
     fn follow(&mut self) {
         let wanted: Names = self.in_use.union(self.routes.as_ref().unwrap_or(&self.in_use)).cloned().collect();
         self.known.retain(|name, _| wanted.contains(name));
-        wanted.iter().for_each(|name| drop(self.known.entry(name.clone()).or_default()));
+        for name in wanted {
+            self.known.entry(name.clone()).or_default();
+        }
         self.ask(Cluster, wanted);
         let exist = self.known.iter().filter(|(_, known)| known.exists == Some(true));
         self.ask(Endpoint, exist.map(|(name, _)| name.clone()).collect());

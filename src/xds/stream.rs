@@ -1,33 +1,26 @@
 //! The task of one stream: waits for requests, publications and room on the wire, and lets the session decide.
 
-use std::{
-    num::NonZeroU32,
-    pin::Pin,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+mod opening;
 
-use bytes::Bytes;
+use std::{num::NonZeroU32, pin::Pin, sync::Arc, time::SystemTime};
+
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, Sleep},
 };
 use tonic::Status;
-use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
-    PerType, Protocol, ResourceType, Session, Snapshot, accept,
+    PerType, Protocol, ResourceType, Session, Snapshot,
     admission::{RequestRate, cost_of_change},
     body::{Outgoing, Requests},
     budget::Hold,
-    claimant::{self, authorize, authorize_objects, read_node},
     clients::Turn,
     connection::{ClientEvent, Connection},
     debug::{self, Questions},
     history::PushRecord,
-    registrar::{Arrival, HEALTH, Presence},
+    registrar::{HEALTH, Presence},
     repeats::Repeats,
-    request::Request,
     state::{Published, XdsState},
     subscription::Received,
     unknown::UnknownTypes,
@@ -35,18 +28,13 @@ use super::{
 };
 use crate::{
     generate::api,
-    model::{Identity, Node},
+    model::Identity,
     runtime::{Panicked, catch_task},
 };
 
 /// Messages that wait for the transport; types that are unacknowledged do not add to it.
 pub(super) const QUEUED: usize = 4;
 
-/// Messages about health that may come before a client asks for anything.
-const MOST_HEALTH_FIRST: usize = 64;
-
-/// A client that registers is answered when its entry is in force, or after this time: what it serves follows from that.
-const REGISTERED: Duration = Duration::from_secs(5);
 /// Secrets that one stream may ask for: each is looked for and, if it is refused, told by name.
 const MAX_SECRETS: usize = 10_000;
 
@@ -63,7 +51,7 @@ pub(super) struct Start {
 
 /// Serves a stream until one side ends it, and tells the client why.
 pub(super) async fn serve(start: Start, requests: Requests, outgoing: mpsc::Sender<Outgoing>) {
-    let opened = catch_task(open(start, requests, &outgoing)).await.unwrap_or_else(|p| Err(fault(&p)));
+    let opened = catch_task(opening::open(start, requests, &outgoing)).await.unwrap_or_else(|p| Err(fault(&p)));
     let status = match opened {
         Ok(mut stream) => {
             let connection = stream.connection.clone();
@@ -86,112 +74,6 @@ fn fault(panicked: &Panicked) -> Status {
     metrics::counter!("pilot_total_xds_internal_errors").increment(1);
     tracing::error!(error = %panicked, "a stream ends by a fault");
     Status::internal("a fault of the server ended the stream")
-}
-
-/// Waits for the first request, which says who the client is, and registers it.
-async fn open(start: Start, mut requests: Requests, outgoing: &mpsc::Sender<Outgoing>) -> Result<Stream, Status> {
-    let Start { state, protocol, only, mut turn, identity } = start;
-    if state.current().is_none() || state.is_shutting_down() {
-        return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
-    }
-    let first = tokio::time::timeout(state.options().first_request, first_request(&mut requests, protocol))
-        .await
-        .map_err(|_| Status::deadline_exceeded("no request came"))??;
-    turn.opened();
-    let request = parse(protocol, &first)?;
-    let (key, mut node) = (xxh3_128(request.node), read_node(&request)?);
-    if let Some(cluster) = state.options().cluster_aliases.get(&*node.cluster_id) {
-        node.cluster_id = cluster.clone();
-    }
-    let claimed = || Some(Identity::claimed(&node, &state.current()?.context.mesh().config.trust_domain));
-    let identity = identity.or_else(|| claimed().filter(|_| state.options().trust_nodes));
-    authorize(&node, identity.as_ref())?;
-    authorize_objects(&state, &node, identity.as_ref())?;
-    let not_ready = || Status::unavailable("not ready");
-    if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
-        state.admission().admit().await?;
-    }
-    let node = state.shared_node(key, node);
-    let peer = turn.client().peer;
-    let presence = register(&state, &node, identity.as_ref(), peer).await?;
-    if presence.is_some() {
-        state.until(REGISTERED, |context| claimant::is_registered(&node, context)).await;
-    }
-    let connection = state.connect(node, identity, peer, protocol).ok_or_else(not_ready)?;
-    let view = connection.current_view();
-    let ticks = view.subscribe();
-    let seen = state.swept();
-    let unknown_names = turn.unknown();
-    let old_age = accept::old_age(state.options(), turn.client(), connection.number);
-    let mut stream = Stream {
-        session: open_session(&state, protocol, connection.number, only),
-        stalled: None,
-        sent: 0,
-        rate: RequestRate::new(),
-        cost: NonZeroU32::MIN,
-        outgoing: outgoing.clone(),
-        state,
-        connection,
-        requests,
-        only,
-        view,
-        ticks,
-        seen,
-        pushes: PerType::default(),
-        unknown: UnknownTypes::default(),
-        questions: Questions::default(),
-        presence,
-        _turn: turn,
-        old_age,
-        refusals: Repeats::of_stream(),
-        unknown_names,
-        unknown_of: PerType::default(),
-    };
-    stream.receive(&first)?;
-    Ok(stream)
-}
-
-fn open_session(state: &XdsState, protocol: Protocol, number: u64, only: Option<ResourceType>) -> Session {
-    let session = Session::new(protocol, number as u32, state.options().refused_again, Instant::now().into_std());
-    if only.is_some() { session.alone() } else { session }
-}
-
-/// The first request that asks for something: health may be told before.
-async fn first_request(requests: &mut Requests, protocol: Protocol) -> Result<Bytes, Status> {
-    for _ in 0..MOST_HEALTH_FIRST {
-        let message = requests.next().await?.ok_or_else(|| Status::ok(""))?;
-        if parse(protocol, &message)?.type_url != HEALTH {
-            return Ok(message);
-        }
-    }
-    Err(Status::invalid_argument("nothing was asked for"))
-}
-
-/// Registers the workload behind a proxy, where it asks for it.
-async fn register(
-    state: &XdsState,
-    node: &Arc<Node>,
-    identity: Option<&Identity>,
-    peer: Option<std::net::SocketAddr>,
-) -> Result<Option<Box<dyn Presence>>, Status> {
-    let Some(registrar) = state.registrar() else { return Ok(None) };
-    let arrival = Arrival { node: node.clone(), identity: identity.cloned(), peer, at: SystemTime::now() };
-    Ok(registrar.arrive(arrival).await?)
-}
-
-fn parse(protocol: Protocol, message: &[u8]) -> Result<Request<'_>, Status> {
-    let request = match protocol {
-        Protocol::Sotw => Request::sotw(message),
-        Protocol::Delta => Request::delta(message),
-    };
-    request.map_err(refuse)
-}
-
-fn refuse(error: super::request::RequestError) -> Status {
-    match error {
-        super::request::RequestError::TooMany { .. } => Status::resource_exhausted(error.to_string()),
-        _ => Status::invalid_argument(error.to_string()),
-    }
 }
 
 struct Stream {
@@ -326,7 +208,7 @@ impl Stream {
     }
 
     fn receive(&mut self, message: &[u8]) -> Result<(), Status> {
-        let request = parse(self.session.protocol(), message)?;
+        let request = opening::parse(self.session.protocol(), message)?;
         if debug::is_debug(request.type_url) && self.only.is_none() {
             let root = self.state.current().map(|p| p.context.mesh().config.root_namespace.clone()).unwrap_or_default();
             return self.questions.ask(&request, self.connection.identity.as_ref(), &root);
@@ -349,7 +231,7 @@ impl Stream {
             }
             return Ok(());
         };
-        let received = self.session.receive(kind, &request).map_err(refuse)?;
+        let received = self.session.receive(kind, &request).map_err(opening::refuse)?;
         let secrets = self.session.subscription(ResourceType::Secret).map_or(0, |s| s.scope().names.names().len());
         if secrets > MAX_SECRETS {
             return Err(Status::resource_exhausted(format!("more than {MAX_SECRETS} secrets on one stream")));

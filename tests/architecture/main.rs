@@ -36,7 +36,94 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Circles inside rooms that are left, each with its reason.
-const CIRCLES: &[(&[&str], &str)] = &[];
+const CIRCLES: &[(&[&str], &str)] = &[
+    (
+        &["generate::grpc", "generate::resources"],
+        "the second composer, `resources`, makes the resources of gRPC clients from what `grpc` makes of one name; it goes with the one composer",
+    ),
+    (
+        &[
+            "generate::listener::dynamic_dns",
+            "generate::listener::hcm",
+            "generate::listener::http_filters",
+            "generate::listener::stats",
+            "generate::listener::tcp",
+        ],
+        "the helpers of a listener share the naming of statistics; to be cut by noun",
+    ),
+    (
+        &[
+            "push::changes",
+            "push::context",
+            "push::gateways",
+            "push::narrowing",
+            "push::sidecar_scope::change",
+            "push::sidecar_scope::index",
+        ],
+        "indexes take their inputs from the context that holds them",
+    ),
+    (&["registration::crowd", "registration::ledger"], "the bounds count the lanes of the ledger that asks them"),
+    (
+        &["registry::aggregate", "registry::kube::directory"],
+        "the directory of pods is read as the aggregate of clusters merges it",
+    ),
+    (
+        &["sources::file::disk", "sources::file::read", "sources::file::scan"],
+        "a scan reads through the disk thread, whose answers are of the kinds that a scan finds",
+    ),
+    (
+        &["sources::file::folder", "sources::file::load", "sources::file::tree"],
+        "a tree loads what its folder holds, and the folder owns the tree",
+    ),
+    (
+        &["sources::kube::cluster", "sources::kube::crds", "sources::kube::watch"],
+        "a cluster starts watches, which begin and end with CRDs of that cluster",
+    ),
+    (&["status::distribution", "status::report"], "a report is made from the distribution, which keeps the last one"),
+    (
+        &["store::aggregate", "store::memory", "store::write"],
+        "the aggregate is written through the memory stores that it merges",
+    ),
+    (
+        &["telemetry::line", "telemetry::log", "telemetry::repeats"],
+        "a line is cut and counted by the layer that writes it",
+    ),
+    (
+        &[
+            "translate::decoded",
+            "translate::draft",
+            "translate::gateway_api::address",
+            "translate::gateway_api::backend",
+            "translate::gateway_api::class",
+            "translate::gateway_api::conflict",
+            "translate::gateway_api::gateway",
+            "translate::gateway_api::gateway_status",
+            "translate::gateway_api::input",
+            "translate::gateway_api::listener",
+            "translate::gateway_api::listening",
+            "translate::gateway_api::parent",
+            "translate::gateway_api::pool",
+            "translate::gateway_api::reference",
+            "translate::gateway_api::tls",
+            "translate::gateway_api::types::gateway",
+            "translate::gateway_api::types::policy",
+            "translate::gateway_api::types::route",
+        ],
+        "the general draft imports types of Gateway API; to be cut when `translate` is drawn anew",
+    ),
+    (
+        &["xds::accept", "xds::build", "xds::connection", "xds::load_reports", "xds::state", "xds::view"],
+        "state, views and connections refer to one another; to be cut when the server room is split",
+    ),
+    (
+        &["xds::claims", "xds::request", "xds::snapshot", "xds::update", "xds::updates"],
+        "requests, claims and updates share the names of resources; to be cut when the protocol room is split",
+    ),
+    (
+        &["xds::generator", "xds::omissions"],
+        "omissions are reported by slot, and slots are declared beside the generator",
+    ),
+];
 
 /// Rooms that compose; they may use everything.
 const COMPOSERS: &[&str] = &["app", "cli", "main", "lib", "testing", "guide"];

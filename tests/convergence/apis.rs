@@ -1,5 +1,7 @@
 //! Random objects of the Gateway API.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -31,8 +33,17 @@ fn listener(random: &mut Random, at: usize) -> Value {
     listener
 }
 
+/// Listeners that an API server accepts together: no two have the same port and hostname.
+fn listeners(random: &mut Random, places: std::ops::Range<usize>) -> Vec<Value> {
+    let mut listeners: Vec<Value> = places.map(|at| listener(random, at)).collect();
+    let mut taken = BTreeSet::new();
+    listeners.retain(|listener| taken.insert((listener["port"].to_string(), listener["hostname"].to_string())));
+    listeners
+}
+
 pub fn gateway(random: &mut Random, _: &str) -> Value {
-    let listeners: Vec<Value> = (0..1 + random.below(3)).map(|at| listener(random, at)).collect();
+    let places = 0..1 + random.below(3);
+    let listeners = listeners(random, places);
     let mut value = json!({"metadata": {}, "spec": {"gatewayClassName": "istio", "listeners": listeners}});
     if random.chance(85) {
         value["spec"]["addresses"] = json!([{"type": "Hostname", "value": "gw.istio-system.svc.cluster.local"}]);
@@ -44,7 +55,8 @@ pub fn gateway(random: &mut Random, _: &str) -> Value {
 }
 
 pub fn listener_set(random: &mut Random, _: &str) -> Value {
-    let listeners: Vec<Value> = (5..6 + random.below(2)).map(|at| listener(random, at)).collect();
+    let places = 5..6 + random.below(2);
+    let listeners = listeners(random, places);
     json!({"metadata": {}, "spec": {
         "parentRef": {"name": random.of(&["k0", "k1"]), "namespace": random.of(&NAMESPACES)}, "listeners": listeners,
     }})

@@ -89,7 +89,7 @@ async fn a_push_that_a_page_asks_for_is_built_anew() {
     let served = Served::start().await;
     let (state, http) = (served.running.state.clone(), served.running.addresses.http);
     let before = state.current().unwrap();
-    let answer = aside(move || ask(http, "GET /debug/adsz?push=true HTTP/1.0")).await;
+    let answer = aside(move || ask(http, "POST /debug/adsz?push=true HTTP/1.0")).await;
     assert!(answer.contains("Pushed to"), "{answer}");
     let pushed = async {
         while !state.events().iter().any(|e| e.version > before.version && e.reasons.iter().any(|(r, _)| *r == "debug"))
