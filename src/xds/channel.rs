@@ -50,7 +50,7 @@ impl Channel {
         let ends = request.names.count == 0 && (!kind.is_wildcard() || self.named);
         match &mut self.subscription {
             Some(current)
-                if request.error.is_some() && !(current.is_answered_by(request) && !request.nonce.is_empty()) =>
+                if request.error.is_some() && (!current.is_answered_by(request) || request.nonce.is_empty()) =>
             {
                 return Ok(Received::Expired);
             }

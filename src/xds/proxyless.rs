@@ -205,7 +205,7 @@ impl World {
     fn follow(&mut self) {
         let wanted: Names = self.in_use.union(self.routes.as_ref().unwrap_or(&self.in_use)).cloned().collect();
         self.known.retain(|name, _| wanted.contains(name));
-        for name in wanted {
+        for name in &wanted {
             self.known.entry(name.clone()).or_default();
         }
         self.ask(Cluster, wanted);

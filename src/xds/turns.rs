@@ -81,7 +81,7 @@ impl Turns {
 impl Queue {
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
         self.given += 1;
-        let patient = self.given % (BY_RANK + 1) == 0;
+        let patient = self.given.is_multiple_of(BY_RANK + 1);
         let first = if patient { self.arrivals.first_key_value().map(|(at, rank)| (*rank, *at)) } else { None };
         let key = first.or_else(|| self.waiting.first_key_value().map(|(key, _)| *key))?;
         self.arrivals.remove(&key.1);

@@ -194,7 +194,9 @@ pub fn host(random: &mut Random) -> String {
 
 /// An address; every other time that of a connected proxy.
 pub fn address(random: &mut Random) -> &'static str {
-    if random.chance(50) { *random.of(&PROXIES) } else { *random.of(&OTHERS) }
+    let places: &[&'static str] = if random.chance(50) { &PROXIES } else { &OTHERS };
+    let place: &&'static str = random.of(places);
+    place
 }
 
 /// Labels of a workload.

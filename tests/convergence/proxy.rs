@@ -308,7 +308,7 @@ impl Run {
         let kind = ResourceType::of_url(url).expect("a type that is not served");
         let refused = self.refuse.remove(&kind);
         self.apply(kind, response, refused);
-        let acknowledges_first = self.who.node.id.len() % 2 == 0;
+        let acknowledges_first = self.who.node.id.len().is_multiple_of(2);
         if acknowledges_first || refused {
             self.ask(stream, kind, Ask::Answer { refused }).await?;
         }

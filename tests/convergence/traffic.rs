@@ -35,9 +35,12 @@ pub fn service_entry(random: &mut Random, _: &str) -> Value {
         "hosts": hosts, "ports": ports, "resolution": resolution,
         "location": random.of(&["MESH_INTERNAL", "MESH_EXTERNAL"]),
     });
-    if resolution == "STATIC" && random.chance(50) {
-        spec["workloadSelector"] = json!({"labels": {"app": random.of(&APPS)}});
-    } else if resolution == "DNS" && random.chance(15) {
+    let selects = match resolution {
+        "STATIC" => random.chance(50),
+        "DNS" => random.chance(15),
+        _ => false,
+    };
+    if selects {
         spec["workloadSelector"] = json!({"labels": {"app": random.of(&APPS)}});
     } else if resolution == "STATIC" {
         let endpoints: Vec<Value> = (0..random.below(4))

@@ -157,7 +157,8 @@ impl World {
         let connect = |running: &Running, speaks: Speaks| -> Vec<Proxy> {
             self.who.iter().map(|who| Proxy::start(who, speaks, running.addresses.grpc)).collect()
         };
-        let (one, other) = if burst % 2 == 0 { (Speaks::Sotw, Speaks::Delta) } else { (Speaks::Delta, Speaks::Sotw) };
+        let (one, other) =
+            if burst.is_multiple_of(2) { (Speaks::Sotw, Speaks::Delta) } else { (Speaks::Delta, Speaks::Sotw) };
         let (of_cold, fresh) = (connect(&cold, one), connect(&self.live, other));
         let deadline = Instant::now() + patience();
         let outcome = loop {

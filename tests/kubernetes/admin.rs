@@ -28,6 +28,14 @@ impl Admin {
         Self { client: Client::try_from(config).unwrap() }
     }
 
+    /// A client of a server that tells every answer, also those that ask to try again.
+    pub async fn without_retries(server: &Server) -> Client {
+        let kubeconfig = Kubeconfig::read_from(&server.kubeconfig).unwrap();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        config.default_retry = false;
+        Client::try_from(config).unwrap()
+    }
+
     pub const fn client(&self) -> &Client {
         &self.client
     }

@@ -27,7 +27,7 @@ pub(super) const SLOTS: usize = 49;
 
 static TABLE: LazyLock<Vec<Vec<Arc<Config>>>> = LazyLock::new(|| {
     let table: Vec<Vec<Arc<Config>>> =
-        table().into_iter().map(|variants| variants.iter().map(|document| read(document)).collect()).collect();
+        table().into_iter().map(|variants| variants.iter().map(read).collect()).collect();
     assert_eq!(table.len(), SLOTS);
     for variants in &table {
         assert!(variants.iter().all(|v| v.key() == variants[0].key()), "{} has one key", variants[0].key());
