@@ -112,7 +112,15 @@ const CIRCLES: &[(&[&str], &str)] = &[
         "the general draft imports types of Gateway API; to be cut when `translate` is drawn anew",
     ),
     (
-        &["xds::accept", "xds::build", "xds::connection", "xds::load_reports", "xds::options", "xds::state", "xds::view"],
+        &[
+            "xds::accept",
+            "xds::build",
+            "xds::connection",
+            "xds::load_reports",
+            "xds::options",
+            "xds::state",
+            "xds::view",
+        ],
         "state, views and connections refer to one another; to be cut when the server room is split",
     ),
     (
