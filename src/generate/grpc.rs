@@ -6,10 +6,13 @@
 //! RBAC filters here.
 
 mod cluster;
+mod endpoint;
 mod listener;
+mod route;
 mod tls;
 
 pub use cluster::clusters;
+pub use endpoint::distinct;
 pub use listener::{SERVER_LISTENER_PREFIX, listeners};
 
 use std::collections::BTreeSet;
@@ -17,7 +20,7 @@ use std::collections::BTreeSet;
 use super::{
     names::parse_subset_key,
     resources::{self, Resources},
-    route,
+    route as routes_of,
 };
 use crate::{
     model::host,
@@ -33,9 +36,9 @@ use crate::{
 pub fn all(context: &PushContext, view: &ProxyView, listener_names: &[String]) -> Resources {
     let listeners = listeners(context, view, listener_names);
     let routes: Vec<_> =
-        route_names(&listeners).iter().filter_map(|name| route_configuration(context, view, name)).collect();
+        route_names(&listeners).iter().filter_map(|name| Some(route_configuration(context, view, name)?.0)).collect();
     let clusters = clusters(context, view, &cluster_names(&routes));
-    let endpoints = clusters.iter().map(|c| resources::load_assignment(context, view, &c.name)).collect();
+    let endpoints = clusters.iter().map(|c| distinct(resources::load_assignment(context, view, &c.name))).collect();
     Resources { clusters, endpoints, listeners, routes, ..Resources::default() }
 }
 
@@ -59,13 +62,19 @@ fn cluster_names(routes: &[RouteConfiguration]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// The route configuration of a name `outbound|port||host`; `None` for a name of another form.
+/// The route configuration of a name `outbound|port||host`, and the fields of its routes that gRPC does not apply; `None` for
+/// a name of another form.
 #[must_use]
-pub fn route_configuration(context: &PushContext, view: &ProxyView, name: &str) -> Option<RouteConfiguration> {
+pub fn route_configuration(
+    context: &PushContext,
+    view: &ProxyView,
+    name: &str,
+) -> Option<(RouteConfiguration, Vec<String>)> {
     let (_, _, hostname, port) = parse_subset_key(name).filter(|(_, _, h, p)| !h.is_empty() && *p != 0)?;
-    let mut virtual_hosts = route::proxyless_virtual_hosts(context, view, name, port);
+    let mut virtual_hosts = routes_of::proxyless_virtual_hosts(context, view, name, port);
     virtual_hosts.retain(|v| serves(v, &hostname.to_ascii_lowercase(), port));
-    Some(RouteConfiguration { name: name.to_string(), virtual_hosts, ..RouteConfiguration::default() })
+    let not_applied = virtual_hosts.iter_mut().flat_map(route::fit).collect();
+    Some((RouteConfiguration { name: name.to_string(), virtual_hosts, ..RouteConfiguration::default() }, not_applied))
 }
 
 /// Whether one of the domains is this host, with this port or none; wildcards count.

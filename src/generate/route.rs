@@ -31,7 +31,7 @@ pub use cluster_name::of as destination_cluster;
 pub use defaults::{outbound_route, trace_operation};
 pub use domains::alternatives as alternative_domains;
 pub use encoded::{encoded, sidecar_outbound_encoded};
-pub use filters::InferencePool;
+pub use filters::{FAULT, InferencePool};
 pub use gateway::gateway;
 pub use http::{Lookup, RouteOptions, VirtualServiceRoutes};
 pub use inbound::inbound;

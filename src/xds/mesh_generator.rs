@@ -59,10 +59,6 @@ impl MeshGenerator {
     /// Route configurations that nobody knows are empty, or a listener would wait for them; to gRPC they do not exist.
     fn routes<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
         let texts = names.iter().map(AsRef::as_ref);
-        if is_grpc(view) {
-            let known = texts.filter_map(|name| Some((name, grpc::route_configuration(context, view, name)?)));
-            return known.map(|(name, route)| Arc::new(Resource::encode(name, &route))).collect();
-        }
         let url = RouteConfiguration::type_url();
         let made = route::encoded(context, view, names, &self.virtual_hosts);
         let resource = |(name, bytes): (&str, bytes::Bytes)| {
@@ -71,6 +67,27 @@ impl MeshGenerator {
             if bytes.len() <= name.len() + 16 { resource.unknown() } else { resource }
         };
         texts.zip(made).map(resource).map(Arc::new).collect()
+    }
+
+    /// Route configurations of proxyless gRPC; the fields that gRPC does not apply are told.
+    fn grpc_routes(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
+        let (mut made, mut not_applied) = (Vec::new(), BTreeSet::new());
+        for name in names {
+            let Some((route, messages)) = grpc::route_configuration(context, &slot.view, name) else { continue };
+            made.push(Arc::new(Resource::encode(&**name, &route)));
+            let omission = |message| Omission { metric: NOT_APPLIED, resource: name.to_string(), message };
+            not_applied.extend(messages.into_iter().map(omission));
+        }
+        let first = not_applied.first().map(|o: &Omission| o.message.clone());
+        if let (Some(times), Some(first)) = (self.omissions.set(slot, Some(names), not_applied), first) {
+            tracing::warn!(
+                namespace = &*slot.view.namespace,
+                times,
+                reason = first,
+                "fields of routes have no effect for gRPC"
+            );
+        }
+        made
     }
 
     fn secrets(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
@@ -125,6 +142,11 @@ impl MeshGenerator {
         let plan = EndpointPlan::of(context, view);
         let known = |name: &str| {
             let make = |i: &EndpointInputs<'_>| Resource::encode(name, &i.load_assignment());
+            if is_grpc(view) {
+                let distinct = |i: &EndpointInputs<'_>| Resource::encode(name, &grpc::distinct(i.load_assignment()));
+                // The same inputs make another resource for Envoy: the complement of their key is the key of this one.
+                return plan.with(name, |i| self.endpoints.get_or(!i.key(), || Some(distinct(i)))).flatten();
+            }
             plan.with(name, |inputs| self.endpoints.get_or(inputs.key(), || Some(make(inputs)))).flatten()
         };
         let unknown = |name: &str| {
@@ -160,6 +182,9 @@ fn encoded<M: Named>(messages: impl IntoIterator<Item = M>) -> impl Iterator<Ite
 
 /// Istio's counter of secrets that are asked for and not sent.
 const SECRET_ERRORS: &str = "pilot_sds_certificate_errors_total";
+
+/// Fields of routes that proxyless gRPC does not apply.
+const NOT_APPLIED: &str = "pilothouse_grpc_routes_not_applied";
 
 /// Istio's counter of objects that are refused; here servers of Gateways.
 const REJECTED: &str = "pilot_total_rejected_configs";
@@ -236,6 +261,7 @@ impl Generator for MeshGenerator {
         let texts = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
         match kind {
             ResourceType::Endpoint => self.endpoints(context, view, names),
+            ResourceType::Route if is_grpc(view) => self.grpc_routes(context, slot, names),
             ResourceType::Route => self.routes(context, view, names),
             ResourceType::Secret => self.secrets(context, slot, names),
             ResourceType::Cluster if is_grpc(view) => encoded(grpc::clusters(context, view, &texts())).collect(),

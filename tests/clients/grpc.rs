@@ -285,6 +285,29 @@ fn finds_a_service_that_comes_back(grpc: Grpc) {
     }
 }
 
+/// Valid objects whose fields gRPC refuses: the route and the endpoint are served without them, and the fields are told.
+fn is_spared_of_fields_that_it_refuses(grpc: Grpc) {
+    let Some(command) = grpc.client(&format!("xds:///{HOST}:9000")) else { return };
+    let port = free_port();
+    let _server = server("one", port, None);
+    let twice = service(HOST, 9000, "GRPC", &[(port, "v1", ""), (port, "v2", "")]);
+    let cors = json!({"hosts": [HOST], "http": [{
+        "corsPolicy": {"allowOrigins": [{"exact": "https://a.example"}]},
+        "route": [{"destination": {"host": HOST}}],
+    }]});
+    let plane = ControlPlane::start(&[("echo.yaml", twice + &object("VirtualService", "echo", &cors))]);
+    let mut client = Client::start(command, &bootstrap(&plane, "caller", "10.9.9.9"));
+    assert_eq!(client.call(20, ""), BTreeMap::from([("one".to_string(), 20)]));
+    assert!(plane.debug("/debug/push_status").to_string().contains("CORS"), "the field is told");
+}
+
+#[test]
+fn clients_are_spared_of_fields_that_they_refuse() {
+    for grpc in [Grpc::Python, Grpc::JavaScript, GO, OLDER_GO, JAVA, OLDER_JAVA] {
+        is_spared_of_fields_that_it_refuses(grpc);
+    }
+}
+
 #[test]
 fn go_outlives_changes_of_what_it_names() {
     outlives_a_renamed_subset(GO);

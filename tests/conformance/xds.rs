@@ -82,9 +82,14 @@ pub fn check(case: &Case) -> Verdict {
     let asked = asked(&scenario, &case.proxy);
     let got = resources::all(&context, &view, &asked, identity(&scenario, &case.proxy, &node).as_ref());
 
+    let grpc = node.metadata.generator.as_ref() == "grpc";
     let mut lines = Vec::new();
     let mut file = |name: &str, key: &str, actual: Vec<Value>| {
-        lines.extend(normal::compare(name, key, &data::json(&expected.join(format!("{name}.json"))), &actual, &multi));
+        let mut wanted = data::json(&expected.join(format!("{name}.json")));
+        if grpc {
+            without_what_grpc_refuses(&mut wanted);
+        }
+        lines.extend(normal::compare(name, key, &wanted, &actual, &multi));
     };
     file("clusters", "name", json(&got.clusters));
     file("endpoints", "clusterName", json(&got.endpoints));
@@ -103,6 +108,23 @@ pub fn check(case: &Case) -> Verdict {
         lines.push("extensions: ECDS is not built yet".to_string());
     }
     Verdict::of(lines)
+}
+
+/// Istio sends proxyless gRPC domains that end in a dot, over which gRPC-Java fails the whole channel, and prefixes in a form
+/// that gRPC does not know. Neither is sent here.
+fn without_what_grpc_refuses(routes: &mut Value) {
+    let hosts = routes.as_array_mut().into_iter().flatten().filter_map(|r| r.get_mut("virtualHosts")?.as_array_mut());
+    for host in hosts.flatten() {
+        if let Some(domains) = host.get_mut("domains").and_then(Value::as_array_mut) {
+            domains.retain(|d| !d.as_str().is_some_and(|d| d.ends_with('.') || d.contains(".:")));
+        }
+        for route in host.get_mut("routes").and_then(Value::as_array_mut).into_iter().flatten() {
+            let Some(of) = route.get_mut("match").and_then(Value::as_object_mut) else { continue };
+            if let Some(Value::String(prefix)) = of.remove("pathSeparatedPrefix") {
+                of.insert("prefix".to_string(), format!("{prefix}/").into());
+            }
+        }
+    }
 }
 
 /// The identity that the recording's client had proved.
