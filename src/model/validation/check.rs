@@ -10,8 +10,8 @@ pub(super) type Answer = Result<(), String>;
 /// Findings about one object, with the path of the field that is being looked at.
 #[derive(Debug)]
 pub(super) struct Check {
-    path: String,
-    found: Validation,
+    pub(super) path: String,
+    pub(super) found: Validation,
 }
 
 impl Check {
@@ -47,8 +47,13 @@ impl Check {
 
     /// Runs rules one level below.
     pub(super) fn at(&mut self, name: impl Display, rules: impl FnOnce(&mut Self)) {
+        self.step(format_args!(".{name}"), rules);
+    }
+
+    /// As [`Check::at`], by a step that is no field of this place: an element, a field of an element.
+    pub(super) fn step(&mut self, step: impl Display, rules: impl FnOnce(&mut Self)) {
         let length = self.path.len();
-        self.path.push_str(&format!(".{name}"));
+        self.path.push_str(&step.to_string());
         rules(self);
         self.path.truncate(length);
     }

@@ -13,16 +13,17 @@ mod shape;
 
 use serde_json::Value;
 
-use super::Validation;
+use schema::Node;
+
+use super::{Validation, check::Check};
 use crate::model::Kind;
-use schema::{Node, Walk};
 
 /// Checks a document of this kind; every text begins with the path of the field. Kinds of other APIs have no rules here.
 #[must_use]
 pub fn admission(kind: Kind, document: &Value) -> Validation {
     let version = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let Some(spec) = spec(kind, version.contains("/v1alpha")) else { return Validation::default() };
-    let mut walk = Walk::new("spec");
+    let mut walk = Check::new("spec");
     match document.get("spec").filter(|spec| !spec.is_null()) {
         Some(value) => walk.look(value, spec),
         None => walk.error("it is missing"),

@@ -4,10 +4,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use serde_json::Value;
 
-use super::{
-    schema::Walk,
-    shape::{is_label_key, is_path, is_subdomain, milliseconds},
-};
+use super::shape::{is_label_key, is_path, is_subdomain, milliseconds};
+use crate::model::validation::check::Check;
 
 /// Most matches of all rules of a route.
 const MOST_MATCHES: usize = 128;
@@ -33,17 +31,17 @@ fn count(value: &Value, key: &str) -> usize {
 }
 
 /// A field that goes with one type: there with it, absent with others.
-fn goes_with(value: &Value, kind: &str, wanted: &str, field: &str, walk: &mut Walk) {
+fn goes_with(value: &Value, kind: &str, wanted: &str, field: &str, walk: &mut Check) {
     walk.need(kind != wanted || has(value, field), format_args!("type {wanted} needs {field}"));
     walk.need(kind == wanted || !has(value, field), format_args!("{field} is for type {wanted} only, not {kind}"));
 }
 
-pub(super) fn services_have_ports(value: &Value, walk: &mut Walk) {
+pub(super) fn services_have_ports(value: &Value, walk: &mut Check) {
     let service = text(value, "group", "").is_empty() && text(value, "kind", "Service") == "Service";
     walk.need(!service || has(value, "port"), "a reference to a Service must have a port");
 }
 
-pub(super) fn parents_differ(value: &Value, walk: &mut Walk) {
+pub(super) fn parents_differ(value: &Value, walk: &mut Check) {
     let parent = |p: &Value| {
         let group = text(p, "group", "gateway.networking.k8s.io").to_string();
         (
@@ -57,7 +55,7 @@ pub(super) fn parents_differ(value: &Value, walk: &mut Walk) {
     references_differ(elements(value), parent, part, "sectionName or port", walk);
 }
 
-pub(super) fn targets_differ(value: &Value, walk: &mut Walk) {
+pub(super) fn targets_differ(value: &Value, walk: &mut Check) {
     let target = |t: &Value| {
         (text(t, "group", "").to_string(), text(t, "kind", "").to_string(), text(t, "name", "").to_string())
     };
@@ -70,13 +68,13 @@ fn references_differ<O: Ord, P: Ord + Default>(
     object: impl Fn(&Value) -> O,
     part: impl Fn(&Value) -> P,
     named: &str,
-    walk: &mut Walk,
+    walk: &mut Check,
 ) {
     let mut seen = BTreeSet::new();
     for (i, value) in list.iter().enumerate() {
         let others = list.iter().enumerate().filter(|(j, other)| *j != i && object(other) == object(value));
         if others.count() > 0 {
-            walk.at(format_args!("[{i}]"), |walk| {
+            walk.step(format_args!("[{i}]"), |walk| {
                 let whole = part(value) == P::default();
                 walk.need(!whole, format_args!("of several references to one object, each must have {named}"));
                 let again = !whole && !seen.insert((object(value), part(value)));
@@ -86,11 +84,11 @@ fn references_differ<O: Ord, P: Ord + Default>(
     }
 }
 
-pub(super) fn listeners_fit_their_protocols(value: &Value, walk: &mut Walk) {
+pub(super) fn listeners_fit_their_protocols(value: &Value, walk: &mut Check) {
     for (i, listener) in elements(value).iter().enumerate() {
         let protocol = text(listener, "protocol", "");
         let mode = listener.get("tls").map(|tls| text(tls, "mode", "Terminate"));
-        walk.at(format_args!("[{i}]"), |walk| {
+        walk.step(format_args!("[{i}]"), |walk| {
             walk.need(
                 !matches!(protocol, "HTTP" | "TCP" | "UDP") || mode.is_none(),
                 format_args!("tls is not for protocol {protocol}"),
@@ -109,29 +107,29 @@ pub(super) fn listeners_fit_their_protocols(value: &Value, walk: &mut Walk) {
     }
 }
 
-pub(super) fn listeners_differ(value: &Value, walk: &mut Walk) {
+pub(super) fn listeners_differ(value: &Value, walk: &mut Check) {
     let mut seen = BTreeSet::new();
     for (i, listener) in elements(value).iter().enumerate() {
         let port = listener.get("port").and_then(Value::as_i64);
         let socket = (port, text(listener, "protocol", ""), listener.get("hostname").and_then(Value::as_str));
         let again = !seen.insert(socket);
-        walk.at(format_args!("[{i}]"), |walk| {
+        walk.step(format_args!("[{i}]"), |walk| {
             walk.need(!again, "another listener has the same port, protocol and hostname");
         });
     }
 }
 
-pub(super) fn terminating_has_certificates(value: &Value, walk: &mut Walk) {
+pub(super) fn terminating_has_certificates(value: &Value, walk: &mut Check) {
     let terminates = text(value, "mode", "Terminate") == "Terminate";
     let has_some = count(value, "certificateRefs") + count(value, "options") > 0;
     walk.need(!terminates || has_some, "mode Terminate needs certificateRefs or options");
 }
 
-pub(super) fn addresses_differ(value: &Value, walk: &mut Walk) {
+pub(super) fn addresses_differ(value: &Value, walk: &mut Check) {
     let mut seen = BTreeSet::new();
     for (i, address) in elements(value).iter().enumerate() {
         let (kind, value) = (text(address, "type", "IPAddress"), address.get("value").and_then(Value::as_str));
-        walk.at(format_args!("[{i}].value"), |walk| {
+        walk.step(format_args!("[{i}].value"), |walk| {
             let host =
                 value.filter(|_| kind == "Hostname").is_none_or(|v| is_subdomain(v.strip_prefix("*.").unwrap_or(v)));
             walk.need(host, "it is not a DNS name");
@@ -141,40 +139,40 @@ pub(super) fn addresses_differ(value: &Value, walk: &mut Walk) {
     }
 }
 
-pub(super) fn keys_of_labels(value: &Value, walk: &mut Walk) {
+pub(super) fn keys_of_labels(value: &Value, walk: &mut Check) {
     for key in value.as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| !is_label_key(key)) {
         walk.error(format_args!("{key:?} is not a name, with or without a DNS name and / before it"));
     }
 }
 
-pub(super) fn fraction_is_at_most_one(value: &Value, walk: &mut Walk) {
+pub(super) fn fraction_is_at_most_one(value: &Value, walk: &mut Check) {
     let number = |key: &str| value.get(key).and_then(Value::as_i64);
     let fits = number("numerator") <= Some(number("denominator").unwrap_or(100));
     walk.need(fits, "numerator is larger than denominator");
 }
 
-pub(super) fn percent_or_fraction(value: &Value, walk: &mut Walk) {
+pub(super) fn percent_or_fraction(value: &Value, walk: &mut Check) {
     walk.need(!(has(value, "percent") && has(value, "fraction")), "percent and fraction exclude each other");
 }
 
-pub(super) fn path_fits_its_type(value: &Value, walk: &mut Walk) {
+pub(super) fn path_fits_its_type(value: &Value, walk: &mut Check) {
     let kind = text(value, "type", "");
     goes_with(value, kind, "ReplaceFullPath", "replaceFullPath", walk);
     goes_with(value, kind, "ReplacePrefixMatch", "replacePrefixMatch", walk);
 }
 
-pub(super) fn star_is_alone(value: &Value, walk: &mut Walk) {
+pub(super) fn star_is_alone(value: &Value, walk: &mut Check) {
     let list = elements(value);
     walk.need(list.len() < 2 || list.iter().all(|v| v != "*"), "\"*\" must stand alone");
 }
 
-pub(super) fn auth_fits_its_protocol(value: &Value, walk: &mut Walk) {
+pub(super) fn auth_fits_its_protocol(value: &Value, walk: &mut Check) {
     let protocol = text(value, "protocol", "");
     goes_with(value, protocol, "GRPC", "grpc", walk);
     goes_with(value, protocol, "HTTP", "http", walk);
 }
 
-pub(super) fn filter_fits_its_type(value: &Value, walk: &mut Walk) {
+pub(super) fn filter_fits_its_type(value: &Value, walk: &mut Check) {
     let kind = text(value, "type", "");
     for (wanted, field) in [
         ("CORS", "cors"),
@@ -190,7 +188,7 @@ pub(super) fn filter_fits_its_type(value: &Value, walk: &mut Walk) {
     }
 }
 
-pub(super) fn filters_come_once(value: &Value, walk: &mut Walk) {
+pub(super) fn filters_come_once(value: &Value, walk: &mut Check) {
     let times = |kind: &str| elements(value).iter().filter(|f| text(f, "type", "") == kind).count();
     for kind in ["CORS", "RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", "URLRewrite"] {
         walk.need(times(kind) <= 1, format_args!("filter {kind} is there twice"));
@@ -201,12 +199,12 @@ pub(super) fn filters_come_once(value: &Value, walk: &mut Walk) {
     );
 }
 
-pub(super) fn path_is_plain(value: &Value, walk: &mut Walk) {
+pub(super) fn path_is_plain(value: &Value, walk: &mut Check) {
     if text(value, "type", "PathPrefix") == "RegularExpression" {
         return;
     }
     let path = text(value, "value", "/");
-    walk.at(".value", |walk| {
+    walk.at("value", |walk| {
         walk.need(path.starts_with('/'), format_args!("{path:?} must begin with /"));
         for part in ["//", "/./", "/../", "%2f", "%2F", "#"] {
             walk.need(!path.contains(part), format_args!("{path:?} must not contain {part}"));
@@ -218,7 +216,7 @@ pub(super) fn path_is_plain(value: &Value, walk: &mut Walk) {
     });
 }
 
-pub(super) fn session_fits_its_type(value: &Value, walk: &mut Walk) {
+pub(super) fn session_fits_its_type(value: &Value, walk: &mut Check) {
     let kind = text(value, "type", "Cookie");
     walk.need(kind == "Cookie" || !has(value, "cookie"), "cookie is for type Cookie only");
     walk.need(kind == "Header" || !has(value, "header"), "header is for type Header only");
@@ -226,14 +224,14 @@ pub(super) fn session_fits_its_type(value: &Value, walk: &mut Walk) {
     walk.need(!permanent || has(value, "absoluteTimeout"), "a permanent cookie needs absoluteTimeout");
 }
 
-pub(super) fn backend_timeout_is_shorter(value: &Value, walk: &mut Walk) {
+pub(super) fn backend_timeout_is_shorter(value: &Value, walk: &mut Check) {
     let time = |key: &str| value.get(key).and_then(Value::as_str).and_then(milliseconds);
     if let (Some(backend), Some(request)) = (time("backendRequest"), time("request")) {
         walk.need(request == 0 || backend <= request, "backendRequest is longer than request");
     }
 }
 
-pub(super) fn no_backends_beside_redirect(value: &Value, walk: &mut Walk) {
+pub(super) fn no_backends_beside_redirect(value: &Value, walk: &mut Check) {
     let redirects = list(value, "filters").iter().any(|f| has(f, "requestRedirect"));
     walk.need(
         !redirects || count(value, "backendRefs") == 0,
@@ -242,7 +240,7 @@ pub(super) fn no_backends_beside_redirect(value: &Value, walk: &mut Walk) {
 }
 
 /// A prefix can be replaced where the rule has one match, of a prefix.
-pub(super) fn prefix_is_replaced_where_one_matches(value: &Value, walk: &mut Walk) {
+pub(super) fn prefix_is_replaced_where_one_matches(value: &Value, walk: &mut Check) {
     let replaces = |filter: &Value| {
         ["requestRedirect", "urlRewrite"].iter().any(|key| {
             filter.get(key).and_then(|f| f.get("path")).is_some_and(|p| text(p, "type", "") == "ReplacePrefixMatch")
@@ -258,19 +256,19 @@ pub(super) fn prefix_is_replaced_where_one_matches(value: &Value, walk: &mut Wal
     walk.need(fits, "replacePrefixMatch needs exactly one match, of type PathPrefix");
 }
 
-pub(super) fn few_matches_in_all(value: &Value, walk: &mut Walk) {
+pub(super) fn few_matches_in_all(value: &Value, walk: &mut Check) {
     let matches: usize = elements(value).iter().map(|rule| count(rule, "matches")).sum();
     walk.need(matches <= MOST_MATCHES, format_args!("the rules have {matches} matches, more than {MOST_MATCHES}"));
 }
 
-pub(super) fn rules_have_own_names(value: &Value, walk: &mut Walk) {
+pub(super) fn rules_have_own_names(value: &Value, walk: &mut Check) {
     let mut seen = BTreeSet::new();
     for name in elements(value).iter().filter_map(|rule| rule.get("name").and_then(Value::as_str)) {
         walk.need(seen.insert(name), format_args!("two rules are named {name:?}"));
     }
 }
 
-pub(super) fn method_is_named(value: &Value, walk: &mut Walk) {
+pub(super) fn method_is_named(value: &Value, walk: &mut Check) {
     let (method, service) = (value.get("method").and_then(Value::as_str), value.get("service").and_then(Value::as_str));
     walk.need(method.is_some() || service.is_some(), "it must have service or method");
     if text(value, "type", "Exact") != "Exact" {
@@ -285,19 +283,19 @@ pub(super) fn method_is_named(value: &Value, walk: &mut Walk) {
     walk.need(dotted, "service is not the name of a service");
 }
 
-pub(super) fn no_addresses(value: &Value, walk: &mut Walk) {
+pub(super) fn no_addresses(value: &Value, walk: &mut Check) {
     for host in elements(value).iter().filter_map(Value::as_str) {
         walk.need(host.parse::<IpAddr>().is_err(), format_args!("{host} is an address, not a hostname"));
     }
 }
 
-pub(super) fn subject_fits_its_type(value: &Value, walk: &mut Walk) {
+pub(super) fn subject_fits_its_type(value: &Value, walk: &mut Check) {
     let kind = text(value, "type", "");
     goes_with(value, kind, "Hostname", "hostname", walk);
     goes_with(value, kind, "URI", "uri", walk);
 }
 
-pub(super) fn one_source_of_trust(value: &Value, walk: &mut Walk) {
+pub(super) fn one_source_of_trust(value: &Value, walk: &mut Check) {
     let named = usize::from(count(value, "caCertificateRefs") > 0) + usize::from(has(value, "wellKnownCACertificates"));
     walk.need(named == 1, "it must have either caCertificateRefs or wellKnownCACertificates");
 }

@@ -1,13 +1,13 @@
 //! What a field may hold, and the walk that compares a document with it.
 
-use std::{collections::BTreeSet, fmt::Display};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::model::validation::Validation;
+use crate::model::validation::check::Check;
 
 /// A rule that looks at several fields of one value.
-pub(super) type Rule = fn(&Value, &mut Walk);
+pub(super) type Rule = fn(&Value, &mut Check);
 
 /// What a value may be.
 #[derive(Debug)]
@@ -55,47 +55,7 @@ pub(super) const fn must(name: &'static str, node: &'static Node) -> Field {
     Field { name, node, required: true }
 }
 
-/// Where the walk is, and what it found.
-#[derive(Debug)]
-pub(super) struct Walk {
-    path: String,
-    found: Validation,
-}
-
-impl Walk {
-    pub(super) fn new(root: &str) -> Self {
-        Self { path: root.to_string(), found: Validation::default() }
-    }
-
-    pub(super) fn finish(self) -> Validation {
-        self.found
-    }
-
-    /// What is looked at is wrong.
-    pub(super) fn error(&mut self, text: impl Display) {
-        self.found.errors.push(format!("{}: {text}", self.path));
-    }
-
-    /// What is looked at is allowed and likely wrong.
-    pub(super) fn warn(&mut self, text: impl Display) {
-        self.found.warnings.push(format!("{}: {text}", self.path));
-    }
-
-    /// An error unless `holds`.
-    pub(super) fn need(&mut self, holds: bool, text: impl Display) {
-        if !holds {
-            self.error(text);
-        }
-    }
-
-    /// Looks at something below.
-    pub(super) fn at(&mut self, step: impl Display, look: impl FnOnce(&mut Self)) {
-        let length = self.path.len();
-        self.path.push_str(&step.to_string());
-        look(self);
-        self.path.truncate(length);
-    }
-
+impl Check {
     /// Compares a value with what it may be.
     pub(super) fn look(&mut self, value: &Value, node: &Node) {
         match (node, value) {
@@ -121,7 +81,7 @@ impl Walk {
             (Node::Map(of, most), Value::Object(map)) => {
                 self.need(map.len() <= *most, format_args!("it has {} entries, more than {most}", map.len()));
                 for (key, value) in map {
-                    self.at(format_args!(".{key}"), |walk| walk.look(value, of));
+                    self.at(key, |walk| walk.look(value, of));
                 }
             }
             (Node::Checked(node, rules), value) => {
@@ -147,8 +107,8 @@ impl Walk {
     fn object(&mut self, map: &Map<String, Value>, fields: &[Field]) {
         for field in fields {
             match map.get(field.name).filter(|value| !value.is_null()) {
-                Some(value) => self.at(format_args!(".{}", field.name), |walk| walk.look(value, field.node)),
-                None if field.required => self.at(format_args!(".{}", field.name), |walk| walk.error("it is missing")),
+                Some(value) => self.at(field.name, |walk| walk.look(value, field.node)),
+                None if field.required => self.at(field.name, |walk| walk.error("it is missing")),
                 None => {}
             }
         }
@@ -161,7 +121,7 @@ impl Walk {
         self.need(list.len() >= fewest, "it is empty");
         self.need(list.len() <= most, format_args!("it has {} elements, more than {most}", list.len()));
         for (i, value) in list.iter().enumerate().take(most) {
-            self.at(format_args!("[{i}]"), |walk| walk.look(value, of));
+            self.step(format_args!("[{i}]"), |walk| walk.look(value, of));
         }
     }
 
@@ -171,7 +131,7 @@ impl Walk {
             let value = if key.is_empty() { Some(element) } else { element.get(key) };
             let Some(value) = value.map(Value::to_string) else { continue };
             if seen.contains(&value) {
-                self.at(format_args!("[{i}]"), |walk| walk.error(format_args!("{key} {value} is there twice")));
+                self.step(format_args!("[{i}]"), |walk| walk.error(format_args!("{key} {value} is there twice")));
             }
             seen.insert(value);
         }
