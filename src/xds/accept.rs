@@ -1,4 +1,4 @@
-//! Accepting connections: a listener that outlives every fault of the system, and sockets that do not wait for ever.
+//! Accepting connections and their streams: a listener that outlives every fault of the system, and sockets that do not wait for ever.
 //!
 //! A peer that does not speak HTTP/2 within [`XdsOptions::preface`] is closed. Out of file descriptors, the listener waits
 //! longer each time and says so in one line; it never spins and never ends.
@@ -12,17 +12,24 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, stream};
+use http::{HeaderValue, Request, Response, header};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
+    sync::mpsc,
     time::Sleep,
 };
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use tonic::transport::server::{Connected, TcpIncoming};
+use tonic::{
+    Status,
+    body::Body,
+    transport::server::{Connected, TcpIncoming},
+};
 
 use super::{
     XdsOptions,
-    clients::{Client, Clients},
+    body::{Outgoing, Requests, ResponseBody},
+    clients::{Client, Clients, Turn},
     repeats::Repeats,
 };
 
@@ -189,4 +196,25 @@ impl AsyncWrite for Socket {
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
+}
+
+/// A stream that begins: its place in the connection, its requests, and the response that carries the messages for the client.
+pub(super) struct Opened {
+    pub(super) turn: Turn,
+    pub(super) requests: Requests,
+    pub(super) outgoing: mpsc::Sender<Outgoing>,
+    pub(super) response: Response<Body>,
+}
+
+/// Begins a stream over raw bodies, within the limits of its connection. `queued` messages may wait for the transport.
+pub(super) fn open(request: Request<Body>, options: &XdsOptions, queued: usize) -> Result<Opened, Status> {
+    let turn = request.extensions().get::<Peer>().and_then(|peer| peer.0.begin()).ok_or_else(|| {
+        Status::resource_exhausted("too many streams of this connection have not asked for anything yet")
+    })?;
+    let requests =
+        Requests::new(request.into_body(), options.max_request_bytes, options.whole_request, turn.unfinished());
+    let (outgoing, messages) = mpsc::channel(queued);
+    let mut response = Response::new(Body::new(ResponseBody::new(messages)));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    Ok(Opened { turn, requests, outgoing, response })
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{Request, Response};
 use prost::Message;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -22,8 +22,8 @@ use tonic::{Status, body::Body, server::NamedService};
 use tower::Service;
 
 use super::{
-    accept::Peer,
-    body::{Outgoing, Requests, ResponseBody},
+    accept,
+    body::{Outgoing, Requests},
     clients::Turn,
     state::XdsState,
     wire,
@@ -159,21 +159,12 @@ impl Service<Request<Body>> for LoadReports {
         if method != "StreamLoadStats" {
             return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http()));
         }
-        let turn = request.extensions().get::<Peer>().map(|peer| peer.0.begin());
-        let Some(Some(turn)) = turn else {
-            return ready(Ok(
-                Status::resource_exhausted("too many streams of this connection have not reported yet").into_http()
-            ));
+        let opened = match accept::open(request, self.0.options(), 1) {
+            Ok(opened) => opened,
+            Err(status) => return ready(Ok(status.into_http())),
         };
-        let (outgoing, messages) = mpsc::channel(1);
-        let options = self.0.options();
-        let (largest, patience) = (options.max_request_bytes, options.whole_request);
-        let requests = Requests::new(request.into_body(), largest, patience, turn.unfinished());
-        tokio::spawn(serve(self.0.clone(), turn, requests, outgoing));
-        let mut response = Response::new(Body::new(ResponseBody::new(messages)));
-        let grpc = HeaderValue::from_static("application/grpc");
-        response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
-        ready(Ok(response))
+        tokio::spawn(serve(self.0.clone(), opened.turn, opened.requests, opened.outgoing));
+        ready(Ok(opened.response))
     }
 }
 

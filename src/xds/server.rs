@@ -9,19 +9,14 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Request, Response};
-use tokio::{
-    net::{TcpListener, TcpSocket, ToSocketAddrs},
-    sync::mpsc,
-};
+use http::{Request, Response};
+use tokio::net::{TcpListener, TcpSocket, ToSocketAddrs};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body, server::NamedService, transport::server::Server};
 use tower::Service;
 
 use super::{
-    Protocol, ResourceType,
-    accept::{self, Peer},
-    body::{Requests, ResponseBody},
+    Protocol, ResourceType, accept,
     load_reports::LoadReports,
     state::XdsState,
     stream::{self, Start},
@@ -181,20 +176,12 @@ impl<K: Kind> Service<Request<Body>> for Discovery<K> {
             _ => return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http())),
         };
         let identity = request.extensions().get::<Identity>().cloned();
-        let turn = request.extensions().get::<Peer>().map(|peer| peer.0.begin());
-        let Some(Some(turn)) = turn else {
-            let text = "too many streams of this connection have not asked for anything yet";
-            return ready(Ok(Status::resource_exhausted(text).into_http()));
+        let opened = match accept::open(request, self.state.options(), stream::QUEUED) {
+            Ok(opened) => opened,
+            Err(status) => return ready(Ok(status.into_http())),
         };
-        let options = self.state.options();
-        let (largest, patience) = (options.max_request_bytes, options.whole_request);
-        let requests = Requests::new(request.into_body(), largest, patience, turn.unfinished());
-        let start = Start { state: self.state.clone(), protocol, only: K::ONLY, turn, identity };
-        let (outgoing, messages) = mpsc::channel(stream::QUEUED);
-        tokio::spawn(stream::serve(start, requests, outgoing));
-        let mut response = Response::new(Body::new(ResponseBody::new(messages)));
-        let grpc = HeaderValue::from_static("application/grpc");
-        response.headers_mut().insert(http::header::CONTENT_TYPE, grpc);
-        ready(Ok(response))
+        let start = Start { state: self.state.clone(), protocol, only: K::ONLY, turn: opened.turn, identity };
+        tokio::spawn(stream::serve(start, opened.requests, opened.outgoing));
+        ready(Ok(opened.response))
     }
 }
