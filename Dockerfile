@@ -1,7 +1,7 @@
 # Build: the toolchain and the locked dependencies. Run: a shell-less image with one binary.
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
-COPY Cargo.toml Cargo.lock build.rs ./
+COPY Cargo.toml Cargo.lock ./
 COPY proto proto
 COPY src src
 COPY tests/bench tests/bench

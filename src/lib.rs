@@ -36,7 +36,7 @@
 //!
 //! | room | what lives there |
 //! |---|---|
-//! | [`proto`] | generated messages of Envoy and Istio, and proto3 JSON; a new message begins in `proto/` or in `build.rs` |
+//! | [`proto`] | generated messages of Envoy and Istio, and proto3 JSON; a new message begins in `proto/` or in its `build.rs` |
 //! | [`model`] | the vocabulary: kinds, objects, hosts, services, endpoints; a kind's decoding and validation |
 //! | [`settings`] | what the process is told at its start, a struct for each room |
 //! | [`telemetry`] | logs and metrics, set up once |

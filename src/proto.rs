@@ -1,28 +1,16 @@
 //! Generated protobuf types under short names, and the descriptor pool that turns them into proto3 JSON and back.
 //!
-//! Envoy's files come from the published `envoy-types` package, Istio's are written by us in `proto/`. Maps are
-//! `BTreeMap` and bytes are `Bytes`, so equal messages encode to equal bytes. Nothing here knows what a field means.
+//! The types are those of the crate in `proto/`: Envoy's files come from the published `envoy-types` package, Istio's are written
+//! by us. Nothing here knows the meaning of a field.
 
 mod json;
 
 pub use json::{
-    DESCRIPTORS, ProtoError, descriptor, dynamic_from_json, from_json, go_duration, json_to_struct, json_to_value,
-    pool, struct_to_json, to_json, value_to_json,
+    ProtoError, descriptor, dynamic_from_json, from_json, go_duration, json_to_struct, json_to_value, pool,
+    struct_to_json, to_json, value_to_json,
 };
 
-#[allow(
-    missing_docs,
-    dead_code,
-    clippy::all,
-    clippy::pedantic,
-    rustdoc::all,
-    reason = "generated code keeps the names and the comments of its source"
-)]
-mod generated {
-    include!(concat!(env!("OUT_DIR"), "/protos.rs"));
-}
-
-pub use generated::{envoy, google, istio, stats, udpa, xds};
+pub use pilothouse_proto::{DESCRIPTORS, envoy, google, istio, stats, udpa, xds};
 
 /// `google.protobuf` well-known types.
 pub use prost_types as wkt;

@@ -22,19 +22,15 @@ pub enum ProtoError {
     Wire(#[from] prost::DecodeError),
 }
 
-/// The encoded descriptor set of all messages that this build knows.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
-
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    // The bytes are written by build.rs in the same build: a failure here is caught by the first test that runs.
-    DescriptorPool::decode(DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
+    // The bytes are written by the build of the same crate: a failure here is caught by the first test that runs.
+    DescriptorPool::decode(pilothouse_proto::DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
 });
 
 /// Istio's messages and what they import, apart: to read in all of Envoy's takes longer than to read a thousand objects, and
 /// what reads objects needs none of them.
 static ISTIO_POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    let bytes: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/own_descriptors.bin"));
-    DescriptorPool::decode(bytes).unwrap_or_else(|_| DescriptorPool::new())
+    DescriptorPool::decode(pilothouse_proto::ISTIO_DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
 });
 
 /// The descriptor of a message by its full name.

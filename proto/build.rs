@@ -1,5 +1,5 @@
 //! Generates Rust types and one descriptor set from Envoy's .proto files (inside the published `envoy-types` package,
-//! which is never compiled itself) and from Istio's, which are ours (`proto/`). Maps are ordered and byte fields are
+//! which is never compiled itself) and from Istio's, which are ours (this folder). Maps are ordered and byte fields are
 //! `Bytes`, so that equal messages encode to equal bytes.
 
 use std::{
@@ -118,10 +118,10 @@ const PROTO_FOLDERS: &[&str] = &[
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=proto");
-    println!("cargo:rerun-if-changed=Cargo.lock");
+    println!("cargo:rerun-if-changed=.");
+    println!("cargo:rerun-if-changed=../Cargo.lock");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let own = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("proto");
+    let own = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
 
     let envoy = envoy_types()?.join("proto");
     let qualified = out.join("qualified");
