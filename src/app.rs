@@ -29,11 +29,12 @@ pub use running::{Addresses, Running};
 
 use crate::{
     admin::{AdminState, Building, PagesOverXds},
+    discovery::{MeshGenerator, XdsServerActor, XdsState},
     handlers::{
-        ConfigHandler, Decide, HandlerActor, ObjectHandler, RegistryPort, ServiceEntryHandler, ServiceHandler,
-        WorkloadEntryHandler, WorkloadInstanceHandler, XdsUpdater,
+        ConfigHandler, Decide, HandlerActor, ObjectHandler, ServiceEntryHandler, ServiceHandler, WorkloadEntryHandler,
+        WorkloadInstanceHandler,
     },
-    model::{PushRequest, Reason},
+    model::{PushRequest, Reason, RegistryPort, XdsUpdater},
     push::DebounceSettings,
     registry::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor},
     runtime::{Readiness, RestartBudget, Shutdown, Wards},
@@ -42,7 +43,7 @@ use crate::{
     status::{ReportBoard, StatusReporterActor},
     store::{AggregateCacheActor, EventHandler, StoreHandle},
     telemetry::{Metrics, SetupError},
-    xds::{MeshGenerator, XdsOptions, XdsServerActor, XdsState},
+    xds::XdsOptions,
 };
 
 /// Why the process cannot start.
@@ -200,7 +201,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         xds_server.config_update(PushRequest::everything(Reason::Global));
     });
 
-    let grpc_server = tokio::spawn(crate::xds::serve(grpc, state.clone(), shutdown.child()));
+    let grpc_server = tokio::spawn(crate::discovery::serve(grpc, state.clone(), shutdown.child()));
     let shown = AdminState {
         xds: state.clone(),
         store: store.clone(),

@@ -7,7 +7,6 @@
 pub mod actor;
 mod config;
 mod object;
-mod port;
 mod service;
 mod service_entry;
 mod workload_entry;
@@ -16,7 +15,6 @@ mod workload_instance;
 pub use actor::{HandlerActor, HandlerPort};
 pub use config::{ConfigHandler, needs_push};
 pub use object::ObjectHandler;
-pub use port::{RegistryPort, XdsUpdater};
 pub use service::ServiceHandler;
 pub use service_entry::ServiceEntryHandler;
 pub use workload_entry::WorkloadEntryHandler;

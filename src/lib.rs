@@ -25,7 +25,7 @@
 //!       PushContext + ProxyView -> Envoy's resources                generate    pure
 //!                       | encoded once for each view
 //!                       v
-//!       streams, state of the world and delta                       xds         one actor, a task for each stream
+//!       views, connections, streams over the protocol of `xds`      discovery   one actor, a task for each stream
 //! ```
 //!
 //! Data flows down. A room may use the rooms above it and never one below; who pushes declares the port that it pushes into,
@@ -49,7 +49,8 @@
 //! | [`push`] | when to push, to whom, and the context that everything is generated from; a new index over objects |
 //! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `secret`, `grpc`; a new field of Envoy's |
 //! | [`simulate`] | what a proxy that holds these resources would do with a call |
-//! | [`xds`] | subscriptions, nonces, views, the gRPC server; nothing there knows what a cluster is |
+//! | [`xds`] | the transport protocol: encoding, subscriptions, nonces, snapshots, limits of connections; nothing there knows a cluster |
+//! | [`discovery`] | what a connected proxy gets: views, the mesh generator, the table of connections, the gRPC services |
 //! | [`registration`] | WorkloadEntries of proxies that register themselves, for as long as they are connected |
 //! | [`status`] | what became of each object: how many proxies have it, who may write it back (a lease), what is written |
 //! | [`admin`] | readiness, metrics, debug pages: reads the rooms above and changes nothing unasked |
@@ -67,6 +68,7 @@
 pub mod admin;
 pub mod app;
 pub mod cli;
+pub mod discovery;
 pub mod generate;
 pub mod guide;
 pub mod handlers;

@@ -10,7 +10,6 @@ mod descriptors;
 #[cfg(any(test, feature = "testing"))]
 mod faults;
 mod guard;
-mod interrupted;
 mod queue;
 mod readiness;
 mod shutdown;
@@ -24,7 +23,6 @@ pub use descriptors::{descriptors_for_connections, raise_descriptor_limit};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Faults;
 pub use guard::{Panicked, catch, install_panic_hook};
-pub use interrupted::Interrupted;
 pub use queue::{Mailbox, Queue, QueueReport};
 pub use readiness::{Readiness, ReadyGuard};
 pub use shutdown::{Shutdown, listen_for_signals};

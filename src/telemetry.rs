@@ -12,8 +12,10 @@ mod line;
 mod log;
 mod metrics;
 mod repeats;
+mod throttle;
 mod writer;
 
 pub use labels::count_rejected;
 pub use log::{LogFormat, flush_log, init_log, log_level};
 pub use metrics::{Metrics, SetupError};
+pub use throttle::LogThrottle;

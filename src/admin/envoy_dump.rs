@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::document::REDACTED;
 use crate::{
+    discovery::Connection,
     proto::{pool, wkt},
-    xds::{Connection, Resource, ResourceType},
+    xds::{Resource, ResourceType},
 };
 
 /// The types of a dump: the dump's message, the list in it, the field of the resource.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{AdminState, envoy_dump, pages};
 use crate::{
+    discovery::{Connection, DebugPages, DebugQuestion, debug},
     proto::{
         self,
         envoy::{
@@ -17,7 +18,7 @@ use crate::{
         },
         to_any, wkt,
     },
-    xds::{Connection, DebugPages, DebugQuestion, ResourceType, debug},
+    xds::ResourceType,
 };
 
 /// Answers from what the admin pages read.

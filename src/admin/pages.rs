@@ -6,10 +6,7 @@ use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{AdminState, envoy_dump, proxies, registry};
-use crate::{
-    store::Shadowed,
-    xds::{Connection, ResourceType},
-};
+use crate::{discovery::Connection, store::Shadowed, xds::ResourceType};
 
 /// A debug page, or the status and the text of a refusal.
 pub(super) async fn page_of(

@@ -9,7 +9,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{AdminState, envoy_dump};
-use crate::xds::{Connection, Protocol, ResourceType, TypeStatus};
+use crate::{
+    discovery::{Connection, TypeStatus},
+    xds::{Protocol, ResourceType},
+};
 
 fn time(at: SystemTime) -> Value {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();

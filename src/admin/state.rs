@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Instant};
 
 use super::Building;
 use crate::{
+    discovery::XdsState,
     push::PushContext,
     runtime::{Readiness, Wards},
     sources::SourceList,
     status::StatusHandle,
     store::StoreHandle,
     telemetry::Metrics,
-    xds::XdsState,
 };
 
 /// What the admin pages read: handles of the other rooms, cheap to clone.

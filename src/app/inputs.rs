@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 use crate::{
+    discovery::InputReader,
     model::{ConfigSnapshot, Features, Mesh},
     push::context::PushInputs,
     registry::RegistryHandle,
     store::StoreHandle,
-    xds::InputReader,
 };
 
 /// The published parts: mesh settings, and the snapshots of store and registry once these are started.

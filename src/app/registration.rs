@@ -7,13 +7,13 @@ use tokio::task::JoinHandle;
 
 use super::{Error, Inputs};
 use crate::{
+    discovery::XdsState,
     registration::{ClusterEntries, Limits, MemoryEntries, RegistrationActor, SOURCE, Setup},
     runtime::{Backoff, Shutdown, Wards},
     settings::{RegistrationSettings, StateSettings},
     sources::kube::{Cluster, KubeWriter},
     status::ReportBoard,
     store::{StoreHandle, last_good::Folder},
-    xds::XdsState,
 };
 
 /// Changes that nobody waits for are gathered for this time before they are written to disk.

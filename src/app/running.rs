@@ -13,11 +13,11 @@ use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
 
 use super::Inputs;
 use crate::{
+    discovery::{ServeError, XdsState},
     registry::RegistryHandle,
     runtime::{Readiness, Shutdown, Wards},
     sources::{SourceHandle, SourceList},
     store::StoreHandle,
-    xds::{ServeError, XdsState},
 };
 
 /// The addresses that were bound.

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Error, Inputs, last_good};
 use crate::{
-    handlers::XdsUpdater,
-    model::{Mesh, PushRequest, Reason},
+    discovery::XdsServerHandle,
+    model::{Interrupted, Mesh, PushRequest, Reason, XdsUpdater},
     registration,
     registry::RegistryHandle,
-    runtime::{Interrupted, Readiness, Shutdown, Wards},
+    runtime::{Readiness, Shutdown, Wards},
     settings::{KubeAccess, MeshSettings, RemoteCluster, SourceSettings, StateSettings},
     sources::{
         ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourceList, SourcePort,
@@ -30,7 +30,6 @@ use crate::{
         xds::{Target, TargetError, UpstreamSource},
     },
     store::last_good::Keeper,
-    xds::XdsServerHandle,
 };
 
 /// Whether Secrets come from folders alone, which a program of this machine could read as well. Other control planes send

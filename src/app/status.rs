@@ -10,8 +10,8 @@ use futures::future::OptionFuture;
 use tokio::task::JoinHandle;
 
 use crate::{
-    handlers::XdsUpdater,
-    model::{Features, PushRequest, Reason},
+    discovery::XdsServerHandle,
+    model::{Features, PushRequest, Reason, XdsUpdater},
     registration::stands_for,
     runtime::Shutdown,
     sources::kube::{Cluster, KubeWriter},
@@ -20,7 +20,6 @@ use crate::{
         campaign,
     },
     store::StoreHandle,
-    xds::XdsServerHandle,
 };
 
 /// Stands for the lease of the cluster, where statuses are to be written, and shows the other processes that this one lives:

@@ -7,9 +7,9 @@ use actix::{
 };
 use futures::{FutureExt, future::BoxFuture};
 
-use super::{Decide, RegistryPort, XdsUpdater};
+use super::Decide;
 use crate::{
-    model::{ConfigEvent, Kind},
+    model::{ConfigEvent, Kind, RegistryPort, XdsUpdater},
     runtime::{Mailbox, Vitals, Wards},
     store::{EventHandler, HandlerError},
 };

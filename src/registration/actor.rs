@@ -25,9 +25,9 @@ use super::{
     work::{Failure, Rules, clean, settle},
 };
 use crate::{
+    discovery::{Arrival, Presence, Refusal, Registrar},
     model::{Config, ConfigSnapshot, Features, Kind},
     runtime::{Mailbox, Vitals, Wards},
-    xds::{Arrival, Presence, Refusal, Registrar},
 };
 
 /// How often it looks at what is in force, and at what is due.

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::ledger::Guest;
-use crate::xds::Refusal;
+use crate::discovery::Refusal;
 
 /// The bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

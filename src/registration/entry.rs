@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::EntryKey;
 use crate::{
+    discovery::Refusal,
     model::{Config, Features, Identity, Kind, Node},
     proto::{ProtoError, to_json},
-    xds::Refusal,
 };
 
 /// The group that an entry was made from.

@@ -18,8 +18,8 @@ use super::{
     plan::{Claim, Said},
 };
 use crate::{
+    discovery::Refusal,
     model::{Config, ConfigSnapshot, Identity, Kind, Node},
-    xds::Refusal,
 };
 
 /// Tasks that run at the same time.

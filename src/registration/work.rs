@@ -12,7 +12,7 @@ use super::{
     ledger::Guest,
     plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
 };
-use crate::{model::Config, sources::WriteError, xds::Refusal};
+use crate::{discovery::Refusal, model::Config, sources::WriteError};
 
 /// How often a task looks again at an entry that keeps changing.
 const ROUNDS: usize = 8;

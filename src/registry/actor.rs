@@ -11,9 +11,11 @@ use metrics::{counter, gauge};
 
 use super::{ServiceEntryStore, XdsUpdate, push_of, quarantine::Quarantine};
 use crate::{
-    handlers::{RegistryPort, XdsUpdater},
-    model::{ConfigEvent, ConfigSnapshot, EventKind, Features, Mesh, PushRequest, Reason, RegistrySnapshot},
-    runtime::{Interrupted, Mailbox, Vitals, Wards},
+    model::{
+        ConfigEvent, ConfigSnapshot, EventKind, Features, Interrupted, Mesh, PushRequest, Reason, RegistryPort,
+        RegistrySnapshot, XdsUpdater,
+    },
+    runtime::{Mailbox, Vitals, Wards},
 };
 
 /// Takes events in.

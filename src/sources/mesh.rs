@@ -27,8 +27,8 @@ use super::{
     yaml,
 };
 use crate::{
-    model::Mesh,
-    runtime::{Interrupted, catch},
+    model::{Interrupted, Mesh},
+    runtime::catch,
     settings::{MeshSettings, SourceSettings, WatchMode},
 };
 

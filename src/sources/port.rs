@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{SourceBatch, SourceBoard, SourceId};
-use crate::runtime::Interrupted;
+use crate::model::Interrupted;
 
 /// A batch was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -16,9 +16,9 @@ use super::{
     write::carry_out,
 };
 use crate::{
+    discovery::XdsState,
     model::ConfigSnapshot,
     runtime::{Mailbox, Vitals, Wards},
-    xds::XdsState,
 };
 
 /// How often it looks. Acknowledgements are not told one by one: a look reads what each connection says of itself.
@@ -166,8 +166,8 @@ fn has_caught_up(term: &mut Term, xds: &XdsState, writing: &Writing) -> bool {
 
 /// Looks at the publication in force, once its effects on every proxy are known.
 fn look(core: &mut Reporter, xds: &XdsState, peers: &[Report]) -> bool {
-    let Some(published) = xds.current().filter(|p| p.version <= xds.swept()) else { return false };
-    let levels = || Levels::of(xds.connections().iter().filter(|c| c.is_proxy()).map(|c| c.level()));
+    let Some(published) = xds.current().filter(|p| p.version <= xds.propagated_version()) else { return false };
+    let levels = || Levels::of(xds.connections().iter().filter(|c| c.is_proxy()).map(|c| c.held_version()));
     core.look(published.version, &published.context, levels, peers)
 }
 

@@ -11,8 +11,8 @@ use futures::{FutureExt, future::BoxFuture};
 
 use super::{Aggregate, Shadowed, StoreError, WriteRequest};
 use crate::{
-    model::{Config, ConfigEvent, ConfigSnapshot, EventKind, Kind},
-    runtime::{Interrupted, Mailbox, Vitals, Wards},
+    model::{Config, ConfigEvent, ConfigSnapshot, EventKind, Interrupted, Kind},
+    runtime::{Mailbox, Vitals, Wards},
     sources::{Applied, ConfigSink, SourceBatch, SourceId},
 };
 

@@ -11,12 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Content;
 use crate::{
+    discovery::{self, Affected, Audience, Generator, Layout, Part, Slot, XdsState},
     model::{Identity, MovedNodes, Node, PushRequest, Reason},
     proto::wkt,
     push::{Change, PushContext, context::PushInputs},
-    xds::{
-        self, Affected, Audience, Generator, Layout, Part, Resource, ResourceType, Slot, TypeSet, XdsOptions, XdsState,
-    },
+    xds::{self, Resource, ResourceType, TypeSet, XdsOptions},
 };
 
 /// Resources that a test sets.
@@ -111,7 +110,7 @@ impl FakeServer {
         let listener = xds::listen("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let shutdown = CancellationToken::new();
-        tokio::spawn(xds::serve(listener, state.clone(), shutdown.clone()));
+        tokio::spawn(discovery::serve(listener, state.clone(), shutdown.clone()));
         Ok(Self { address, state, generator, shutdown })
     }
 

@@ -1,6 +1,9 @@
 //! Protobuf and gRPC framing by hand, for the two places where a decoded message would cost too much: requests that repeat
 //! a thousand names with every ACK, and responses whose resources are shared between clients.
 
+pub mod request;
+mod written;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Why bytes are not a protobuf message.

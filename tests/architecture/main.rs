@@ -23,16 +23,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("sources", &["model", "proto", "runtime", "settings", "telemetry"]),
     ("store", &["model", "runtime", "sources"]),
     ("handlers", &["model", "runtime", "store"]),
-    ("registry", &["handlers", "model", "proto", "runtime"]),
+    ("registry", &["model", "proto", "runtime"]),
     ("translate", &["model", "proto"]),
     ("push", &["model", "proto", "translate"]),
     ("simulate", &["proto"]),
     ("generate", &["model", "proto", "push"]),
-    // Of `handlers` only the port that it implements: the room that pushes declares it (`XdsUpdater`).
-    ("xds", &["generate", "handlers", "model", "proto", "push", "registry", "runtime", "telemetry"]),
-    ("registration", &["model", "proto", "runtime", "sources", "store", "xds"]),
-    ("status", &["model", "proto", "push", "runtime", "sources", "xds"]),
-    ("admin", &["model", "proto", "push", "runtime", "sources", "status", "store", "telemetry", "xds"]),
+    // Of `model` only the type URLs of config objects.
+    ("xds", &["model", "proto", "telemetry"]),
+    // Of `handlers` only the test that compares incremental with cold contexts.
+    ("discovery", &["generate", "handlers", "model", "proto", "push", "registry", "runtime", "telemetry", "xds"]),
+    ("registration", &["discovery", "model", "proto", "runtime", "sources", "store"]),
+    ("status", &["discovery", "model", "proto", "push", "runtime", "sources"]),
+    ("admin", &["discovery", "model", "proto", "push", "runtime", "sources", "status", "store", "telemetry", "xds"]),
 ];
 
 /// Circles inside rooms that are left, each with its reason.
@@ -112,24 +114,8 @@ const CIRCLES: &[(&[&str], &str)] = &[
         "the general draft imports types of Gateway API; to be cut when `translate` is drawn anew",
     ),
     (
-        &[
-            "xds::accept",
-            "xds::build",
-            "xds::connection",
-            "xds::load_reports",
-            "xds::options",
-            "xds::state",
-            "xds::view",
-        ],
-        "state, views and connections refer to one another; to be cut when the server room is split",
-    ),
-    (
-        &["xds::claims", "xds::request", "xds::snapshot", "xds::update", "xds::updates"],
-        "requests, claims and updates share the names of resources; to be cut when the protocol room is split",
-    ),
-    (
-        &["xds::generator", "xds::omissions"],
-        "omissions are reported by slot, and slots are declared beside the generator",
+        &["xds::views::claims", "xds::views::snapshot", "xds::views::update", "xds::views::updates"],
+        "a snapshot keeps the updates that lead onward from it, which end with it",
     ),
 ];
 

@@ -14,6 +14,7 @@ use std::{
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use mesh::{World, sidecar};
 use pilothouse::{
+    discovery::{Generator, MeshGenerator, Part, Slot},
     model::{Features, Mesh, Origin},
     proto::envoy::service::discovery::v3::DiscoveryRequest,
     push::PushContext,
@@ -23,10 +24,7 @@ use pilothouse::{
         Aggregate,
         last_good::{decode, encode},
     },
-    xds::{
-        Backoff, Generator, MeshGenerator, NameSet, Part, Protocol, Resource, ResourceType, Scope, Session, Slot,
-        Snapshot, Updates, request::Request, resource::Block,
-    },
+    xds::{Backoff, Block, NameSet, Protocol, Request, Resource, ResourceType, Scope, Session, Snapshot, Updates},
 };
 use prost::Message;
 

@@ -5,13 +5,14 @@ use std::{net::SocketAddr, time::Duration};
 use kube::api::ListParams;
 use pilothouse::{
     app::Running,
+    discovery::registrar::HEALTH,
     model::{Features, Kind},
     proto::{
         envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         from_json, google,
     },
     testing::{AdsClient, ClientError, SotwStream},
-    xds::{ResourceType, registrar::HEALTH},
+    xds::ResourceType,
 };
 use serde_json::{Value, json};
 

@@ -9,13 +9,13 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use pilothouse::{
+    discovery::registrar::HEALTH,
     model::{Features, Kind},
     proto::envoy::service::discovery::v3::DiscoveryRequest,
     sources::kube::{
         FeedState, Group,
         access::{Right, lease_rights, registration_rights, rights, status_rights},
     },
-    xds::registrar::HEALTH,
 };
 use serde_json::{Value, json};
 

@@ -10,8 +10,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use pilothouse::{
-    model::{Config, ConfigKey, Kind, Mesh},
-    runtime::Interrupted,
+    model::{Config, ConfigKey, Interrupted, Kind, Mesh},
     settings::{KubeAccess, KubeSettings},
     sources::{
         Applied, Change, ConfigSink, Source, SourceBatch, SourceBoard, SourceId, SourcePort, SourceReport,

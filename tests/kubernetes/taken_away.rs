@@ -2,10 +2,10 @@
 //! for dead, which is only cut off from the API server, or by hand. They are back by themselves, with their health.
 
 use pilothouse::{
+    discovery::registrar::HEALTH,
     model::Features,
     proto::{envoy::service::discovery::v3::DiscoveryRequest, google},
     testing::SotwStream,
-    xds::registrar::HEALTH,
 };
 use serde_json::{Value, json};
 

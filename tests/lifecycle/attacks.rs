@@ -10,15 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::{
+    binary::Binary,
+    stage::{DEADLINE, entry},
+};
 use pilothouse::{
     proto::envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
     testing::{AdsClient, ClientError, SotwStream},
     xds::ResourceType::{self, Cluster, Secret},
-};
-
-use crate::{
-    binary::Binary,
-    stage::{DEADLINE, entry},
 };
 
 fn size(short: usize, long: usize) -> usize {

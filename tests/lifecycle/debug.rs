@@ -1,6 +1,7 @@
 //! Debug pages over xDS, as `istioctl` asks for them.
 
 use pilothouse::{
+    discovery::debug,
     proto::{
         envoy::{
             config::core::v3::Node,
@@ -12,7 +13,7 @@ use pilothouse::{
         json_to_struct,
     },
     testing::AdsClient,
-    xds::{ResourceType, debug},
+    xds::ResourceType,
 };
 use prost::Message;
 

@@ -6,9 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pilothouse::{testing::AdsClient, xds::ResourceType};
-
 use crate::{binary::Binary, proxy::Proxies, stage::entry};
+use pilothouse::{testing::AdsClient, xds::ResourceType};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_drains_with_streams_open_and_one_that_never_reads() {

@@ -6,15 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::{
+    binary::Binary,
+    stage::{DEADLINE, entry},
+};
 use pilothouse::{
     proto::{envoy::config::core::v3::Node, wkt::Any},
     testing::{AdsClient, ClientError, SotwStream},
     xds::ResourceType,
-};
-
-use crate::{
-    binary::Binary,
-    stage::{DEADLINE, entry},
 };
 
 async fn watch(address: std::net::SocketAddr, namespace: &str) -> SotwStream {

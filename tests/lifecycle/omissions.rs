@@ -2,12 +2,11 @@
 
 use std::fs;
 
-use pilothouse::{testing::AdsClient, xds::ResourceType};
-
 use crate::{
     confirm::{aside, ask},
     stage::{end, settings, until},
 };
+use pilothouse::{testing::AdsClient, xds::ResourceType};
 
 /// Two services that want one address and port, one in HTTP and one in TCP, and a Gateway-like secret that nobody may have.
 const OBJECTS: &str = "

@@ -5,6 +5,7 @@ use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use pilothouse::{
     app::{self, Running},
+    discovery::registrar::HEALTH,
     model::{Config, Kind},
     proto::{
         envoy::{
@@ -16,7 +17,7 @@ use pilothouse::{
     runtime::Shutdown,
     settings::Settings,
     testing::{AdsClient, ClientError, DeltaStream, SotwStream},
-    xds::{ResourceType, registrar::HEALTH},
+    xds::ResourceType,
 };
 use prost::Message;
 use serde_json::{Value, json};

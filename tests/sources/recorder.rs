@@ -7,7 +7,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use pilothouse::{
-    runtime::Interrupted,
+    model::Interrupted,
     sources::{Applied, Change, ConfigSink, SourceBatch},
 };
 use tokio::sync::Notify;

@@ -1,9 +1,10 @@
 //! Requests of debug types, as `istioctl` sends them, where no identity is proved.
 
 use pilothouse::{
+    discovery::debug,
     proto::envoy::service::discovery::v3::DiscoveryRequest,
     testing::{AdsClient, ClientError},
-    xds::{ResourceType::Cluster, debug},
+    xds::ResourceType::Cluster,
 };
 use tonic::Code;
 

@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use super::{TYPES, content, delta_content, server, server_that_sends_again, set};
 use pilothouse::{
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse},
     testing::{AdsClient, Content, DeltaStream, FakeServer},
     xds::ResourceType::{self, Cluster, Endpoint},
 };
-
-use super::{TYPES, content, delta_content, server, server_that_sends_again, set};
 
 struct Client {
     kind: ResourceType,

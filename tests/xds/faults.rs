@@ -27,9 +27,10 @@ mod unknown_type;
 use std::time::Duration;
 
 use pilothouse::{
+    discovery::Load,
     proto::envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
     testing::{AdsClient, ClientError, FakeServer},
-    xds::{Load, ResourceType::Cluster},
+    xds::ResourceType::Cluster,
 };
 use tonic::Code;
 

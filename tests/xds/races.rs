@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::{content, server, sotw_content};
 use pilothouse::{
     model::{PushKey, PushRequest, Reason, push_request::PushKind},
     testing::{AdsClient, FakeServer},
     xds::ResourceType::Cluster,
 };
-
-use super::{content, server, sotw_content};
 
 /// Publishes a change on a thread of its own and gives control back when it is in force and nothing is marked.
 async fn begin_publication(server: &Arc<FakeServer>, text: &'static str) -> tokio::task::JoinHandle<()> {
@@ -35,7 +34,7 @@ async fn who_connects_while_a_publication_is_being_marked_gets_it() {
     early.subscribe(Cluster, &[], &response.nonce).await.expect("an open stream");
 
     let publication = begin_publication(&server, "2").await;
-    assert!(server.state.swept() < server.state.current().expect("a publication").version);
+    assert!(server.state.propagated_version() < server.state.current().expect("a publication").version);
     // The view that both share holds what it held: what comes now is old.
     let mut late = client.sotw(None).await.expect("a stream");
     late.subscribe(Cluster, &[], "").await.expect("an open stream");

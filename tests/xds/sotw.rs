@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
+use super::{TYPES, content, server, server_that_sends_again, set, sotw_content, watch_clusters};
 use pilothouse::{
     proto::envoy::service::discovery::v3::DiscoveryResponse,
     testing::{AdsClient, Content, FakeServer, SotwStream},
     xds::ResourceType::{self, Cluster, Endpoint, Listener, Route},
 };
-
-use super::{TYPES, content, server, server_that_sends_again, set, sotw_content, watch_clusters};
 
 struct Client {
     kind: ResourceType,

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use super::*;
 use crate::{
     handlers::Decision,
-    model::{Config, Origin, PushKey, PushRequest, Reason, decode::from_value, push_request::PushKind},
-    runtime::{Interrupted, RestartBudget, Shutdown},
+    model::{Config, Interrupted, Origin, PushKey, PushRequest, Reason, decode::from_value, push_request::PushKind},
+    runtime::{RestartBudget, Shutdown},
     sources::{Change, ConfigSink, SourceBatch},
     store::{AggregateCacheActor, StoreHandle},
 };

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    runtime::{Interrupted, RestartBudget, Shutdown, Wards},
+    model::Interrupted,
+    runtime::{RestartBudget, Shutdown, Wards},
     sources::{Applied, Change, ConfigSink, SourceBatch, SourceBoard, SourceId},
 };
 

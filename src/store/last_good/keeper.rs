@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{folder::Folder, format::Saved};
 use crate::{
-    runtime::Interrupted,
+    model::Interrupted,
     sources::{Applied, Change, ConfigSink, SourceBatch, SourceBoard, SourceId, SourceState},
     store::StoreHandle,
 };

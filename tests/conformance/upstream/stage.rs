@@ -10,6 +10,7 @@ use std::{
 
 use pilothouse::{
     app,
+    discovery::{Connection, XdsState},
     model::{ConfigSnapshot, Features, Mesh, Origin, PushInputs},
     push::PushContext,
     registry::ServiceEntryStore,
@@ -17,7 +18,6 @@ use pilothouse::{
     settings::{AdminSettings, ListenAddress, Settings, SourceSettings, XdsSettings},
     sources::file::load,
     translate::Translation,
-    xds::{Connection, XdsState},
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -97,11 +97,12 @@ impl Stage {
     pub async fn until_held(&self, proxies: usize) {
         let told = || {
             let connections = self.app.state.connections();
-            let rows = connections.iter().map(|c| format!("{} holds {} and watches {:?}", c.id, c.level(), watched(c)));
+            let rows =
+                connections.iter().map(|c| format!("{} holds {} and watches {:?}", c.id, c.held_version(), watched(c)));
             let version = self.app.state.current().map(|p| p.version);
             format!(
                 "{proxies} proxies hold {version:?}, swept {}: {:#?}",
-                self.app.state.swept(),
+                self.app.state.propagated_version(),
                 rows.collect::<Vec<_>>()
             )
         };
@@ -109,8 +110,8 @@ impl Stage {
             let version = self.app.state.current().map_or(u64::MAX, |p| p.version);
             let connections = self.app.state.connections();
             connections.len() == proxies
-                && self.app.state.swept() >= version
-                && connections.iter().all(|c| c.level() >= version)
+                && self.app.state.propagated_version() >= version
+                && connections.iter().all(|c| c.held_version() >= version)
         };
         wait(told, held).await;
     }

@@ -1,9 +1,8 @@
 //! A client that asks without end.
 
-use pilothouse::{testing::AdsClient, xds::ResourceType::Cluster};
-
 use super::answer;
 use crate::{content, server, set};
+use pilothouse::{testing::AdsClient, xds::ResourceType::Cluster};
 
 #[tokio::test]
 async fn who_asks_without_end_keeps_nobody_from_being_served() {

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use super::{answer, is_well, size};
+use crate::{content, server, set};
 use pilothouse::{
     testing::AdsClient,
     xds::ResourceType::{Cluster, Endpoint},
 };
-
-use super::{answer, is_well, size};
-use crate::{content, server, set};
 
 #[tokio::test]
 async fn who_changes_his_mind_without_end_keeps_nobody_from_being_served() {

@@ -8,18 +8,18 @@ use std::{
     time::Duration,
 };
 
+use super::{answer, size};
+use crate::{content, set};
 use futures::future::BoxFuture;
 use pilothouse::{
+    discovery::{DebugPages, DebugQuestion, debug},
     proto::{
         envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         wkt::Any,
     },
     testing::{AdsClient, FakeServer},
-    xds::{DebugPages, DebugQuestion, ResourceType::Cluster, XdsOptions, debug},
+    xds::{ResourceType::Cluster, XdsOptions},
 };
-
-use super::{answer, size};
-use crate::{content, set};
 
 /// Pages that keep their thread busy.
 #[derive(Default)]

@@ -1,11 +1,10 @@
 //! A generator that panics.
 
+use crate::{content, server, set, sotw_content, watch_clusters};
 use pilothouse::{
     testing::{AdsClient, FakeServer},
     xds::ResourceType::{Cluster, Listener},
 };
-
-use crate::{content, server, set, sotw_content, watch_clusters};
 
 #[tokio::test]
 async fn a_generator_that_panics_costs_only_its_resources() {

@@ -1,10 +1,9 @@
 //! A fleet that comes back at once.
 
-use futures::future::join_all;
-use pilothouse::xds::ResourceType::Cluster;
-
 use super::answer;
 use crate::{content, server};
+use futures::future::join_all;
+use pilothouse::xds::ResourceType::Cluster;
 
 /// How many peers come at once: as many as fit the usual limit of open files, both ends being in this process.
 const MANY: usize = 400;

@@ -1,9 +1,8 @@
 //! A client that acknowledges nothing: newer content waits, the last of it goes out when an answer comes.
 
-use pilothouse::xds::ResourceType::Cluster;
-
 use super::answer;
 use crate::{content, server, set, sotw_content, watch_clusters};
+use pilothouse::xds::ResourceType::Cluster;
 
 #[tokio::test]
 async fn newer_content_replaces_what_waits() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::is_well;
+use crate::set;
 use pilothouse::{
     testing::{AdsClient, FakeServer},
     xds::{
@@ -9,9 +11,6 @@ use pilothouse::{
         XdsOptions,
     },
 };
-
-use super::is_well;
-use crate::set;
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_cut_off() {

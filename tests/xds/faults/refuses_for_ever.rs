@@ -1,9 +1,8 @@
 //! A client that refuses whatever it is sent.
 
-use pilothouse::xds::ResourceType::Cluster;
-
 use super::answer;
 use crate::{content, server, set, sotw_content, watch_clusters};
+use pilothouse::xds::ResourceType::Cluster;
 
 #[tokio::test]
 async fn who_refuses_for_ever_is_answered_once_for_each_change() {

@@ -1,10 +1,9 @@
 //! A client that asks for a type that nobody serves.
 
+use crate::{content, server, sotw_content};
 use pilothouse::{
     proto::envoy::service::discovery::v3::DiscoveryRequest, testing::AdsClient, xds::ResourceType::Cluster,
 };
-
-use crate::{content, server, sotw_content};
 
 #[tokio::test]
 async fn unknown_types_do_not_end_a_stream() {

@@ -1,0 +1,41 @@
+//! Where the mesh meets the protocol: [`XdsServerActor`] owns the debounce, the published context and the table of connections, and
+//! the [`MeshGenerator`] is the only composer of resources: proxies, `render` and the recorded families get the same bytes.
+//!
+//! Invariants: a resource is generated and encoded once per view, never per client; nothing is held across a socket write; an
+//! older context is never published after a newer one.
+
+mod actor;
+mod build;
+mod claimant;
+mod connection;
+pub mod debug;
+mod generator;
+mod history;
+#[cfg(test)]
+mod incremental;
+mod load_reports;
+mod loads;
+mod mesh_generator;
+mod omission;
+mod omissions;
+mod published;
+pub mod registrar;
+mod services;
+mod state;
+mod stream;
+mod turns;
+mod view;
+
+pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
+pub use build::BuildError;
+pub use connection::{Connection, Load, TypeStatus, ViewSummary};
+pub use debug::{DebugPages, DebugQuestion};
+pub use generator::{Affected, AffectsName, Audience, Generator, Layout, Part, Slot};
+pub use history::{PushEvent, PushRecord};
+pub use loads::{ClusterLoad, Loads};
+pub use mesh_generator::MeshGenerator;
+pub use omission::Omission;
+pub use published::Published;
+pub use registrar::{Arrival, Presence, Refusal, Registrar};
+pub use services::{ServeError, serve};
+pub use state::XdsState;

@@ -1,0 +1,277 @@
+//! Where resources are generated: off the async threads, as many at once as there are cores, one build per slot and type,
+//! and nothing twice that could not have changed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use super::{
+    generator::{Generator, Slot},
+    published::Published,
+    turns::{Rank, Turns},
+};
+use crate::{
+    runtime::catch,
+    xds::{Block, Entry, PerType, Resource, ResourceType, Scope, Shared, Snapshot, TypeSet},
+};
+
+/// There is no snapshot: the generator failed and nothing earlier stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the resources could not be generated")]
+pub struct BuildError;
+
+/// Runs the generator and shares equal resources between slots.
+#[derive(Debug)]
+pub(super) struct Builder {
+    pub(super) generator: Arc<dyn Generator>,
+    turns: Turns,
+    shared: Shared,
+    /// Builds so far, for `/metrics` and tests.
+    pub(super) builds: AtomicU64,
+    #[cfg(any(test, feature = "testing"))]
+    faults: crate::runtime::Faults,
+}
+
+impl Builder {
+    pub(super) fn new(generator: Arc<dyn Generator>, threads: usize) -> Self {
+        Self {
+            generator,
+            turns: Turns::new(threads),
+            shared: Shared::default(),
+            builds: AtomicU64::new(0),
+            #[cfg(any(test, feature = "testing"))]
+            faults: crate::runtime::Faults::from_env(),
+        }
+    }
+
+    /// Resources that are alive, or were until a moment ago.
+    pub(super) fn resources(&self) -> usize {
+        self.shared.resources()
+    }
+
+    /// A block of these resources; views with equal content share it.
+    pub(super) fn block(&self, resources: Vec<Arc<Resource>>, before: Option<&Arc<Block>>) -> Arc<Block> {
+        self.shared.block(Block::build(resources, before))
+    }
+
+    /// The snapshot of these blocks; views with equal content share it.
+    pub(super) fn arrange(&self, kind: ResourceType, scope: &Scope, blocks: Vec<Arc<Block>>) -> Arc<Snapshot> {
+        self.shared.snapshot(kind, scope, blocks)
+    }
+
+    async fn run(
+        &self,
+        kind: ResourceType,
+        (slot, rank): (&Slot, Rank),
+        make: impl FnOnce(&dyn Generator) -> Vec<Arc<Resource>> + Send + 'static,
+    ) -> Result<Vec<Arc<Resource>>, BuildError> {
+        let _turn = self.turns.take(rank).await.ok_or(BuildError)?;
+        let generator = self.generator.clone();
+        #[cfg(any(test, feature = "testing"))]
+        let make = {
+            let (faults, name) = (self.faults.clone(), format!("generator for {}", slot.view.namespace));
+            move |generator: &dyn Generator| {
+                // On a thread of the pool, as generators do it.
+                rayon::scope(|_| faults.trip(&name));
+                make(generator)
+            }
+        };
+        let start = Instant::now();
+        let made = tokio::task::spawn_blocking(move || catch(|| make(&*generator))).await;
+        self.builds.fetch_add(1, Ordering::Relaxed);
+        metrics::histogram!("pilot_xds_push_time", "type" => kind.label()).record(start.elapsed().as_secs_f64());
+        let error = match made {
+            Ok(Ok(resources)) => return Ok(self.shared.all(resources)),
+            Ok(Err(panicked)) => panicked.to_string(),
+            Err(error) => error.to_string(),
+        };
+        metrics::counter!("pilot_total_xds_internal_errors").increment(1);
+        let namespace = &*slot.view.namespace;
+        tracing::error!(
+            r#type = kind.short(),
+            namespace,
+            error,
+            "the generator failed; what was sent before stays in force"
+        );
+        Err(BuildError)
+    }
+}
+
+/// What is cached of one type of one slot.
+#[derive(Debug, Default)]
+struct TypeCache {
+    /// Version of the last publication that may have changed the type.
+    dirty: AtomicU64,
+    list: Mutex<Option<(u64, Arc<Block>)>>,
+    named: Mutex<Named>,
+    building: tokio::sync::Mutex<()>,
+}
+
+/// Names that nothing is made for are forgotten when there are more of one type and slot.
+const MOST_ABSENT: usize = 10_000;
+
+#[derive(Debug, Default)]
+struct Named {
+    known: HashMap<Arc<str>, NamedEntry>,
+    /// Names that nothing is made for, as of now.
+    absent: HashSet<Arc<str>>,
+    prune_at: usize,
+}
+
+#[derive(Debug)]
+struct NamedEntry {
+    fresh: bool,
+    resource: Weak<Resource>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A slot with what was generated for it.
+#[derive(Debug)]
+pub(super) struct SlotCache {
+    /// Which one it is, in the order of creation.
+    number: u64,
+    pub(super) slot: Slot,
+    /// Types that the slot may be asked for.
+    pub(super) served: TypeSet,
+    types: PerType<TypeCache>,
+    _entry: Entry<Self>,
+}
+
+impl SlotCache {
+    pub(super) fn new(slot: Slot, served: TypeSet, entry: Entry<Self>) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self { number: LAST.fetch_add(1, Ordering::Relaxed), slot, served, types: PerType::default(), _entry: entry }
+    }
+
+    fn cache(&self, kind: ResourceType) -> &TypeCache {
+        self.types.get(kind)
+    }
+
+    /// Version of the last publication that may have changed the type.
+    pub(super) fn dirty(&self, kind: ResourceType) -> u64 {
+        self.types.known(kind).map_or(0, |cache| cache.dirty.load(Ordering::Acquire))
+    }
+
+    /// Says that a publication may have changed the type: the resources of the names that are given by themselves.
+    pub(super) fn invalidate(&self, kind: ResourceType, version: u64, names: impl Fn(ResourceType, &str) -> bool) {
+        let cache = self.cache(kind);
+        let mut named = locked(&cache.named);
+        for (name, entry) in &mut named.known {
+            entry.fresh &= !names(kind, name);
+        }
+        named.absent.retain(|name| !names(kind, name));
+        cache.dirty.store(version, Ordering::Release);
+    }
+
+    /// All resources of a type.
+    pub(super) async fn list(
+        self: &Arc<Self>,
+        kind: ResourceType,
+        builder: &Builder,
+        current: impl Fn() -> Arc<Published>,
+    ) -> Result<Arc<Block>, BuildError> {
+        let cache = self.cache(kind);
+        let ready = |known: &Option<(u64, Arc<Block>)>| {
+            known.as_ref().filter(|(built, _)| *built >= self.dirty(kind)).map(|(_, block)| block.clone())
+        };
+        if let Some(block) = ready(&locked(&cache.list)) {
+            return Ok(block);
+        }
+        let _building = cache.building.lock().await;
+        if let Some(block) = ready(&locked(&cache.list)) {
+            return Ok(block);
+        }
+        let published = current();
+        let version = published.version;
+        let slot_cache = self.clone();
+        let rank = Rank { first: locked(&cache.list).is_none(), number: self.number };
+        let make = move |g: &dyn Generator| g.list(&published.context, &slot_cache.slot, kind);
+        let made = builder.run(kind, (&self.slot, rank), make).await;
+        let mut known = locked(&cache.list);
+        let before = known.as_ref().map(|(_, block)| block);
+        let block = match made {
+            Ok(resources) => builder.block(resources, before),
+            Err(error) => before.cloned().ok_or(error)?,
+        };
+        *known = Some((version, block.clone()));
+        Ok(block)
+    }
+
+    /// The resources of these names, as far as they exist.
+    pub(super) async fn named(
+        self: &Arc<Self>,
+        kind: ResourceType,
+        names: &[Arc<str>],
+        builder: &Builder,
+        current: impl Fn() -> Arc<Published>,
+    ) -> Result<Vec<Arc<Resource>>, BuildError> {
+        let cache = self.cache(kind);
+        let _building = cache.building.lock().await;
+        let (mut found, missing) = locked(&cache.named).split(names);
+        if missing.is_empty() {
+            return Ok(found);
+        }
+        let published = current();
+        let version = published.version;
+        let (slot_cache, asked) = (self.clone(), missing.clone());
+        let rank = Rank { first: locked(&cache.named).known.is_empty(), number: self.number };
+        let make = move |g: &dyn Generator| g.named(&published.context, &slot_cache.slot, kind, &asked);
+        let made = builder.run(kind, (&self.slot, rank), make).await;
+        let mut known = locked(&cache.named);
+        match made {
+            Ok(resources) => {
+                known.keep(&resources, &missing, version >= self.dirty(kind));
+                found.extend(resources);
+            }
+            Err(error) => {
+                let before: Vec<_> = missing.iter().filter_map(|n| known.known.get(n)?.resource.upgrade()).collect();
+                if before.is_empty() && found.is_empty() {
+                    return Err(error);
+                }
+                found.extend(before);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Named {
+    fn split(&self, names: &[Arc<str>]) -> (Vec<Arc<Resource>>, Vec<Arc<str>>) {
+        let (mut found, mut missing) = (Vec::with_capacity(names.len()), Vec::new());
+        for name in names {
+            match self.known.get(name).filter(|entry| entry.fresh).and_then(|entry| entry.resource.upgrade()) {
+                Some(resource) => found.push(resource),
+                None if self.absent.contains(name) => {}
+                None => missing.push(name.clone()),
+            }
+        }
+        (found, missing)
+    }
+
+    /// `fresh` is false when a publication came while the resources were made.
+    fn keep(&mut self, resources: &[Arc<Resource>], asked: &[Arc<str>], fresh: bool) {
+        if self.absent.len() > MOST_ABSENT {
+            self.absent.clear();
+        }
+        if fresh && resources.len() < asked.len() {
+            let made: HashSet<&str> = resources.iter().map(|r| &**r.name()).collect();
+            self.absent.extend(asked.iter().filter(|name| !made.contains(&***name)).cloned());
+        }
+        for resource in resources {
+            let entry = NamedEntry { fresh, resource: Arc::downgrade(resource) };
+            self.known.insert(resource.name().clone(), entry);
+        }
+        if self.known.len() > self.prune_at {
+            self.known.retain(|_, entry| entry.resource.strong_count() > 0);
+            self.prune_at = (self.known.len() * 2).max(256);
+        }
+    }
+}

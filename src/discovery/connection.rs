@@ -1,0 +1,164 @@
+//! A connection as others see it: who it is, what it was sent, what it acknowledged.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{debug, view::View};
+use crate::{
+    generate::api,
+    model::{Identity, Node},
+    xds::{NameSet, PerType, Protocol, ResourceType, Snapshot, TypeSet},
+};
+
+/// The state of one type on one connection.
+#[derive(Debug, Clone, Default)]
+pub struct TypeStatus {
+    /// The type is subscribed to.
+    pub watched: bool,
+    /// The subscription is to everything.
+    pub wildcard: bool,
+    /// Names subscribed to.
+    pub names: Option<Arc<NameSet>>,
+    /// Nonce of the last response; empty when none was sent.
+    pub sent_nonce: String,
+    /// Nonce of the last response that was accepted.
+    pub acked_nonce: String,
+    /// When the last response was sent.
+    pub sent_at: Option<SystemTime>,
+    /// When it was last accepted or refused.
+    pub answered_at: Option<SystemTime>,
+    /// Text of the last refusal; empty since the last acceptance.
+    pub last_error: String,
+    /// How often responses were refused.
+    pub rejects: u64,
+    /// What the client was sent.
+    pub sent: Option<Arc<Snapshot>>,
+    /// Resources and bytes of the last response.
+    pub last_size: (usize, usize),
+    /// Number of a publication that the last response is at least as new as; 0 when that is not known.
+    pub offered: u64,
+    /// Number of a publication as of which the client is known to hold the type; 0 before it has accepted anything.
+    pub held: u64,
+}
+
+/// A connected client.
+#[derive(Debug)]
+pub struct Connection {
+    /// `<proxy id>-<number>`.
+    pub id: String,
+    /// What the client says of itself.
+    pub node: Arc<Node>,
+    /// Who it proved to be.
+    pub identity: Option<Identity>,
+    /// Where it comes from.
+    pub peer: Option<SocketAddr>,
+    /// Which protocol it speaks.
+    pub protocol: Protocol,
+    /// When it connected.
+    pub connected_at: SystemTime,
+    pub(super) number: u64,
+    pub(super) view: Mutex<Arc<View>>,
+    /// Number of the publication that last gave the client another view.
+    pub(super) moved_at: AtomicU64,
+    /// The view was replaced.
+    pub(super) moved: Notify,
+    pub(super) kill: CancellationToken,
+    pub(super) status: Mutex<PerType<TypeStatus>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    pub(super) fn current_view(&self) -> Arc<View> {
+        locked(&self.view).clone()
+    }
+
+    /// Gives it another view, from this publication on. Its stream learns that by `moved`.
+    pub(super) fn move_to(&self, view: Arc<View>, version: u64) {
+        self.moved_at.fetch_max(version, Ordering::AcqRel);
+        *locked(&self.view) = view;
+    }
+
+    pub(super) fn update_status(&self, kind: ResourceType, change: impl FnOnce(&mut TypeStatus)) {
+        if let Some(status) = locked(&self.status).get_mut(kind) {
+            change(status);
+        }
+    }
+
+    /// The state of a type.
+    #[must_use]
+    pub fn status(&self, kind: ResourceType) -> TypeStatus {
+        locked(&self.status).known(kind).cloned().unwrap_or_default()
+    }
+
+    /// The types that the client may ask for.
+    #[must_use]
+    pub fn served(&self) -> TypeSet {
+        self.current_view().served
+    }
+
+    /// Hash of what the client's resources are generated from; clients of one view get the same bytes.
+    #[must_use]
+    pub fn view_key(&self) -> u128 {
+        self.current_view().key
+    }
+
+    /// Whether this is a proxy or a gRPC client, and not a reader of config objects or of debug pages (`istioctl`).
+    #[must_use]
+    pub fn is_proxy(&self) -> bool {
+        ![api::GENERATOR, debug::GENERATOR].contains(&&*self.node.metadata.generator)
+    }
+
+    /// Number of the last publication all of which the client is known to hold: it has accepted what that publication (or
+    /// a later one) says, in every type that it watches, or nothing of the type concerns it. `u64::MAX` when it lacks nothing.
+    #[must_use]
+    pub fn held_version(&self) -> u64 {
+        let view = self.current_view();
+        let moved = self.moved_at.load(Ordering::Acquire);
+        let types = locked(&self.status);
+        let watched = view.served.iter().filter_map(|kind| Some((kind, types.known(kind)?))).filter(|(_, t)| t.watched);
+        let behind = watched.filter(|(kind, t)| t.held == 0 || view.dirty(*kind).max(moved) > t.held);
+        behind.map(|(_, t)| t.held).min().unwrap_or(u64::MAX)
+    }
+
+    /// Ends the stream; a healthy client comes back.
+    pub fn disconnect(&self) {
+        self.kill.cancel();
+    }
+}
+
+/// Resources that clients occupy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Load {
+    /// Open connections, with or without streams.
+    pub connections: usize,
+    /// Bytes of requests that have not come whole.
+    pub unfinished_bytes: usize,
+    /// Names that are asked for and nobody knows.
+    pub unknown_names: usize,
+    /// Views.
+    pub views: usize,
+    /// Parts of views.
+    pub slots: usize,
+}
+
+/// A view, as `/debug/viewz` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ViewSummary {
+    /// Hash of what it is generated from.
+    pub key: String,
+    /// Connections that share it.
+    pub connections: usize,
+}

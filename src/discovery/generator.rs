@@ -1,0 +1,164 @@
+//! The port through which the server asks for resources, and the names of what they are generated from.
+//!
+//! A generator sees the context and a [`Slot`], never a connection or a node: proxies whose slots are equal get the same
+//! bytes, so an input that the slot does not hold cannot leak into what others are sent.
+
+use std::{borrow::Cow, fmt, hash::Hash, sync::Arc};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::omission::Omission;
+use crate::{
+    model::{Identity, MovedNodes, Node},
+    push::{Change, ProxyView, PushContext},
+    xds::{Resource, ResourceType, TypeSet},
+};
+
+/// Which part of a proxy's resources a slot is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+pub enum Part {
+    /// Clusters, endpoints and routes for what a proxy sends: shared most widely.
+    Routing,
+    /// Listeners for what a proxy sends.
+    Outbound,
+    /// What depends on the workload itself.
+    Own,
+    /// What depends on the identity that the client proved: secrets. Never shared across identities.
+    Private,
+}
+
+impl Part {
+    /// How many parts there are.
+    pub const COUNT: usize = 4;
+
+    /// All parts.
+    pub const ALL: [Self; Self::COUNT] = [Self::Routing, Self::Outbound, Self::Own, Self::Private];
+
+    /// Position in [`Part::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Everything that a list of resources is generated from, beside the context.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slot {
+    /// Which part.
+    pub part: Part,
+    /// What may be known of the proxy.
+    pub view: Arc<ProxyView>,
+    /// Who the client proved to be; only in the private part.
+    pub identity: Option<Identity>,
+}
+
+impl Slot {
+    /// Hash of everything in the slot: slots with equal keys share resources.
+    #[must_use]
+    pub fn key(&self) -> u128 {
+        let mut hasher = Xxh3::new();
+        self.part.hash(&mut hasher);
+        self.identity.as_ref().map(ToString::to_string).hash(&mut hasher);
+        self.view.key().hash(&mut hasher);
+        hasher.digest128()
+    }
+}
+
+/// What is generated for one client: its slots, by [`Part::index`].
+#[derive(Debug, Clone)]
+pub struct Audience {
+    /// The slots.
+    pub slots: [Slot; Part::COUNT],
+}
+
+impl Audience {
+    /// An audience of these views.
+    #[must_use]
+    pub fn new(
+        routing: Arc<ProxyView>,
+        outbound: Arc<ProxyView>,
+        own: Arc<ProxyView>,
+        identity: Option<Identity>,
+    ) -> Self {
+        let slot = |part, view, identity| Slot { part, view, identity };
+        Self {
+            slots: [
+                slot(Part::Routing, routing, None),
+                slot(Part::Outbound, outbound, None),
+                slot(Part::Own, own.clone(), None),
+                slot(Part::Private, own, identity),
+            ],
+        }
+    }
+}
+
+/// How a type is put together for a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The parts that resources of the type come from, first part first.
+    pub parts: &'static [Part],
+    /// All resources are generated at once and picked from by name. Otherwise each is generated when it is asked for.
+    pub listed: bool,
+}
+
+/// Tells whether a change may change the resource of a name, for types whose resources are generated when asked for.
+pub type AffectsName<'a> = Box<dyn Fn(ResourceType, &str) -> bool + 'a>;
+
+/// What a change may change for a slot.
+pub struct Affected<'a> {
+    /// Types whose resources may differ.
+    pub types: TypeSet,
+    /// Which of their resources.
+    pub names: AffectsName<'a>,
+}
+
+impl Affected<'_> {
+    /// Any resource of these types.
+    #[must_use]
+    pub fn whole(types: TypeSet) -> Self {
+        Self { types, names: Box::new(|_, _| true) }
+    }
+}
+
+impl fmt::Debug for Affected<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Affected").field("types", &self.types).finish_non_exhaustive()
+    }
+}
+
+/// Makes resources. Calls come from worker threads; a panic costs the resources of that call and nothing else.
+pub trait Generator: Send + Sync + 'static {
+    /// What is generated for a node whose client proved this identity.
+    fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience;
+
+    /// The types that may be asked for by a client with this slot; others are answered with nothing.
+    fn serves(&self, _slot: &Slot) -> TypeSet {
+        TypeSet::MESH
+    }
+
+    /// How a type is put together for a proxy.
+    fn layout(&self, slot: &Slot, kind: ResourceType) -> Layout;
+
+    /// All resources of a type that the slot is for.
+    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Arc<Resource>>;
+
+    /// The resources of these names, as far as they exist.
+    fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>>;
+
+    /// What proxies are not sent although their objects say it.
+    fn omissions(&self) -> Vec<Omission> {
+        Vec::new()
+    }
+
+    /// What the step from one context to the next may change of what the slot is for. Everything when in doubt.
+    fn affects<'a>(&self, change: &Change<'_>, slot: &Slot) -> Affected<'a>;
+
+    /// Nodes whose slots may be others now than in the context before.
+    fn moves<'a>(&self, change: &'a Change<'_>) -> Cow<'a, MovedNodes>;
+}
+
+impl fmt::Debug for dyn Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Generator")
+    }
+}

@@ -1,0 +1,116 @@
+//! Load reports (LRS): what clients counted of their own requests, by cluster. gRPC clusters name this server
+//! (`lrs_server: self`); gRPC-Java limits concurrent requests only where it reports load.
+//!
+//! The numbers are kept in a table of bounded size and added to the metrics. They are what clients say, and nothing here
+//! depends on them.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    task::{Context, Poll},
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use prost::Message;
+use tokio::sync::mpsc;
+use tonic::{Status, body::Body, server::NamedService};
+use tower::Service;
+
+use super::state::XdsState;
+use crate::{
+    proto::{
+        envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse},
+        wkt,
+    },
+    xds::{self, Outgoing, Requests, Turn, wire},
+};
+
+/// How often clients report.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// A stream that reports nothing for so long is ended.
+const SILENCE: Duration = Duration::from_secs(120);
+/// The service.
+#[derive(Debug, Clone)]
+pub(super) struct LoadReports(pub(super) XdsState);
+
+impl NamedService for LoadReports {
+    const NAME: &'static str = "envoy.service.load_stats.v3.LoadReportingService";
+}
+
+impl Service<Request<Body>> for LoadReports {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        if method != "StreamLoadStats" {
+            return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http()));
+        }
+        let opened = match xds::open(request, self.0.options(), 1) {
+            Ok(opened) => opened,
+            Err(status) => return ready(Ok(status.into_http())),
+        };
+        tokio::spawn(serve(self.0.clone(), opened.turn, opened.requests, opened.outgoing));
+        ready(Ok(opened.response))
+    }
+}
+
+async fn serve(state: XdsState, mut turn: Turn, requests: Requests, outgoing: mpsc::Sender<Outgoing>) {
+    let stopping = state.stopping();
+    let status = tokio::select! {
+        ended = take_reports(&state, &mut turn, requests, &outgoing) => ended.err().unwrap_or_else(|| Status::ok("")),
+        () = stopping.cancelled() => Status::unavailable("the server is shutting down"),
+        () = outgoing.closed() => return,
+    };
+    // A client that reads nothing gets no reason: the body is dropped with the sender.
+    let _ = outgoing.try_send(Outgoing::End(status));
+}
+
+async fn take_reports(
+    state: &XdsState,
+    turn: &mut Turn,
+    mut requests: Requests,
+    outgoing: &mpsc::Sender<Outgoing>,
+) -> Result<(), Status> {
+    let first = next(&mut requests, state.options().first_request).await?;
+    let Some(first) = first else { return Ok(()) };
+    turn.opened();
+    let named = first.node.as_ref().is_some_and(|node| !node.id.is_empty());
+    if !named {
+        return Err(Status::invalid_argument("missing node information"));
+    }
+    let (head, rest) = wire::grpc_frames(&[], Bytes::from(demand().encode_to_vec()));
+    let _ = outgoing.send(Outgoing::message(head, rest)).await;
+    let mut report = first;
+    loop {
+        state.loads().take(&report, SystemTime::now());
+        match next(&mut requests, SILENCE).await? {
+            Some(next) => report = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn next(requests: &mut Requests, patience: Duration) -> Result<Option<LoadStatsRequest>, Status> {
+    let message = tokio::time::timeout(patience, requests.next())
+        .await
+        .map_err(|_| Status::deadline_exceeded("no report came"))??;
+    let decode = |message| LoadStatsRequest::decode(message);
+    message.map(decode).transpose().map_err(|_| Status::invalid_argument("the report is not a protobuf message"))
+}
+
+/// What is asked of each client.
+fn demand() -> LoadStatsResponse {
+    LoadStatsResponse {
+        send_all_clusters: true,
+        load_reporting_interval: Some(wkt::Duration { seconds: INTERVAL.as_secs() as i64, nanos: 0 }),
+        ..LoadStatsResponse::default()
+    }
+}

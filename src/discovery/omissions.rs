@@ -1,0 +1,131 @@
+//! What generation had to leave out, for as long as a proxy is served from it: conflicting listeners, refused secrets.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use metrics::gauge;
+
+use super::{generator::Slot, omission::Omission};
+use crate::{push::ProxyView, telemetry::LogThrottle};
+
+/// How the names of those metrics begin that tell a number of now.
+const GAUGES: &str = "pilot_conflict_";
+
+/// Omissions of one slot, while its view lives.
+#[derive(Debug)]
+struct OfSlot {
+    view: Weak<ProxyView>,
+    found: BTreeSet<Omission>,
+    lines: LogThrottle,
+}
+
+/// Omissions of resources asked for by name that are kept for one slot; further ones only count.
+const MOST: usize = 256;
+
+/// Omissions by slot. Slots without any take no room.
+#[derive(Debug, Default)]
+pub(super) struct Omissions {
+    slots: Mutex<BTreeMap<u128, OfSlot>>,
+}
+
+impl Omissions {
+    /// Replaces what was said of a slot before about these resources; `None` means all of them. How many were found since the
+    /// last line of the log about the slot, if a line is due.
+    pub(super) fn set(&self, slot: &Slot, about: Option<&[Arc<str>]>, found: BTreeSet<Omission>) -> Option<u64> {
+        let names: Option<HashSet<&str>> = about.map(|names| names.iter().map(|name| &**name).collect());
+        let (key, mut slots) = (slot.key(), self.lock());
+        if found.is_empty() && !slots.contains_key(&key) {
+            return None;
+        }
+        let new = || OfSlot { view: Weak::new(), found: BTreeSet::new(), lines: LogThrottle::of_stream() };
+        let entry = slots.entry(key).or_insert_with(new);
+        entry.view = Arc::downgrade(&slot.view);
+        let told = (!found.is_empty()).then(|| entry.lines.note(found.len() as u64)).flatten();
+        let before = std::mem::take(&mut entry.found);
+        let mut metrics: BTreeSet<&'static str> = before.iter().chain(&found).map(|o| o.metric).collect();
+        // Omissions of named resources are bounded; those that follow from the config alone count as a whole.
+        entry.found.extend(found.into_iter().take(if names.is_some() { MOST } else { usize::MAX }));
+        if let Some(names) = names {
+            let room = MOST.saturating_sub(entry.found.len());
+            entry.found.extend(before.into_iter().filter(|o| !names.contains(&*o.resource)).take(room));
+        }
+        slots.retain(|_, of| {
+            let alive = of.view.strong_count() > 0 && !of.found.is_empty();
+            if !alive {
+                metrics.extend(of.found.iter().map(|o| o.metric));
+            }
+            alive
+        });
+        for metric in metrics.into_iter().filter(|m| m.starts_with(GAUGES)) {
+            let all: BTreeSet<_> = slots.values().flat_map(|of| &of.found).filter(|o| o.metric == metric).collect();
+            gauge!(metric).set(all.len() as f64);
+        }
+        told
+    }
+
+    /// Everything that is left out for some proxy now, each once.
+    pub(super) fn all(&self) -> Vec<Omission> {
+        let slots = self.lock();
+        let alive = slots.values().filter(|of| of.view.strong_count() > 0);
+        alive.flat_map(|of| of.found.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u128, OfSlot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        discovery::generator::Part,
+        model::{Locality, Node},
+    };
+
+    fn slot(ip: &str) -> Slot {
+        let id = format!("sidecar~{ip}~a.b~b.svc.cluster.local");
+        let node = Node::from_parts(&id, serde_json::json!({}), Locality::default()).unwrap();
+        Slot { part: Part::Own, view: Arc::new(ProxyView::of_node(&node)), identity: None }
+    }
+
+    fn of(resource: &str) -> Omission {
+        Omission { metric: "pilot_test", resource: resource.to_string(), message: "no".to_string() }
+    }
+
+    #[test]
+    fn omissions_live_as_long_as_their_view() {
+        let (omissions, first, second) = (Omissions::default(), slot("10.0.0.1"), slot("10.0.0.2"));
+        omissions.set(&first, None, [of("a"), of("b")].into());
+        omissions.set(&second, None, [of("a"), of("c")].into());
+        assert_eq!(omissions.all(), [of("a"), of("b"), of("c")]);
+        omissions.set(&first, Some(&["b".into()]), BTreeSet::new());
+        drop(second);
+        assert_eq!(omissions.all(), [of("a")]);
+        omissions.set(&first, None, BTreeSet::new());
+        assert!(omissions.all().is_empty());
+    }
+
+    #[test]
+    fn a_flood_of_names_is_bound_and_told_in_few_lines() {
+        let (omissions, slot) = (Omissions::default(), slot("10.0.0.1"));
+        let names = |from: usize| (from..from + 50_000).map(|i| format!("s{i:06}")).collect::<Vec<_>>();
+        let mut told = 0;
+        for from in [0, 50_000, 0] {
+            let names = names(from);
+            let about: Vec<Arc<str>> = names.iter().map(|n| n.as_str().into()).collect();
+            told += omissions.set(&slot, Some(&about), names.iter().map(|n| of(n)).collect()).map_or(0, |_| 1);
+            assert_eq!(omissions.all().len(), MOST);
+            let last: Vec<_> = omissions.all().into_iter().filter(|o| names.contains(&o.resource)).collect();
+            assert_eq!(last.len(), MOST, "those of the last request stay");
+        }
+        assert!((1..=3).contains(&told));
+        for _ in 0..1000 {
+            told += omissions.set(&slot, None, [of("a")].into()).map_or(0, |_| 1);
+        }
+        assert!(told <= 10, "{told} lines");
+        assert_eq!(omissions.all(), [of("a")]);
+    }
+}

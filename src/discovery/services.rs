@@ -1,0 +1,160 @@
+//! The gRPC server: aggregated and single-type discovery, load reports, health, reflection, over tonic's transport.
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    marker::PhantomData,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, body::Body, server::NamedService, transport::server::Server};
+use tower::Service;
+
+use super::{
+    load_reports::LoadReports,
+    state::XdsState,
+    stream::{self, Start},
+};
+use crate::{
+    model::Identity,
+    xds::{self, Protocol, ResourceType},
+};
+
+/// Why the server ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The transport failed.
+    #[error("the xDS server failed: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    /// The descriptor set that reflection serves is broken.
+    #[error("the descriptors for reflection are broken: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+}
+
+/// Serves discovery on a listener until `shutdown` is cancelled and the streams have ended (they are given
+/// [`xds::XdsOptions::drain`] for it, connections a second more).
+///
+/// # Errors
+/// [`ServeError`] when the transport fails.
+pub async fn serve(listener: TcpListener, state: XdsState, shutdown: CancellationToken) -> Result<(), ServeError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
+        .build_v1()?;
+    let incoming = xds::incoming(listener, state.options(), state.clients().clone());
+    let (keepalive, patience) = state.options().keepalive;
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(keepalive))
+        .http2_keepalive_timeout(Some(patience))
+        .http2_max_header_list_size(16 << 10)
+        .http2_max_pending_accept_reset_streams(Some(20))
+        .max_concurrent_streams(state.options().max_streams);
+    if let Some(age) = state.options().max_connection_age {
+        // The client is told then to open its next streams on another connection; its streams end soon after.
+        server = server.max_connection_age(age);
+    }
+    let router = server
+        .add_service(Discovery::<Aggregated>::new(state.clone()))
+        .add_service(Discovery::<Clusters>::new(state.clone()))
+        .add_service(Discovery::<Endpoints>::new(state.clone()))
+        .add_service(Discovery::<Listeners>::new(state.clone()))
+        .add_service(Discovery::<Routes>::new(state.clone()))
+        .add_service(Discovery::<Secrets>::new(state.clone()))
+        .add_service(LoadReports(state.clone()))
+        .add_service(health)
+        .add_service(reflection);
+    let drain = state.options().drain + Duration::from_secs(1);
+    let stopping = shutdown.clone();
+    let serving = router.serve_with_incoming_shutdown(incoming, async move {
+        shutdown.cancelled().await;
+        reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        state.shut_down();
+    });
+    // A connection whose client does not let go must not keep the process.
+    let patience = async move {
+        stopping.cancelled().await;
+        tokio::time::sleep(drain).await;
+    };
+    tokio::select! {
+        ended = serving => ended.map_err(ServeError::from),
+        () = patience => Ok(()),
+    }
+}
+
+/// A discovery service of the xDS API.
+trait Kind: Clone + Send + Sync + 'static {
+    const NAME: &'static str;
+    /// What its two methods end with.
+    const SUFFIX: &'static str;
+    const ONLY: Option<ResourceType>;
+}
+
+macro_rules! kinds {
+    ($($kind:ident, $name:literal, $suffix:literal, $only:expr;)+) => {$(
+        #[derive(Debug, Clone, Copy)]
+        struct $kind;
+        impl Kind for $kind {
+            const NAME: &'static str = $name;
+            const SUFFIX: &'static str = $suffix;
+            const ONLY: Option<ResourceType> = $only;
+        }
+    )+};
+}
+
+kinds! {
+    Aggregated, "envoy.service.discovery.v3.AggregatedDiscoveryService", "AggregatedResources", None;
+    Clusters, "envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", Some(ResourceType::Cluster);
+    Endpoints, "envoy.service.endpoint.v3.EndpointDiscoveryService", "Endpoints", Some(ResourceType::Endpoint);
+    Listeners, "envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", Some(ResourceType::Listener);
+    Routes, "envoy.service.route.v3.RouteDiscoveryService", "Routes", Some(ResourceType::Route);
+    Secrets, "envoy.service.secret.v3.SecretDiscoveryService", "Secrets", Some(ResourceType::Secret);
+}
+
+/// A discovery service over raw bodies: tonic's codec would copy every response once per client.
+#[derive(Debug, Clone)]
+struct Discovery<K> {
+    state: XdsState,
+    kind: PhantomData<K>,
+}
+
+impl<K> Discovery<K> {
+    const fn new(state: XdsState) -> Self {
+        Self { state, kind: PhantomData }
+    }
+}
+
+impl<K: Kind> NamedService for Discovery<K> {
+    const NAME: &'static str = K::NAME;
+}
+
+impl<K: Kind> Service<Request<Body>> for Discovery<K> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let protocol = match method.strip_suffix(K::SUFFIX) {
+            Some("Stream") => Protocol::Sotw,
+            Some("Delta") => Protocol::Delta,
+            _ => return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http())),
+        };
+        let identity = request.extensions().get::<Identity>().cloned();
+        let opened = match xds::open(request, self.state.options(), stream::QUEUED) {
+            Ok(opened) => opened,
+            Err(status) => return ready(Ok(status.into_http())),
+        };
+        let start = Start { state: self.state.clone(), protocol, only: K::ONLY, turn: opened.turn, identity };
+        tokio::spawn(stream::serve(start, opened.requests, opened.outgoing));
+        ready(Ok(opened.response))
+    }
+}

@@ -1,0 +1,433 @@
+//! What the server knows: the published context, the views, the connections. The handle that everybody else holds.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwapOption;
+use dashmap::DashMap;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{
+    build::{Builder, SlotCache},
+    connection::{Connection, Load, ViewSummary},
+    debug::{DebugPages, Desk},
+    generator::{Affected, Audience, Generator},
+    history::{History, PushEvent, PushRecord},
+    loads::{LoadTable, Loads},
+    omission::Omission,
+    published::Published,
+    registrar::Registrar,
+    view::View,
+};
+use crate::{
+    model::{Identity, MovedNodes, Node, PushRequest},
+    push::{Change, PushContext},
+    runtime::catch,
+    xds::{Admission, Clients, Entry, Protocol, Table, Updates, XdsOptions},
+};
+
+/// Handle to the server's state; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct XdsState {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    options: XdsOptions,
+    builder: Builder,
+    admission: Admission,
+    clients: Arc<Clients>,
+    current: ArcSwapOption<Published>,
+    /// Number of the last publication whose effects on every view are marked.
+    propagated_version: AtomicU64,
+    publishing: Mutex<()>,
+    slot_caches: Arc<DashMap<u128, Weak<SlotCache>>>,
+    views: Arc<DashMap<u128, Weak<View>>>,
+    connections: DashMap<u64, Arc<Connection>>,
+    updates: Updates,
+    loads: LoadTable,
+    history: History,
+    counter: AtomicU64,
+    publications: watch::Sender<u64>,
+    shutdown: CancellationToken,
+    debug: OnceLock<Arc<dyn DebugPages>>,
+    desk: Desk,
+    nodes: Table<u128, Node>,
+    registrar: OnceLock<Arc<dyn Registrar>>,
+}
+
+impl XdsState {
+    /// A server that generates with this generator. Streams are refused until the first [`XdsState::publish`].
+    #[must_use]
+    pub fn new(generator: Arc<dyn Generator>, options: XdsOptions) -> Self {
+        let inner = Inner {
+            builder: Builder::new(generator, options.build_threads),
+            admission: Admission::new(options.max_requests_per_second),
+            clients: Arc::new(Clients::new(options.max_connections)),
+            options,
+            current: ArcSwapOption::empty(),
+            propagated_version: AtomicU64::new(0),
+            publishing: Mutex::default(),
+            slot_caches: Arc::default(),
+            views: Arc::default(),
+            connections: DashMap::new(),
+            updates: Updates::default(),
+            loads: LoadTable::default(),
+            history: History::default(),
+            counter: AtomicU64::new(0),
+            publications: watch::Sender::new(0),
+            shutdown: CancellationToken::new(),
+            debug: OnceLock::new(),
+            desk: Desk::default(),
+            nodes: Table::default(),
+            registrar: OnceLock::new(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Publishes a context: every connection comes to hold what it says. What differs is found by comparing it with the context
+    /// before, whatever the keys of `request` say; a forced request marks everything as changed. Blocks for as long as it takes to look at each view; call it off the async threads. Returns the number of the
+    /// publication.
+    pub fn publish(&self, context: Arc<PushContext>, request: &PushRequest) -> u64 {
+        let inner = &*self.inner;
+        let _one = inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = inner.current.load_full();
+        let version = before.as_ref().map_or(0, |p| p.version) + 1;
+        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed)));
+        let published = Arc::new(Published { version, context, record: record.clone() });
+        inner.current.store(Some(published.clone()));
+        inner.publications.send_replace(version);
+        inner.history.push(record.clone());
+        let change = before.as_ref().filter(|_| !request.forced);
+        let change = change.map(|before| Change::between(&before.context, &published.context));
+        self.invalidate(change.as_ref(), version);
+        let moved = match &change {
+            Some(change) => self.move_connections(&published, &inner.builder.generator.moves(change)),
+            None => self.move_connections(&published, &MovedNodes::all()),
+        };
+        inner.propagated_version.store(version, Ordering::Release);
+        // Not before the line above: what a client is sent from its new view has to count as of this publication.
+        moved.iter().for_each(|connection| connection.moved.notify_one());
+        let dirty = |view: &View| view.served.iter().any(|kind| view.dirty(kind) == version);
+        let mut views: Vec<u128> = Vec::new();
+        for view in self.live_views().iter().filter(|view| dirty(view)) {
+            views.push(view.key);
+            view.wake(version);
+        }
+        views.sort_unstable();
+        let told = |c: &Connection| {
+            c.moved_at.load(Ordering::Acquire) == version || views.binary_search(&c.view_key()).is_ok()
+        };
+        record.targets(views.len(), inner.connections.iter().filter(|c| told(c)).count());
+        for (reason, count) in &request.reasons {
+            metrics::counter!("pilot_push_triggers", "type" => reason.as_str()).increment(u64::from(*count));
+        }
+        version
+    }
+
+    /// Marks what a publication may have changed.
+    fn invalidate(&self, change: Option<&Change<'_>>, version: u64) {
+        let generator = &*self.inner.builder.generator;
+        self.inner.slot_caches.retain(|_, slot_cache| slot_cache.strong_count() > 0);
+        let slot_caches: Vec<Arc<SlotCache>> = self.inner.slot_caches.iter().filter_map(|h| h.upgrade()).collect();
+        for slot_cache in slot_caches {
+            let whole = || Affected::whole(slot_cache.served);
+            let affected = match change {
+                Some(change) => catch(|| generator.affects(change, &slot_cache.slot)).unwrap_or_else(|_| whole()),
+                None => whole(),
+            };
+            affected.types.iter().for_each(|kind| slot_cache.invalidate(kind, version, &affected.names));
+        }
+    }
+
+    /// Gives connections of these nodes the view that they have in this context. Returns those that got another one and do not know
+    /// it yet.
+    fn move_connections(&self, published: &Published, nodes: &MovedNodes) -> Vec<Arc<Connection>> {
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let mut connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
+        connections.retain(|connection| {
+            if !nodes.touch(&connection.node) {
+                return false;
+            }
+            let (node, identity) = (&connection.node, self.for_secrets(connection.identity.as_ref()));
+            // One proxy whose view cannot be found keeps the view that it has; the others must not miss the publication.
+            let found = catch(|| self.inner.builder.generator.audience(&published.context, node, identity));
+            let Ok(audience) = found else {
+                metrics::counter!("pilot_total_xds_internal_errors").increment(1);
+                return false;
+            };
+            let other = audience_key(&audience) != connection.view_key();
+            if other {
+                connection.move_to(self.view(audience), published.version);
+            }
+            other
+        });
+        connections
+    }
+
+    fn live_views(&self) -> Vec<Arc<View>> {
+        self.inner.views.retain(|_, view| view.strong_count() > 0);
+        self.inner.views.iter().filter_map(|v| v.upgrade()).collect()
+    }
+
+    fn view(&self, audience: Audience) -> Arc<View> {
+        let key = audience_key(&audience);
+        if let Some(view) = self.inner.views.get(&key).and_then(|v| v.upgrade()) {
+            return view;
+        }
+        let slot_caches = audience.slots.map(|slot| {
+            let key = slot.key();
+            let mut entry = self.inner.slot_caches.entry(key).or_default();
+            if let Some(slot_cache) = entry.upgrade() {
+                return slot_cache;
+            }
+            let served = self.inner.builder.generator.serves(&slot);
+            let slot_cache = Arc::new(SlotCache::new(slot, served, Entry::new(&self.inner.slot_caches, key)));
+            *entry = Arc::downgrade(&slot_cache);
+            slot_cache
+        });
+        let mut entry = self.inner.views.entry(key).or_default();
+        if let Some(view) = entry.upgrade() {
+            return view;
+        }
+        let view =
+            Arc::new(View::new(key, slot_caches, &*self.inner.builder.generator, Entry::new(&self.inner.views, key)));
+        *entry = Arc::downgrade(&view);
+        view
+    }
+
+    /// The view of a client that connects now, without registering it.
+    pub(super) fn view_of(&self, node: &Node, identity: Option<&Identity>) -> Option<Arc<View>> {
+        let published = self.current()?;
+        Some(self.view_in(&published, node, identity))
+    }
+
+    fn view_in(&self, published: &Published, node: &Node, identity: Option<&Identity>) -> Arc<View> {
+        let identity = self.for_secrets(identity);
+        self.view(self.inner.builder.generator.audience(&published.context, node, identity))
+    }
+
+    /// The identity that secrets are generated for. Where nodes are believed, it is no more than what a node says.
+    fn for_secrets<'a>(&self, identity: Option<&'a Identity>) -> Option<&'a Identity> {
+        let options = &self.inner.options;
+        identity.filter(|_| options.secrets_by_node || !options.trust_nodes)
+    }
+
+    /// Registers a client. `None` while nothing is published.
+    pub(super) fn connect(
+        &self,
+        node: Arc<Node>,
+        identity: Option<Identity>,
+        peer: Option<std::net::SocketAddr>,
+        protocol: Protocol,
+    ) -> Option<Arc<Connection>> {
+        let number = self.inner.counter.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut published = self.current()?;
+        let view = self.view_in(&published, &node, identity.as_ref());
+        let connection = Arc::new(Connection {
+            id: format!("{}-{number}", node.id),
+            node,
+            identity,
+            peer,
+            protocol,
+            connected_at: SystemTime::now(),
+            number,
+            view: Mutex::new(view),
+            moved_at: AtomicU64::new(0),
+            moved: tokio::sync::Notify::new(),
+            kill: self.inner.shutdown.child_token(),
+            status: Mutex::default(),
+        });
+        self.inner.connections.insert(number, connection.clone());
+        // A publication since the view was made has missed the connection. One that comes while the next view is made moves
+        // the connection itself, and is overwritten: therefore until there is none.
+        while let Some(now) = self.current().filter(|now| now.version != published.version) {
+            // It holds nothing yet that could be of the former view.
+            connection.move_to(self.view_in(&now, &connection.node, connection.identity.as_ref()), 0);
+            connection.moved.notify_one();
+            published = now;
+        }
+        metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
+        Some(connection)
+    }
+
+    pub(super) fn disconnect(&self, connection: &Connection) {
+        self.inner.connections.remove(&connection.number);
+        metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
+    }
+
+    pub(super) fn builder(&self) -> &Builder {
+        &self.inner.builder
+    }
+
+    pub(super) fn updates(&self) -> &Updates {
+        &self.inner.updates
+    }
+
+    pub(super) fn loads(&self) -> &LoadTable {
+        &self.inner.loads
+    }
+
+    pub(super) fn stopping(&self) -> &CancellationToken {
+        &self.inner.shutdown
+    }
+
+    pub(super) fn clients(&self) -> &Arc<Clients> {
+        &self.inner.clients
+    }
+
+    pub(super) fn admission(&self) -> &Admission {
+        &self.inner.admission
+    }
+
+    /// Settings of the server.
+    #[must_use]
+    pub fn options(&self) -> &XdsOptions {
+        &self.inner.options
+    }
+
+    /// What was published last; `None` before the first publication.
+    #[must_use]
+    pub fn current(&self) -> Option<Arc<Published>> {
+        self.inner.current.load_full()
+    }
+
+    /// Waits until what is published holds this, or the time is over.
+    pub(super) async fn until(&self, patience: Duration, holds: impl Fn(&PushContext) -> bool) {
+        let mut publications = self.inner.publications.subscribe();
+        let waiting = publications.wait_for(|_| self.current().is_some_and(|published| holds(&published.context)));
+        let _ = tokio::time::timeout(patience, waiting).await;
+    }
+
+    /// Number of the last publication whose effects on every connected client are known; what [`Connection::held_version`] says
+    /// is true of publications up to this one.
+    #[must_use]
+    pub fn propagated_version(&self) -> u64 {
+        self.inner.propagated_version.load(Ordering::Acquire)
+    }
+
+    /// All connections, ordered by when they came.
+    #[must_use]
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        let mut all: Vec<_> = self.inner.connections.iter().map(|c| c.clone()).collect();
+        all.sort_by_key(|c| c.number);
+        all
+    }
+
+    /// The connection of an id, or the newest one of a proxy id (`pod.namespace`) or node id: a client that comes back may be
+    /// there before its last connection is known to be gone.
+    #[must_use]
+    pub fn connection(&self, id: &str) -> Option<Arc<Connection>> {
+        let all = self.connections();
+        let of = |fits: &dyn Fn(&Connection) -> bool| all.iter().rfind(|c| fits(c)).cloned();
+        of(&|c| c.id == id).or_else(|| of(&|c| &*c.node.id == id)).or_else(|| of(&|c| &*c.node.raw_id == id))
+    }
+
+    /// The last pushes, last one first.
+    #[must_use]
+    pub fn events(&self) -> Vec<PushEvent> {
+        self.inner.history.events()
+    }
+
+    /// The views that connections share.
+    #[must_use]
+    pub fn views(&self) -> Vec<ViewSummary> {
+        let summary = |v: Arc<View>| ViewSummary { key: format!("{:032x}", v.key), connections: v.connections() };
+        let mut all: Vec<_> = self.live_views().into_iter().map(summary).collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+
+    /// Requests that clients reported over LRS.
+    #[must_use]
+    pub fn reported_loads(&self) -> Loads {
+        self.inner.loads.all()
+    }
+
+    /// Resources that clients occupy now.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let (unfinished_bytes, unknown_names) = self.inner.clients.held();
+        Load {
+            connections: self.inner.clients.count(),
+            unfinished_bytes,
+            unknown_names,
+            views: self.inner.views.len(),
+            slots: self.inner.slot_caches.len(),
+        }
+    }
+
+    /// How many times a generator was called, and how many encoded resources are held.
+    #[must_use]
+    pub fn build_counts(&self) -> (u64, usize) {
+        (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
+    }
+
+    /// Joins what answers debug requests. A second call changes nothing.
+    pub fn set_debug(&self, pages: Arc<dyn DebugPages>) {
+        let _ = self.inner.debug.set(pages);
+    }
+
+    pub(super) fn desk(&self) -> &Desk {
+        &self.inner.desk
+    }
+
+    /// The node, or the equal one that another stream has. `key` is a hash of it as it was sent.
+    pub(super) fn shared_node(&self, key: u128, node: Node) -> Arc<Node> {
+        self.inner.nodes.prune();
+        self.inner.nodes.one(key, Arc::new(node), |known, new| known == new)
+    }
+
+    /// What answers debug requests.
+    #[must_use]
+    pub fn debug(&self) -> Option<Arc<dyn DebugPages>> {
+        self.inner.debug.get().cloned()
+    }
+
+    /// Joins who registers workloads. A second call changes nothing.
+    pub fn set_registrar(&self, registrar: Arc<dyn Registrar>) {
+        let _ = self.inner.registrar.set(registrar);
+    }
+
+    pub(super) fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
+        self.inner.registrar.get()
+    }
+
+    /// What proxies are not sent although their objects say it.
+    #[must_use]
+    pub fn omissions(&self) -> Vec<Omission> {
+        self.inner.builder.generator.omissions()
+    }
+
+    /// Ends all streams, spread over [`XdsOptions::drain`], and refuses new ones.
+    pub fn shut_down(&self) {
+        self.inner.shutdown.cancel();
+    }
+
+    /// Whether the server is shutting down.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.inner.shutdown.is_cancelled()
+    }
+}
+
+fn audience_key(audience: &Audience) -> u128 {
+    let mut hasher = Xxh3::new();
+    for slot in &audience.slots {
+        hasher.update(&slot.key().to_le_bytes());
+    }
+    hasher.digest128()
+}
+
+#[cfg(test)]
+mod tests;

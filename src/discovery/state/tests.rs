@@ -1,0 +1,163 @@
+//! What holds in the middle of a publication.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use futures::FutureExt;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    discovery::generator::{Layout, Slot},
+    model::{Locality, Reason},
+    push::{ProxyView, context::PushInputs},
+    xds::{Resource, ResourceType, TypeSet},
+};
+
+/// Gives every node another view with each generation, and looks in the middle of a publication who knows of his.
+#[derive(Default)]
+struct Moving {
+    generation: AtomicU64,
+    state: OnceLock<XdsState>,
+    /// Connections that were told of a view before what they are sent from it counted.
+    early: Mutex<Vec<String>>,
+    /// How often there was somebody to look at who had got another view already.
+    looks: AtomicU64,
+    /// How many of the next looks at a node are overtaken by a publication.
+    overtaken: AtomicU64,
+}
+
+/// Publishes the next generation.
+fn publish(state: &XdsState, generator: &Moving) -> u64 {
+    generator.generation.fetch_add(1, Ordering::Relaxed);
+    let context = Arc::new(PushContext::build(PushInputs::default()));
+    state.publish(context, &PushRequest::everything(Reason::Global))
+}
+
+impl Moving {
+    fn look(&self) {
+        let Some(state) = self.state.get().filter(|state| state.current().is_some()) else { return };
+        let version = state.current().unwrap().version;
+        let moved = |c: &Arc<Connection>| c.moved_at.load(Ordering::Acquire) == version;
+        for connection in state.connections().into_iter().filter(moved) {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            if connection.moved.notified().now_or_never().is_some() && state.propagated_version() < version {
+                self.early.lock().unwrap().push(connection.id.clone());
+            }
+        }
+    }
+}
+
+impl Generator for Moving {
+    fn audience(&self, _: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+        self.look();
+        let mut view = ProxyView::of_node(node);
+        view.cluster_id = self.generation.load(Ordering::Relaxed).to_string().into();
+        let view = Arc::new(view);
+        // A publication looks at nodes too, and none begins within another.
+        let publications = self.overtaken.swap(0, Ordering::Relaxed);
+        if publications > 0 {
+            publish(self.state.get().unwrap(), self);
+            self.overtaken.store(publications - 1, Ordering::Relaxed);
+        }
+        Audience::new(view.clone(), view.clone(), view, identity.cloned())
+    }
+
+    fn layout(&self, _: &Slot, _: ResourceType) -> Layout {
+        Layout { parts: &[], listed: true }
+    }
+
+    fn list(&self, _: &PushContext, _: &Slot, _: ResourceType) -> Vec<Arc<Resource>> {
+        Vec::new()
+    }
+
+    fn named(&self, _: &PushContext, _: &Slot, _: ResourceType, _: &[Arc<str>]) -> Vec<Arc<Resource>> {
+        Vec::new()
+    }
+
+    fn affects<'a>(&self, _: &Change<'_>, _: &Slot) -> Affected<'a> {
+        Affected::whole(TypeSet::ALL)
+    }
+
+    fn moves<'a>(&self, _: &'a Change<'_>) -> Cow<'a, MovedNodes> {
+        Cow::Owned(MovedNodes::all())
+    }
+}
+
+fn connect(state: &XdsState, number: u8) -> Arc<Connection> {
+    let id = format!("sidecar~10.0.0.{number}~p{number}.a~a.svc.cluster.local");
+    let node = Node::from_parts(&id, json!({}), Locality::default()).unwrap();
+    state.connect(Arc::new(node), None, None, Protocol::Delta).unwrap()
+}
+
+/// A stream that takes its view notes the last publication that is propagated_version as the one that it was served as of. Were it told of
+/// the view before, its client would count as behind that publication for ever.
+#[test]
+fn nobody_is_told_of_another_view_before_it_counts() {
+    let generator = Arc::new(Moving::default());
+    let state = XdsState::new(generator.clone(), XdsOptions::default());
+    publish(&state, &generator);
+    let connections = [1, 2, 3].map(|number| connect(&state, number));
+    let views = connections.each_ref().map(|c| c.view_key());
+    assert!(generator.state.set(state.clone()).is_ok());
+    let version = publish(&state, &generator);
+    assert!(generator.looks.load(Ordering::Relaxed) > 0, "nobody had moved when others were looked at");
+    assert_eq!(*generator.early.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(state.propagated_version(), version);
+    for (connection, before) in connections.iter().zip(views) {
+        assert_ne!(connection.view_key(), before);
+        assert!(connection.moved.notified().now_or_never().is_some(), "its stream is told");
+    }
+}
+
+/// The first publication comes before the connection is known, so it misses it. The others come while the connection is given
+/// the view that it missed: each moves it on, to a view that must not be lost.
+#[test]
+fn who_connects_during_publications_has_the_view_of_the_last_one() {
+    for publications in 0..4 {
+        let generator = Arc::new(Moving::default());
+        let state = XdsState::new(generator.clone(), XdsOptions::default());
+        assert!(generator.state.set(state.clone()).is_ok());
+        publish(&state, &generator);
+        generator.overtaken.store(publications, Ordering::Relaxed);
+        let connection = connect(&state, 1);
+        assert_eq!(state.current().unwrap().version, 1 + publications);
+        assert_eq!(connection.moved.notified().now_or_never().is_some(), publications > 0);
+        assert_eq!(connection.view_key(), state.view_of(&connection.node, None).unwrap().key, "after {publications}");
+    }
+}
+
+/// One that comes later is sent what was published before, and says nothing of how long that push took.
+#[test]
+fn a_push_counts_the_clients_that_it_was_for() {
+    let generator = Arc::new(Moving::default());
+    let state = XdsState::new(generator.clone(), XdsOptions::default());
+    publish(&state, &generator);
+    let _early = [1, 2].map(|number| connect(&state, number));
+    publish(&state, &generator);
+    let late = connect(&state, 3);
+    let targets: Vec<u64> = state.events().iter().map(|e| e.connections).collect();
+    assert_eq!(targets, [2, 0], "last one first");
+    let record = &state.current().unwrap().record;
+    assert!(record.reaches(2) && !record.reaches(late.number));
+}
+
+/// What a node says of itself is no proof: where Secrets of a cluster are read it opens none.
+#[test]
+fn where_nodes_are_believed_secrets_may_need_more() {
+    let identity = Identity { trust_domain: "t".into(), namespace: "a".into(), service_account: "default".into() };
+    let node = Node::from_parts("sidecar~10.0.0.1~p.a~a.svc.cluster.local", json!({}), Locality::default()).unwrap();
+    for (trust_nodes, secrets_by_node, sent) in [(true, true, true), (true, false, false), (false, false, true)] {
+        let generator = Arc::new(Moving::default());
+        let options = XdsOptions { trust_nodes, secrets_by_node, ..XdsOptions::default() };
+        let state = XdsState::new(generator.clone(), options);
+        publish(&state, &generator);
+        let view = |identity| state.view_of(&node, identity).unwrap().key;
+        assert_eq!(view(Some(&identity)) != view(None), sent, "{trust_nodes} {secrets_by_node}");
+    }
+}

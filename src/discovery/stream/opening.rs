@@ -1,0 +1,143 @@
+//! The beginning of a stream: the first request, the node and its identity, admission, registration.
+
+use std::{
+    num::NonZeroU32,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use tokio::{sync::mpsc, time::Instant};
+use tonic::Status;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Start, Stream};
+use crate::{
+    discovery::{
+        claimant::{self, authorize, authorize_objects, read_node},
+        debug::Questions,
+        registrar::{Arrival, HEALTH, Presence},
+        state::XdsState,
+    },
+    model::{Identity, Node},
+    telemetry::LogThrottle,
+    xds::{
+        self, Outgoing, PerType, Protocol, RequestRate, Requests, ResourceType, Session, UnknownTypes,
+        wire::request::{Request, RequestError},
+    },
+};
+
+/// Messages about health that may come before a client asks for anything.
+const MOST_HEALTH_FIRST: usize = 64;
+
+/// A client that registers is answered when its entry is in force, or after this time: what it serves follows from that.
+const REGISTERED: Duration = Duration::from_secs(5);
+/// Waits for the first request, which says who the client is, and registers it.
+pub(super) async fn open(
+    start: Start,
+    mut requests: Requests,
+    outgoing: &mpsc::Sender<Outgoing>,
+) -> Result<Stream, Status> {
+    let Start { state, protocol, only, mut turn, identity } = start;
+    if state.current().is_none() || state.is_shutting_down() {
+        return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
+    }
+    let first = tokio::time::timeout(state.options().first_request, first_request(&mut requests, protocol))
+        .await
+        .map_err(|_| Status::deadline_exceeded("no request came"))??;
+    turn.opened();
+    let request = parse(protocol, &first)?;
+    let (key, mut node) = (xxh3_128(request.node), read_node(&request)?);
+    if let Some(cluster) = state.options().cluster_aliases.get(&*node.cluster_id) {
+        node.cluster_id = cluster.clone();
+    }
+    let claimed = || Some(Identity::claimed(&node, &state.current()?.context.mesh().config.trust_domain));
+    let identity = identity.or_else(|| claimed().filter(|_| state.options().trust_nodes));
+    authorize(&node, identity.as_ref())?;
+    authorize_objects(&state, &node, identity.as_ref())?;
+    let not_ready = || Status::unavailable("not ready");
+    if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
+        state.admission().admit().await?;
+    }
+    let node = state.shared_node(key, node);
+    let peer = turn.client().peer;
+    let presence = register(&state, &node, identity.as_ref(), peer).await?;
+    if presence.is_some() {
+        state.until(REGISTERED, |context| claimant::is_registered(&node, context)).await;
+    }
+    let connection = state.connect(node, identity, peer, protocol).ok_or_else(not_ready)?;
+    let view = connection.current_view();
+    let ticks = view.subscribe();
+    let seen = state.propagated_version();
+    let unknown_names = turn.unknown();
+    let old_age = xds::old_age(state.options(), turn.client(), connection.number);
+    let mut stream = Stream {
+        session: open_session(&state, protocol, connection.number, only),
+        stalled: None,
+        sent: 0,
+        rate: RequestRate::new(),
+        cost: NonZeroU32::MIN,
+        outgoing: outgoing.clone(),
+        state,
+        connection,
+        requests,
+        only,
+        view,
+        ticks,
+        seen,
+        pushes: PerType::default(),
+        unknown: UnknownTypes::default(),
+        questions: Questions::default(),
+        presence,
+        _turn: turn,
+        old_age,
+        refusals: LogThrottle::of_stream(),
+        unknown_names,
+        unknown_of: PerType::default(),
+    };
+    stream.receive(&first)?;
+    Ok(stream)
+}
+
+fn open_session(state: &XdsState, protocol: Protocol, number: u64, only: Option<ResourceType>) -> Session {
+    let session = Session::new(protocol, number as u32, state.options().refused_again, Instant::now().into_std());
+    if only.is_some() { session.alone() } else { session }
+}
+
+/// The first request that asks for something: health may be told before.
+async fn first_request(requests: &mut Requests, protocol: Protocol) -> Result<Bytes, Status> {
+    for _ in 0..MOST_HEALTH_FIRST {
+        let message = requests.next().await?.ok_or_else(|| Status::ok(""))?;
+        if parse(protocol, &message)?.type_url != HEALTH {
+            return Ok(message);
+        }
+    }
+    Err(Status::invalid_argument("nothing was asked for"))
+}
+
+/// Registers the workload behind a proxy, where it asks for it.
+async fn register(
+    state: &XdsState,
+    node: &Arc<Node>,
+    identity: Option<&Identity>,
+    peer: Option<std::net::SocketAddr>,
+) -> Result<Option<Box<dyn Presence>>, Status> {
+    let Some(registrar) = state.registrar() else { return Ok(None) };
+    let arrival = Arrival { node: node.clone(), identity: identity.cloned(), peer, at: SystemTime::now() };
+    Ok(registrar.arrive(arrival).await?)
+}
+
+pub(super) fn parse(protocol: Protocol, message: &[u8]) -> Result<Request<'_>, Status> {
+    let request = match protocol {
+        Protocol::Sotw => Request::sotw(message),
+        Protocol::Delta => Request::delta(message),
+    };
+    request.map_err(refuse)
+}
+
+pub(super) fn refuse(error: RequestError) -> Status {
+    match error {
+        RequestError::TooMany { .. } => Status::resource_exhausted(error.to_string()),
+        _ => Status::invalid_argument(error.to_string()),
+    }
+}

@@ -1,0 +1,173 @@
+//! A view: the slots of a proxy, and the snapshots that proxies with the same slots share.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    build::{BuildError, Builder, SlotCache},
+    generator::{Generator, Layout, Part},
+    published::Published,
+};
+use crate::xds::{Block, Entry, PerType, ResourceType, Scope, Snapshot, TypeSet};
+
+type SnapshotKey = (ResourceType, (bool, u128));
+
+/// The place of the snapshot of one type and scope. Whoever finds it out of date makes it anew; others wait for that one.
+#[derive(Debug, Default)]
+struct Place {
+    making: tokio::sync::Mutex<()>,
+    /// The snapshot, and up to which publication it is known to be right.
+    known: Mutex<(u64, Weak<Snapshot>)>,
+}
+
+impl Place {
+    fn known(&self) -> Option<(u64, Arc<Snapshot>)> {
+        let known = locked(&self.known);
+        Some((known.0, known.1.upgrade()?))
+    }
+
+    fn at_least(&self, version_lower_bound: u64) -> Option<Arc<Snapshot>> {
+        self.known().filter(|(version, _)| *version >= version_lower_bound).map(|(_, snapshot)| snapshot)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What proxies with equal slots share. Lives as long as one of them is connected.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) key: u128,
+    pub(super) slot_caches: [Arc<SlotCache>; Part::COUNT],
+    /// Types that may be asked for.
+    pub(super) served: TypeSet,
+    layouts: PerType<Option<Layout>>,
+    snapshots: Mutex<HashMap<SnapshotKey, Arc<Place>>>,
+    tick: watch::Sender<u64>,
+    _entry: Entry<Self>,
+}
+
+impl View {
+    pub(super) fn new(
+        key: u128,
+        slot_caches: [Arc<SlotCache>; Part::COUNT],
+        generator: &dyn Generator,
+        entry: Entry<Self>,
+    ) -> Self {
+        let own_cache = &slot_caches[Part::Own.index()];
+        let own = &own_cache.slot;
+        let served = own_cache.served;
+        let mut layouts = PerType::default();
+        for kind in served.iter() {
+            if let Some(place) = layouts.get_mut(kind) {
+                *place = Some(generator.layout(own, kind));
+            }
+        }
+        let tick = watch::channel(0).0;
+        Self { key, slot_caches, served, layouts, snapshots: Mutex::default(), tick, _entry: entry }
+    }
+
+    fn layout(&self, kind: ResourceType) -> Layout {
+        let none = Layout { parts: &[], listed: true };
+        self.layouts.known(kind).copied().flatten().unwrap_or(none)
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the array has a place for each part")]
+    fn parts(&self, kind: ResourceType) -> impl Iterator<Item = &Arc<SlotCache>> {
+        self.layout(kind).parts.iter().map(|part| &self.slot_caches[part.index()])
+    }
+
+    /// Wakes when a publication may have changed something.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.tick.subscribe()
+    }
+
+    /// Wakes the connections of the view.
+    pub(super) fn wake(&self, version: u64) {
+        self.tick.send_replace(version);
+    }
+
+    /// Version of the last publication that may have changed the type.
+    pub(super) fn dirty(&self, kind: ResourceType) -> u64 {
+        self.parts(kind).map(|slot_cache| slot_cache.dirty(kind)).max().unwrap_or_default()
+    }
+
+    /// Types that publications after `version` may have changed.
+    pub(super) fn changed_since(&self, version: u64) -> TypeSet {
+        self.served.iter().filter(|kind| self.dirty(*kind) > version).collect()
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> usize {
+        self.tick.receiver_count()
+    }
+
+    /// Whether something was built already or is being built for another connection, so that a new one costs next to nothing.
+    pub(super) fn is_built(&self) -> bool {
+        self.connections() > 0 || locked(&self.snapshots).values().any(|place| place.known().is_some())
+    }
+
+    /// What a client that asks for this scope should hold.
+    pub(super) async fn snapshot(
+        &self,
+        kind: ResourceType,
+        scope: &Scope,
+        builder: &Builder,
+        current: &(impl Fn() -> Arc<Published> + Sync),
+    ) -> Result<Arc<Snapshot>, BuildError> {
+        let place = self.place((kind, scope.key()));
+        if let Some(snapshot) = place.at_least(self.dirty(kind)) {
+            return Ok(snapshot);
+        }
+        let _making = place.making.lock().await;
+        let version_lower_bound = self.dirty(kind);
+        if let Some(snapshot) = place.at_least(version_lower_bound) {
+            return Ok(snapshot);
+        }
+        let before = place.known().map(|(_, snapshot)| snapshot);
+        let blocks = self.blocks(kind, scope, before.as_deref(), builder, current).await?;
+        let snapshot = builder.arrange(kind, scope, blocks);
+        *locked(&place.known) = (version_lower_bound, Arc::downgrade(&snapshot));
+        Ok(snapshot)
+    }
+
+    fn place(&self, key: SnapshotKey) -> Arc<Place> {
+        let mut places = locked(&self.snapshots);
+        if places.len() == places.capacity() {
+            places.retain(|_, place| Arc::strong_count(place) > 1 || place.known().is_some());
+        }
+        places.entry(key).or_default().clone()
+    }
+
+    async fn blocks(
+        &self,
+        kind: ResourceType,
+        scope: &Scope,
+        before: Option<&Snapshot>,
+        builder: &Builder,
+        current: &(impl Fn() -> Arc<Published> + Sync),
+    ) -> Result<Vec<Arc<Block>>, BuildError> {
+        let names = scope.names.names();
+        let mut blocks = Vec::with_capacity(2);
+        for (at, slot_cache) in self.parts(kind).enumerate() {
+            if scope.wildcard {
+                blocks.push(slot_cache.list(kind, builder, current).await?);
+                continue;
+            }
+            let before = before.and_then(|s| s.blocks().get(at));
+            let resources = if self.layout(kind).listed {
+                let all = slot_cache.list(kind, builder, current).await?;
+                names.iter().filter_map(|name| all.get(name).cloned()).collect()
+            } else {
+                slot_cache.named(kind, names, builder, current).await?
+            };
+            blocks.push(builder.block(resources, before));
+        }
+        Ok(blocks)
+    }
+}

@@ -1,0 +1,97 @@
+//! Repeated log events: the first ones are logged at once, later ones now and then with their count.
+
+use std::{
+    fmt,
+    num::NonZeroU32,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use governor::{
+    Quota, RateLimiter,
+    clock::{Clock, DefaultClock},
+    middleware::NoOpMiddleware,
+    state::{InMemoryState, NotKeyed},
+};
+
+/// Lines about repeated events of one stream before they are counted only.
+const OF_STREAM: NonZeroU32 = NonZeroU32::new(5).unwrap();
+
+/// Lines about all streams together, at once and in a second.
+static OF_ALL: LazyLock<RateLimiter<NotKeyed, InMemoryState, DefaultClock>> = LazyLock::new(|| {
+    RateLimiter::direct(quota(NonZeroU32::new(200).unwrap_or(NonZeroU32::MIN), Duration::from_millis(100)))
+});
+
+/// Counts repeated events.
+pub struct LogThrottle<C: Clock = DefaultClock> {
+    lines: RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<C::Instant>>,
+    untold: AtomicU64,
+    of_all: bool,
+}
+
+impl LogThrottle {
+    /// So many lines at once, and one more each time this has passed.
+    pub fn new(at_once: NonZeroU32, every: Duration) -> Self {
+        Self { lines: RateLimiter::direct(quota(at_once, every)), untold: AtomicU64::new(0), of_all: false }
+    }
+
+    /// Lines about one of many streams: clients that come anew each time get no further lines by it.
+    pub fn of_stream() -> Self {
+        Self { of_all: true, ..Self::new(OF_STREAM, Duration::from_secs(10)) }
+    }
+}
+
+impl<C: Clock> LogThrottle<C> {
+    /// It happened so many times. How many there were since the last line, these included, if a line is due.
+    pub fn note(&self, times: u64) -> Option<u64> {
+        self.untold.fetch_add(times, Ordering::Relaxed);
+        let due = self.lines.check().is_ok() && (!self.of_all || OF_ALL.check().is_ok());
+        due.then(|| self.untold.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl<C: Clock> fmt::Debug for LogThrottle<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogThrottle").field("untold", &self.untold).finish_non_exhaustive()
+    }
+}
+
+impl Default for LogThrottle {
+    /// A line each ten seconds.
+    fn default() -> Self {
+        Self::new(NonZeroU32::MIN, Duration::from_secs(10))
+    }
+}
+
+fn quota(at_once: NonZeroU32, every: Duration) -> Quota {
+    // A pause of nothing is no quota.
+    Quota::with_period(every).unwrap_or(Quota::per_second(NonZeroU32::MIN)).allow_burst(at_once)
+}
+
+#[cfg(test)]
+mod tests {
+    use governor::clock::FakeRelativeClock;
+
+    use super::*;
+
+    #[test]
+    fn a_flood_is_a_line_now_and_then() {
+        let clock = FakeRelativeClock::default();
+        let quota = quota(NonZeroU32::new(2).unwrap(), Duration::from_secs(10));
+        let repeats = LogThrottle {
+            lines: RateLimiter::direct_with_clock(quota, clock.clone()),
+            untold: AtomicU64::new(0),
+            of_all: false,
+        };
+        let mut told = Vec::new();
+        for _ in 0..2000 {
+            told.extend(repeats.note(1));
+            clock.advance(Duration::from_millis(10));
+        }
+        assert_eq!(told, [1, 1, 999, 1000][..told.len().min(4)], "{told:?}");
+        assert!(told.len() >= 3 && told.len() <= 4);
+    }
+}

@@ -1,0 +1,465 @@
+//! A model client for both protocols and random traces of what clients and operators do: whatever happens, a client that
+//! goes on acknowledging ends up with what it asked for.
+//!
+//! A trace holds changes, subscriptions and the opposite (by name, of everything, of all at once), refusals, answers that are
+//! stale or never come, requests that start over, reconnects with the versions of before, and time that passes. `cargo test`
+//! runs some thousand traces; `PILOTHOUSE_XDS_TRACES=25000 cargo test --release --lib xds::convergence` runs that many of each
+//! of the four kinds, a hundred thousand in all.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use proptest::prelude::*;
+use prost::Message;
+
+use super::{refusals::Backoff, session::Session};
+use crate::{
+    proto::{
+        envoy::service::discovery::v3::{
+            DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+        },
+        google::rpc::Status,
+    },
+    xds::{
+        names::{NameSet, Scope},
+        resource_type::{ResourceType, TypeSet},
+        views::{
+            resource::{Block, Resource},
+            snapshot::Snapshot,
+            update::Protocol,
+            updates::Updates,
+        },
+        wire::request::Request,
+    },
+};
+
+type Content = BTreeMap<String, u8>;
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// A value that clients refuse.
+const BAD: u8 = 0;
+
+/// How many traces of each kind are run.
+pub(crate) fn traces() -> u32 {
+    const FEW: u32 = 500;
+    std::env::var("PILOTHOUSE_XDS_TRACES").ok().and_then(|n| n.parse().ok()).unwrap_or(FEW)
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Set(usize, u8),
+    Remove(usize),
+    Subscribe(u8),
+    Unsubscribe(u8),
+    Star(bool),
+    /// The client wants nothing any more. Whether it forgets the last nonce and does not read what crosses (as gRPC-Java).
+    Leave(bool),
+    Serve,
+    Hear,
+    Read,
+    /// The client applies the next response and never answers it.
+    ReadInSilence,
+    /// The client answers a response of before.
+    Stale,
+    /// The client starts over on the same stream, as if it held nothing.
+    Again,
+    Reconnect,
+    /// So many seconds pass.
+    Wait(u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0..NAMES.len(), 0u8..4).prop_map(|(n, v)| Step::Set(n, v)),
+        1 => (0..NAMES.len()).prop_map(Step::Remove),
+        2 => (1u8..32).prop_map(Step::Subscribe),
+        2 => (1u8..32).prop_map(Step::Unsubscribe),
+        1 => any::<bool>().prop_map(Step::Star),
+        6 => Just(Step::Serve),
+        6 => Just(Step::Hear),
+        6 => Just(Step::Read),
+        1 => any::<bool>().prop_map(Step::Leave),
+        1 => Just(Step::ReadInSilence),
+        1 => Just(Step::Stale),
+        1 => Just(Step::Again),
+        1 => Just(Step::Reconnect),
+        1 => (0u8..70).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+fn chosen(mask: u8) -> impl Iterator<Item = String> {
+    NAMES.iter().enumerate().filter(move |(i, _)| mask & (1 << i) != 0).map(|(_, n)| (*n).to_string())
+}
+
+struct World {
+    kind: ResourceType,
+    protocol: Protocol,
+    truth: Content,
+    session: Session,
+    updates: Updates,
+    last: BTreeMap<(bool, u128), Arc<Snapshot>>,
+    to_server: VecDeque<Vec<u8>>,
+    to_client: VecDeque<Vec<u8>>,
+    wildcard: bool,
+    names: BTreeSet<String>,
+    started: bool,
+    /// Whoever has named something in a wildcard type has to say `*` to ask for everything.
+    ever_named: bool,
+    held: Content,
+    versions: BTreeMap<String, String>,
+    nonce: String,
+    /// The nonce before that.
+    stale: String,
+    now: Instant,
+}
+
+impl World {
+    fn new(kind: ResourceType, protocol: Protocol) -> Self {
+        let now = Instant::now();
+        Self {
+            kind,
+            protocol,
+            truth: Content::new(),
+            session: Session::new(protocol, 1, Backoff::default(), now),
+            stale: String::new(),
+            now,
+            updates: Updates::default(),
+            last: BTreeMap::new(),
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            wildcard: false,
+            names: BTreeSet::new(),
+            started: false,
+            ever_named: false,
+            held: Content::new(),
+            versions: BTreeMap::new(),
+            nonce: String::new(),
+        }
+    }
+
+    fn snapshot(&mut self, scope: &Scope) -> Arc<Snapshot> {
+        // The value, then the name, so that a state-of-the-world client can tell what it got.
+        let resources = self.truth.iter().filter(|(n, _)| scope.contains(n));
+        let resources =
+            resources.map(|(n, v)| Arc::new(Resource::of_parts(n.as_str(), "t", &[&[*v], n.as_bytes()].concat())));
+        let before = self.last.get(&scope.key());
+        let block = Block::build(resources, before.and_then(|s| s.blocks().first()));
+        if let Some(before) = before.filter(|s| Arc::ptr_eq(&s.blocks()[0], &block)) {
+            return before.clone();
+        }
+        let snapshot = Snapshot::new(vec![block], scope.clone());
+        self.last.insert(scope.key(), snapshot.clone());
+        snapshot
+    }
+
+    fn serve(&mut self) {
+        while let Some((kind, scope)) = self.session.next() {
+            let scope = scope.clone();
+            let target = self.snapshot(&scope);
+            if let Some(response) = self.session.offer(kind, &target, &self.updates) {
+                let (first, rest) = response.frames();
+                let message = [&first[5..], rest.as_deref().unwrap_or_default()].concat();
+                self.to_client.push_back(message);
+                assert!(self.session.next().is_none_or(|(k, _)| k != kind), "one unacknowledged response per type");
+            }
+        }
+    }
+
+    fn hear(&mut self) {
+        let Some(message) = self.to_server.pop_front() else { return };
+        let request = match self.protocol {
+            Protocol::Sotw => Request::sotw(&message).unwrap(),
+            Protocol::Delta => Request::delta(&message).unwrap(),
+        };
+        self.session.receive(self.kind, &request).unwrap();
+    }
+
+    fn asks(&self, name: &str) -> bool {
+        self.wildcard || self.names.contains(name)
+    }
+
+    fn request(&mut self, nonce: String, error: bool, add: Vec<String>, remove: Vec<String>) {
+        let error_detail = error.then(|| Status { code: 3, message: "bad".into(), details: vec![] });
+        let type_url = self.kind.url().to_string();
+        let message = match self.protocol {
+            Protocol::Sotw => {
+                let star = (self.wildcard && self.ever_named).then(|| "*".to_string());
+                let resource_names = self.names.iter().cloned().chain(star).collect();
+                DiscoveryRequest {
+                    version_info: if self.held.is_empty() { String::new() } else { "some".into() },
+                    type_url,
+                    resource_names,
+                    response_nonce: nonce,
+                    error_detail,
+                    ..Default::default()
+                }
+                .encode_to_vec()
+            }
+            Protocol::Delta => DeltaDiscoveryRequest {
+                type_url,
+                response_nonce: nonce,
+                error_detail,
+                resource_names_subscribe: add,
+                resource_names_unsubscribe: remove,
+                initial_resource_versions: if self.started { BTreeMap::new() } else { self.versions.clone() },
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        };
+        self.started = true;
+        self.to_server.push_back(message);
+    }
+
+    fn start(&mut self) {
+        let add = self.names.iter().cloned().chain(self.wildcard.then(|| "*".to_string())).collect();
+        // Where an earlier subscription on this stream ended, a client may still name its last nonce.
+        let nonce = if self.protocol == Protocol::Sotw { self.nonce.clone() } else { String::new() };
+        self.request(nonce, false, add, vec![]);
+    }
+
+    fn changed(&mut self, add: Vec<String>, remove: Vec<String>) {
+        if !self.started {
+            if self.wildcard || !self.names.is_empty() {
+                self.start();
+            }
+        } else {
+            let nonce = if self.protocol == Protocol::Sotw { self.nonce.clone() } else { String::new() };
+            self.request(nonce, false, add, remove);
+            if self.protocol == Protocol::Sotw && !self.wildcard && self.names.is_empty() && !self.kind.is_wildcard() {
+                self.started = false;
+                self.nonce.clear();
+                self.held.clear();
+                while !self.to_server.is_empty() {
+                    self.hear();
+                }
+                self.to_client.clear();
+            }
+        }
+    }
+
+    fn quiet(&self) -> bool {
+        self.to_client.is_empty() && self.to_server.is_empty()
+    }
+
+    fn wait(&mut self, seconds: u8) {
+        self.now += Duration::from_secs(seconds.into());
+        self.session.tick(self.now);
+    }
+
+    /// The client wants nothing any more.
+    fn leave(&mut self, forgets: bool) {
+        if !self.started || self.protocol == Protocol::Delta || self.wildcard || self.names.is_empty() {
+            return;
+        }
+        self.names.clear();
+        self.request(self.nonce.clone(), false, vec![], vec![]);
+        self.started = false;
+        self.held.clear();
+        if forgets {
+            self.nonce.clear();
+        }
+        // What crosses is not read, or answered with a list that is empty still.
+        while !self.quiet() {
+            self.hear();
+            match self.to_client.pop_front() {
+                Some(_) if forgets => {}
+                Some(message) => {
+                    let nonce = DiscoveryResponse::decode(&*message).unwrap().nonce;
+                    self.nonce.clone_from(&nonce);
+                    self.request(nonce, false, vec![], vec![]);
+                    self.started = false;
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn read(&mut self, answers: bool) {
+        let Some(message) = self.to_client.pop_front() else { return };
+        let (nonce, got, gone) = match self.protocol {
+            Protocol::Sotw => {
+                let response = DiscoveryResponse::decode(&*message).unwrap();
+                let got = response
+                    .resources
+                    .iter()
+                    .map(|any| (String::from_utf8_lossy(&any.value[1..]).into_owned(), any.value[0], String::new()));
+                (response.nonce, got.collect(), vec![])
+            }
+            Protocol::Delta => {
+                let response = DeltaDiscoveryResponse::decode(&*message).unwrap();
+                let got = response.resources.iter().map(|r| {
+                    let value = r.resource.as_ref().unwrap().value[0];
+                    (r.name.clone(), value, r.version.clone())
+                });
+                (response.nonce, got.collect::<Vec<_>>(), response.removed_resources)
+            }
+        };
+        let distinct: BTreeSet<_> = got.iter().map(|(n, ..)| n).collect();
+        assert_eq!(distinct.len(), got.len(), "no name twice");
+        let refused = got.iter().any(|(_, value, _)| *value == BAD);
+        let whole = self.protocol == Protocol::Sotw && self.kind.is_whole();
+        if whole && !refused {
+            self.held.clear();
+        }
+        // Of a refused delta response a client may have applied a part.
+        for (name, value, version) in got.into_iter().filter(|(_, v, _)| *v != BAD && !(whole && refused)) {
+            if self.asks(&name) {
+                self.versions.insert(name.clone(), version);
+                self.held.insert(name, value);
+            }
+        }
+        if !refused {
+            for name in gone {
+                self.held.remove(&name);
+                self.versions.remove(&name);
+            }
+        }
+        self.stale = std::mem::replace(&mut self.nonce, nonce.clone());
+        if answers || refused {
+            self.request(nonce, refused, vec![], vec![]);
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Set(name, value) => {
+                self.truth.insert(NAMES[name].into(), value);
+                self.session.mark(TypeSet::ALL);
+            }
+            Step::Remove(name) => {
+                self.truth.remove(NAMES[name]);
+                self.session.mark(TypeSet::ALL);
+            }
+            Step::Subscribe(mask) => {
+                let add: Vec<String> = chosen(mask).filter(|n| !self.names.contains(n)).collect();
+                self.ever_named |= !add.is_empty();
+                self.names.extend(add.iter().cloned());
+                self.changed(add, vec![]);
+            }
+            // A state-of-the-world client that gives a name up and takes it back while a response is on its way cannot tell
+            // whether the server saw it: that is the protocol's, so the model waits.
+            Step::Unsubscribe(mask) if self.protocol == Protocol::Delta || self.quiet() => {
+                let remove: Vec<String> = chosen(mask).filter(|n| self.names.remove(n)).collect();
+                if !remove.is_empty() {
+                    let asked: Vec<String> = self.held.keys().filter(|n| !self.asks(n)).cloned().collect();
+                    for name in asked {
+                        self.held.remove(&name);
+                        self.versions.remove(&name);
+                    }
+                    self.changed(vec![], remove);
+                }
+            }
+            Step::Star(_) if self.protocol == Protocol::Sotw && !self.kind.is_wildcard() => {}
+            // An empty list from a client that never named anything still asks for everything.
+            Step::Star(false) if self.protocol == Protocol::Sotw && !self.ever_named => {}
+            Step::Star(on) if on != self.wildcard && (self.protocol == Protocol::Delta || self.quiet()) => {
+                self.wildcard = on;
+                if !on {
+                    self.held.retain(|n, _| self.names.contains(n));
+                    self.versions.retain(|n, _| self.names.contains(n));
+                }
+                let star = vec!["*".to_string()];
+                if on { self.changed(star, vec![]) } else { self.changed(vec![], star) }
+            }
+            Step::Unsubscribe(_) | Step::Star(_) => {}
+            Step::Serve => self.serve(),
+            Step::Hear => self.hear(),
+            Step::Read => self.read(true),
+            Step::ReadInSilence => self.read(false),
+            Step::Leave(forgets) => self.leave(forgets),
+            Step::Stale if self.started && !self.stale.is_empty() => {
+                self.request(self.stale.clone(), false, vec![], vec![]);
+            }
+            Step::Again if self.started && self.quiet() => {
+                self.held.clear();
+                self.versions.clear();
+                match self.protocol {
+                    Protocol::Sotw => self.request(String::new(), false, vec![], vec![]),
+                    Protocol::Delta => self.start(),
+                }
+            }
+            Step::Stale | Step::Again => {}
+            Step::Wait(seconds) => self.wait(seconds),
+            Step::Reconnect => {
+                self.session = Session::new(self.protocol, 2, Backoff::default(), self.now);
+                self.stale.clear();
+                self.to_client.clear();
+                self.to_server.clear();
+                self.nonce.clear();
+                self.started = false;
+                self.ever_named = !self.names.is_empty();
+                if self.wildcard || !self.names.is_empty() {
+                    self.start();
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        for value in self.truth.values_mut().filter(|v| **v == BAD) {
+            *value = 9;
+        }
+        self.session.mark(TypeSet::ALL);
+        // The pauses after refusals, and the wait for answers that never come, end.
+        for _ in 0..4 {
+            for _ in 0..50 {
+                self.hear();
+                self.serve();
+                self.read(true);
+            }
+            self.wait(40);
+        }
+    }
+}
+
+fn check(mut world: World, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    for step in steps {
+        world.step(step);
+    }
+    world.settle();
+    prop_assert!(world.quiet(), "the two come to rest");
+    let want: Content = world.truth.iter().filter(|(n, _)| world.asks(n)).map(|(n, v)| (n.clone(), *v)).collect();
+    if world.protocol == Protocol::Sotw && !world.kind.is_whole() {
+        // Removals of these types are not told in this protocol.
+        world.held.retain(|n, _| want.contains_key(n));
+    }
+    prop_assert_eq!(&world.held, &want);
+    let session = &mut world.session;
+    session.mark(TypeSet::ALL);
+    world.serve();
+    prop_assert!(world.quiet(), "nothing is sent when nothing changed");
+    Ok(())
+}
+
+#[test]
+fn sets_of_names_matter_not_their_order() {
+    let names = |list: &[&str]| NameSet::of(list.iter().map(|n| Arc::from(*n)));
+    assert_eq!(Scope::of(names(&["a", "b"])).key(), Scope::of(names(&["b", "a"])).key());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(traces()))]
+
+    #[test]
+    fn sotw_whole(steps in steps()) {
+        check(World::new(ResourceType::Cluster, Protocol::Sotw), steps)?;
+    }
+
+    #[test]
+    fn sotw_by_name(steps in steps()) {
+        check(World::new(ResourceType::Route, Protocol::Sotw), steps)?;
+    }
+
+    #[test]
+    fn delta_whole(steps in steps()) {
+        check(World::new(ResourceType::Listener, Protocol::Delta), steps)?;
+    }
+
+    #[test]
+    fn delta_by_name(steps in steps()) {
+        check(World::new(ResourceType::Endpoint, Protocol::Delta), steps)?;
+    }
+}

@@ -1,0 +1,290 @@
+//! A model of a client in use and random traces of changes: at no moment does it hold a route to a cluster that it lacks or that
+//! has no endpoints, and in the end it holds what is in force.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use proptest::prelude::*;
+use prost::Message;
+
+use super::{convergence::traces, refusals::Backoff, session::Session};
+use crate::{
+    proto::envoy::service::discovery::v3::{
+        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+    },
+    xds::{
+        resource_type::{ResourceType, TypeSet},
+        views::{
+            resource::{Block, Resource},
+            snapshot::Snapshot,
+            update::Protocol,
+            updates::Updates,
+        },
+        wire::request::Request,
+    },
+};
+use ResourceType::{Cluster, Endpoint, Route};
+
+/// One of these is in force from the beginning and always: an empty list of names would mean something else.
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Clusters and the routes to them (some of these, by mask), and a version of all clusters.
+    Change(u8, u8, u8),
+    Serve,
+    Hear,
+    Read,
+    /// The stream breaks, whatever is under way, and the client comes back; in delta it says what it holds. Nothing changes
+    /// before it has come to rest.
+    Reconnect,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0u8..32, 0u8..32, 0u8..2).prop_map(|(clusters, routed, version)| Step::Change(clusters, routed, version)),
+        4 => Just(Step::Serve),
+        8 => Just(Step::Hear),
+        8 => Just(Step::Read),
+        1 => Just(Step::Reconnect),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+fn names(mask: u8) -> BTreeSet<String> {
+    NAMES.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0).map(|(_, n)| (*n).to_string()).collect()
+}
+
+struct World {
+    protocol: Protocol,
+    session: Session,
+    updates: Updates,
+    clusters: BTreeSet<String>,
+    routed: BTreeSet<String>,
+    version: u8,
+    last: BTreeMap<(usize, bool, u128), Arc<Snapshot>>,
+    to_server: VecDeque<(ResourceType, Vec<u8>)>,
+    to_client: VecDeque<(ResourceType, Vec<u8>)>,
+    nonces: BTreeMap<usize, String>,
+    /// Clusters that the client holds, and whether it was told their endpoints since it has them.
+    held: BTreeMap<String, bool>,
+    routes: BTreeSet<String>,
+    /// Versions of what it holds, by type and name (delta).
+    versions: BTreeMap<(usize, String), String>,
+}
+
+impl World {
+    fn new(protocol: Protocol) -> Self {
+        let mut world = Self {
+            protocol,
+            session: Session::new(protocol, 1, Backoff::default(), Instant::now()),
+            updates: Updates::default(),
+            clusters: names(1),
+            routed: names(1),
+            version: 0,
+            last: BTreeMap::new(),
+            to_server: VecDeque::new(),
+            to_client: VecDeque::new(),
+            nonces: BTreeMap::new(),
+            held: BTreeMap::new(),
+            routes: BTreeSet::new(),
+            versions: BTreeMap::new(),
+        };
+        world.ask(Cluster, &[], &[]);
+        world.settle();
+        world.ask(Route, &["r".to_string()], &[]);
+        world.settle();
+        assert_eq!(world.routes, names(1));
+        world
+    }
+
+    fn content(&self, kind: ResourceType) -> Vec<(String, Vec<u8>)> {
+        let text = |name: &String| [&[self.version], name.as_bytes()].concat();
+        match kind {
+            Cluster => self.clusters.iter().map(|n| (n.clone(), text(n))).collect(),
+            Endpoint => self.clusters.iter().map(|n| (n.clone(), n.clone().into_bytes())).collect(),
+            _ => vec![("r".into(), self.routed.iter().flat_map(|n| n.bytes()).collect())],
+        }
+    }
+
+    fn serve(&mut self) {
+        while let Some((kind, scope)) = self.session.next() {
+            let scope = scope.clone();
+            let content = self.content(kind).into_iter().filter(|(n, _)| scope.contains(n));
+            let resources = content.map(|(n, v)| Arc::new(Resource::of_parts(n.as_str(), "t", &v)));
+            let key = (kind.index(), scope.key().0, scope.key().1);
+            let before = self.last.get(&key).cloned();
+            let block = Block::build(resources, before.as_ref().and_then(|s| s.blocks().first()));
+            let same = before.filter(|s| Arc::ptr_eq(&s.blocks()[0], &block));
+            let target = same.unwrap_or_else(|| Snapshot::new(vec![block], scope));
+            self.last.insert(key, target.clone());
+            if let Some(response) = self.session.offer(kind, &target, &self.updates) {
+                let (first, rest) = response.frames();
+                self.to_client.push_back((kind, [&first[5..], rest.as_deref().unwrap_or_default()].concat()));
+            }
+        }
+    }
+
+    fn hear(&mut self) {
+        let Some((kind, message)) = self.to_server.pop_front() else { return };
+        let request = match self.protocol {
+            Protocol::Sotw => Request::sotw(&message).unwrap(),
+            Protocol::Delta => Request::delta(&message).unwrap(),
+        };
+        self.session.receive(kind, &request).unwrap();
+    }
+
+    /// A request; with names to be added and removed it is one of its own, else an acknowledgement.
+    fn ask(&mut self, kind: ResourceType, add: &[String], remove: &[String]) {
+        let nonce = self.nonces.get(&kind.index()).cloned().unwrap_or_default();
+        let message = match self.protocol {
+            Protocol::Sotw => {
+                let resource_names = match kind {
+                    Cluster => vec![],
+                    Endpoint => self.held.keys().cloned().collect(),
+                    _ => vec!["r".to_string()],
+                };
+                DiscoveryRequest { resource_names, response_nonce: nonce, ..Default::default() }.encode_to_vec()
+            }
+            Protocol::Delta => DeltaDiscoveryRequest {
+                response_nonce: if add.is_empty() && remove.is_empty() { nonce.clone() } else { String::new() },
+                initial_resource_versions: if nonce.is_empty() { self.claims(kind) } else { BTreeMap::new() },
+                resource_names_subscribe: add.to_vec(),
+                resource_names_unsubscribe: remove.to_vec(),
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        };
+        self.to_server.push_back((kind, message));
+    }
+
+    fn claims(&self, kind: ResourceType) -> BTreeMap<String, String> {
+        let of_kind = self.versions.iter().filter(|((k, _), _)| *k == kind.index());
+        of_kind.map(|((_, name), version)| (name.clone(), version.clone())).collect()
+    }
+
+    /// A client of state of the world cannot say what it holds: what is gone is gone with the first answer.
+    fn reconnect(&mut self) {
+        if self.protocol == Protocol::Sotw {
+            return;
+        }
+        self.session = Session::new(self.protocol, 2, Backoff::default(), Instant::now());
+        self.to_server.clear();
+        self.to_client.clear();
+        self.nonces.clear();
+        self.ask(Cluster, &[], &[]);
+        self.ask(Endpoint, &self.held.keys().cloned().collect::<Vec<_>>(), &[]);
+        self.ask(Route, &["r".to_string()], &[]);
+        // They come in one flight, and a change in the very moment of a return is not promised to be in order.
+        self.settle();
+    }
+
+    fn read(&mut self) {
+        let Some((kind, message)) = self.to_client.pop_front() else { return };
+        let whole = self.protocol == Protocol::Sotw && kind == Cluster;
+        let (nonce, got, mut gone) = match self.protocol {
+            Protocol::Sotw => {
+                let response = DiscoveryResponse::decode(&*message).unwrap();
+                (response.nonce, response.resources.into_iter().map(|any| any.value).collect::<Vec<_>>(), vec![])
+            }
+            Protocol::Delta => {
+                let response = DeltaDiscoveryResponse::decode(&*message).unwrap();
+                let versions = response.resources.iter().map(|r| ((kind.index(), r.name.clone()), r.version.clone()));
+                self.versions.extend(versions);
+                response.removed_resources.iter().for_each(|n| drop(self.versions.remove(&(kind.index(), n.clone()))));
+                let got = response.resources.into_iter().map(|r| r.resource.unwrap().value).collect();
+                (response.nonce, got, response.removed_resources)
+            }
+        };
+        self.nonces.insert(kind.index(), nonce);
+        let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+        match kind {
+            Cluster => {
+                let names: BTreeSet<String> = got.iter().map(|v| text(&v[1..])).collect();
+                if whole {
+                    gone = self.held.keys().filter(|n| !names.contains(*n)).cloned().collect();
+                }
+                let added: Vec<String> = names.into_iter().filter(|n| !self.held.contains_key(n)).collect();
+                self.held.extend(added.iter().map(|n| (n.clone(), false)));
+                gone.retain(|n| self.held.remove(n).is_some());
+                gone.iter().for_each(|n| drop(self.versions.remove(&(Endpoint.index(), n.clone()))));
+                if !added.is_empty() || !gone.is_empty() {
+                    self.ask(Endpoint, &added, &gone);
+                }
+            }
+            Endpoint => {
+                for name in got.iter().map(|v| text(v)) {
+                    self.held.entry(name).and_modify(|warm| *warm = true);
+                }
+                self.held.iter_mut().filter(|(n, _)| gone.contains(n)).for_each(|(_, warm)| *warm = false);
+            }
+            _ => self.routes = got.iter().flat_map(|v| text(v).chars().map(String::from).collect::<Vec<_>>()).collect(),
+        }
+        self.ask(kind, &[], &[]);
+        let broken: Vec<_> = self.routes.iter().filter(|n| self.held.get(*n) != Some(&true)).collect();
+        assert!(broken.is_empty(), "{kind:?}: routes to {broken:?}, and of clusters there are {:?}", self.held);
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            self.serve();
+            self.read();
+            self.hear();
+        }
+        assert!(self.to_client.is_empty() && self.to_server.is_empty(), "it never comes to rest");
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Change(clusters, routed, version) => {
+                self.clusters = names(clusters | 1);
+                self.routed = names(routed & clusters | 1);
+                self.version = *version;
+                self.session.mark(TypeSet::from_iter([Cluster, Endpoint, Route]));
+            }
+            Step::Serve => self.serve(),
+            Step::Hear => self.hear(),
+            Step::Read => self.read(),
+            Step::Reconnect => self.reconnect(),
+        }
+    }
+}
+
+fn run(protocol: Protocol, steps: &[Step]) {
+    let mut world = World::new(protocol);
+    steps.iter().for_each(|step| world.step(step));
+    world.settle();
+    assert_eq!(world.routes, world.routed);
+    assert_eq!(world.held.keys().cloned().collect::<BTreeSet<_>>(), world.clusters);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(traces()))]
+
+    #[test]
+    fn no_route_is_ever_without_its_cluster(steps in steps()) {
+        run(Protocol::Sotw, &steps);
+        run(Protocol::Delta, &steps);
+    }
+}
+
+#[test]
+fn what_a_change_brings_comes_first_and_what_it_takes_goes_last() {
+    for protocol in [Protocol::Sotw, Protocol::Delta] {
+        let mut world = World::new(protocol);
+        world.step(&Step::Change(0b10, 0b10, 0));
+        world.clusters = names(0b10);
+        world.routed = names(0b10);
+        world.serve();
+        let sent = |world: &World| world.to_client.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
+        assert_eq!(sent(&world), [Cluster], "routes wait for the cluster, and what they leave stays");
+        world.read();
+        assert_eq!(world.held.keys().collect::<Vec<_>>(), ["a", "b"]);
+        world.settle();
+        assert_eq!(world.held.into_keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(world.routes, names(0b10));
+    }
+}

@@ -1,0 +1,417 @@
+//! One type on one stream: what the client asks for, what it holds as far as we know, and what it is sent next.
+//!
+//! Both protocols run on the same state: `base` is what the client acknowledged, a response is the difference from there to
+//! the newest snapshot, at most one response is awaited, and newer content replaces what waits. Content that a client refuses
+//! is sent again after a pause that grows ([`super::refusals`]). No I/O, no clock: the time is an argument.
+
+use std::{sync::Arc, time::Instant};
+
+use super::refusals::{Backoff, Refused};
+use crate::xds::{
+    names::{NameSet, Scope},
+    resource_type::ResourceType,
+    views::{
+        claims::Claims,
+        snapshot::{Difference, Snapshot},
+        update::{Protocol, Update},
+        updates::{Updates, add_again},
+    },
+    wire::request::{Complaint, Request, RequestError},
+};
+
+/// What a client holds.
+#[derive(Debug)]
+enum Base {
+    Nothing,
+    /// What a delta client says it kept from an earlier stream.
+    Claimed(Arc<Claims>),
+    Snapshot(Arc<Snapshot>),
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    target: Arc<Snapshot>,
+    sent: Arc<Difference>,
+    at: Instant,
+}
+
+/// What a request meant for its type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Received {
+    /// The first request of the type, or a renewed one: it is answered.
+    Started,
+    /// The last response was accepted (the subscription may have changed too).
+    Acked,
+    /// The last response was refused.
+    Nacked(Complaint),
+    /// It only changed the subscription, or nothing.
+    Changed,
+    /// It answered a response that is not the last one.
+    Expired,
+    /// The client wants nothing of this type any more.
+    Ended,
+}
+
+/// The state of one type on one stream.
+#[derive(Debug)]
+pub struct Subscription {
+    kind: ResourceType,
+    protocol: Protocol,
+    scope: Scope,
+    /// Hash of the names as the client last wrote them: an equal list need not be parsed.
+    pub(crate) raw_hash: u128,
+    base: Base,
+    refused: Refused,
+    /// The client holds content of the type from an earlier stream, as its first request shows (state of the world).
+    pub(crate) returns: bool,
+    /// It is told what is gone of that.
+    told: bool,
+    /// Names to be sent although they may not have changed.
+    again: Vec<Arc<NameSet>>,
+    everything_again: bool,
+    /// Names that a client which claims to hold them is told nothing of for now.
+    spared: Arc<NameSet>,
+    /// A response is owed even if there is nothing in it.
+    pub(crate) owed: bool,
+    pub(crate) nonce: String,
+    outstanding: Option<Outstanding>,
+}
+
+/// What is to be sent.
+#[derive(Debug, Clone)]
+pub struct Sending {
+    /// The content of the response.
+    pub update: Arc<Update>,
+    /// Names whose content changes for the client; `None` means all.
+    pub news: Option<Arc<NameSet>>,
+}
+
+impl Subscription {
+    pub(crate) fn new(kind: ResourceType, protocol: Protocol, scope: Scope) -> Self {
+        Self {
+            kind,
+            protocol,
+            scope,
+            raw_hash: 0,
+            base: Base::Nothing,
+            refused: Refused::default(),
+            returns: false,
+            told: false,
+            again: Vec::new(),
+            everything_again: false,
+            spared: NameSet::empty(),
+            owed: false,
+            nonce: String::new(),
+            outstanding: None,
+        }
+    }
+
+    /// What is asked for.
+    #[must_use]
+    pub const fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Nonce of the last response; empty when there was none.
+    #[must_use]
+    pub fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    /// Whether a request answers the last response.
+    pub(crate) fn is_answered_by(&self, request: &Request<'_>) -> bool {
+        self.nonce.as_bytes() == request.nonce
+    }
+
+    /// The nonce of the last response, for the channel to remember.
+    pub(crate) fn into_nonce(self) -> String {
+        self.nonce
+    }
+
+    /// Whether a response waits for its acknowledgement.
+    #[must_use]
+    pub const fn is_outstanding(&self) -> bool {
+        self.outstanding.is_some()
+    }
+
+    /// What the client acknowledged last on this stream.
+    #[must_use]
+    pub const fn acked(&self) -> Option<&Arc<Snapshot>> {
+        match &self.base {
+            Base::Snapshot(snapshot) => Some(snapshot),
+            _ => None,
+        }
+    }
+
+    /// Names that the client kept from an earlier stream, or asks for beside everything, and that are not in `target`. A client
+    /// that only asks by name keeps them if it says so, or if its routes are on their way (`unsettled`); in delta it is
+    /// answered by name otherwise.
+    #[must_use]
+    pub fn lost(&self, target: &Snapshot, unsettled: bool) -> Arc<NameSet> {
+        let missing = || NameSet::of(target.scope().names.names().iter().filter(|n| target.get(n).is_none()).cloned());
+        match &self.base {
+            _ if self.told => NameSet::empty(),
+            Base::Claimed(claims) if self.scope.wildcard => claims.gone(target).plus(&missing()),
+            Base::Claimed(claims) if unsettled => claims.gone(target),
+            Base::Nothing if self.protocol == Protocol::Sotw && !self.scope.wildcard && (self.returns || unsettled) => {
+                missing()
+            }
+            _ => NameSet::empty(),
+        }
+    }
+
+    /// Whether the client holds content from an earlier stream and has been told nothing on this one.
+    #[must_use]
+    pub const fn is_returning(&self) -> bool {
+        self.returns && !self.told && matches!(self.base, Base::Nothing)
+    }
+
+    /// Whether the client holds something, be it from an earlier stream.
+    #[must_use]
+    pub const fn is_in_use(&self) -> bool {
+        !matches!(self.base, Base::Nothing)
+    }
+
+    /// Whether all that is known of what the client holds is what it says.
+    #[must_use]
+    pub const fn is_claimed(&self) -> bool {
+        matches!(self.base, Base::Claimed(_))
+    }
+
+    /// Leaves the client with what it says it kept of these names, for now.
+    pub fn spare(&mut self, names: Arc<NameSet>) {
+        self.spared = names;
+    }
+
+    /// From now on the client is told what is gone, whatever it kept from an earlier stream.
+    pub const fn tell_losses(&mut self) {
+        self.told = true;
+    }
+
+    /// Answers even if there is nothing to say.
+    pub const fn owe(&mut self) {
+        self.owed = true;
+    }
+
+    /// What the client was sent last on this stream.
+    #[must_use]
+    pub fn sent(&self) -> Option<&Arc<Snapshot>> {
+        self.outstanding.as_ref().map(|o| &o.target).or(self.acked())
+    }
+
+    /// An expired request does not change the subscription. But what it no longer names the client has dropped, and should
+    /// the client's next valid request name it again, only this tells that it has to be sent again.
+    pub(crate) fn overlook_sotw(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
+        if request.names.hash != self.raw_hash && request.names.count > 0 {
+            let (_, names) = request.names.parse_set()?;
+            self.again(self.scope.names.minus(&names));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn rename_sotw(&mut self, request: &Request<'_>, named: &mut bool) -> Result<(), RequestError> {
+        if request.names.hash == self.raw_hash {
+            return Ok(());
+        }
+        let (star, names) = request.names.parse_set()?;
+        self.raw_hash = request.names.hash;
+        let wildcard = star || (names.is_empty() && !*named);
+        *named |= star || !names.is_empty();
+        let added = names.minus(&self.scope.names);
+        self.again(added);
+        self.everything_again |= wildcard && !self.scope.wildcard;
+        self.scope = Scope { wildcard, names };
+        Ok(())
+    }
+
+    pub(crate) fn start_delta(kind: ResourceType, request: &Request<'_>) -> Result<Self, RequestError> {
+        let (star, subscribed) = request.names.parse_set()?;
+        let (_, unsubscribed) = request.unsubscribe.parse_set()?;
+        let claims = Claims::read(&request.initial_versions()?)?;
+        let wildcard = star || (subscribed.is_empty() && kind.is_wildcard());
+        let mut names = subscribed;
+        if !kind.is_wildcard() && !wildcard {
+            names = claims.as_ref().map_or_else(|| names.clone(), |claims| names.plus(claims.names()));
+        }
+        let names = if unsubscribed.is_empty() { names } else { names.minus(&unsubscribed) };
+        let mut fresh = Self::new(kind, Protocol::Delta, Scope { wildcard, names });
+        fresh.owed = wildcard && claims.is_none();
+        fresh.base = claims.map_or(Base::Nothing, Base::Claimed);
+        Ok(fresh)
+    }
+
+    pub(crate) fn rename_delta(&mut self, request: &Request<'_>, spontaneous: bool) -> Result<(), RequestError> {
+        if request.names.count == 0 && request.unsubscribe.count == 0 {
+            return Ok(());
+        }
+        let (star, subscribed) = request.names.parse_set()?;
+        let (no_star, unsubscribed) = request.unsubscribe.parse_set()?;
+        let mut names = self.scope.names.plus(&subscribed);
+        if !unsubscribed.is_empty() {
+            names = names.minus(&unsubscribed);
+        }
+        let again = if spontaneous { subscribed } else { subscribed.minus(&unsubscribed).minus(&self.scope.names) };
+        self.again(again);
+        self.everything_again |= star && (spontaneous || !self.scope.wildcard);
+        let wildcard = (self.scope.wildcard || star) && !no_star;
+        if wildcard {
+            // The client cannot know whether the wildcard still covers them: it is told the resource or its removal.
+            self.again(unsubscribed);
+        }
+        self.scope = Scope { wildcard, names };
+        Ok(())
+    }
+
+    /// Asks for these names to be sent although they may not have changed.
+    pub fn again(&mut self, names: Arc<NameSet>) {
+        const MERGE_ABOVE: usize = 8;
+        if names.is_empty() || self.again.iter().any(|known| Arc::ptr_eq(known, &names)) {
+            return;
+        }
+        self.again.push(names);
+        if self.again.len() > MERGE_ABOVE {
+            let all = self.again.drain(..).flat_map(|set| set.names().to_vec()).collect::<Vec<_>>();
+            self.again.push(NameSet::of(all));
+        }
+    }
+
+    /// Asks for everything to be sent although it may not have changed.
+    pub const fn everything_again(&mut self) {
+        self.everything_again = true;
+    }
+
+    /// Whether something is to be sent although no content changed.
+    #[must_use]
+    pub const fn has_requests(&self) -> bool {
+        self.everything_again || self.owed || !self.again.is_empty()
+    }
+
+    pub(crate) fn settle(&mut self, error: Option<Complaint>, now: Instant) -> Received {
+        match (self.outstanding.take(), error) {
+            (Some(outstanding), None) => {
+                let all = self.protocol == Protocol::Sotw && self.kind.is_whole();
+                self.refused.settle(if all { None } else { Some(&outstanding.sent) });
+                self.base = Base::Snapshot(outstanding.target);
+                Received::Acked
+            }
+            (Some(outstanding), Some(complaint)) => {
+                self.refused.take(&outstanding.sent, now);
+                Received::Nacked(complaint)
+            }
+            (None, Some(complaint)) => Received::Nacked(complaint),
+            (None, None) => Received::Changed,
+        }
+    }
+
+    /// When refused content is to be sent again.
+    #[must_use]
+    pub fn retry_at(&self, backoff: Backoff, salt: u32) -> Option<Instant> {
+        if self.outstanding.is_some() { None } else { self.refused.retry_at(backoff, salt) }
+    }
+
+    /// Sends refused content again, as it is now.
+    pub fn retry(&mut self) {
+        let names = self.refused.release();
+        self.again(NameSet::of(names.filter(|n| self.scope.contains(n))));
+    }
+
+    /// When the response that waits for its acknowledgement was sent.
+    #[must_use]
+    pub fn sent_at(&self) -> Option<Instant> {
+        self.outstanding.as_ref().map(|o| o.at)
+    }
+
+    /// Waits for the acknowledgement no longer. How much of the response the client applied is not known: what was in it is
+    /// sent again with the next one.
+    pub fn give_up(&mut self) {
+        let Some(outstanding) = self.outstanding.take() else { return };
+        let sent = &outstanding.sent;
+        let names = sent.changed.iter().map(|r| r.name()).chain(&sent.gone).filter(|n| self.scope.contains(n));
+        let names = NameSet::of(names.cloned());
+        self.again(names);
+    }
+
+    /// What is to be sent so that the client comes to hold `target`, if anything. The response is unacknowledged from here
+    /// on; `nonce` is its nonce.
+    pub fn next(
+        &mut self,
+        target: &Arc<Snapshot>,
+        updates: &Updates,
+        clock: (Instant, Backoff),
+        nonce: impl FnOnce() -> String,
+    ) -> Option<Sending> {
+        if self.outstanding.is_some() {
+            return None;
+        }
+        let (now, backoff) = clock;
+        let due = self.refused.is_due(backoff, now);
+        let sending = self.compute(target, updates, due);
+        self.again.clear();
+        self.everything_again = false;
+        let Some(sending) = sending else {
+            self.base = Base::Snapshot(target.clone());
+            return None;
+        };
+        self.owed = false;
+        self.nonce = nonce();
+        self.outstanding =
+            Some(Outstanding { target: target.clone(), sent: sending.update.difference.clone(), at: now });
+        Some(sending)
+    }
+
+    /// `due`: what was refused may go along with what has changed.
+    fn compute(&self, target: &Arc<Snapshot>, updates: &Updates, due: bool) -> Option<Sending> {
+        let whole = self.protocol == Protocol::Sotw && self.kind.is_whole();
+        let between = |old, again: &[_]| updates.between(self.kind, self.protocol, old, target, again);
+        let everything = self.everything_again || matches!(self.base, Base::Nothing);
+        let plain = match &self.base {
+            _ if !self.refused.is_empty() => None,
+            Base::Nothing if !self.spared.is_empty() => None,
+            // What was sent and is not known to be held may have to be taken back.
+            Base::Nothing if self.again.iter().any(|set| set.names().iter().any(|n| target.get(n).is_none())) => {
+                Some(between(None, &self.again))
+            }
+            Base::Nothing => Some(between(None, &[])),
+            Base::Claimed(_) if self.everything_again => None,
+            Base::Claimed(claims) => Some(updates.from_claims(self.kind, claims, target, &self.spared, &self.again)),
+            Base::Snapshot(_) if self.everything_again && self.protocol == Protocol::Delta => None,
+            Base::Snapshot(_) if self.everything_again && !self.spared.is_empty() => None,
+            Base::Snapshot(_) if self.everything_again => Some(between(None, &[])),
+            Base::Snapshot(base) => Some(between(Some(base.as_ref()), &self.again)),
+        };
+        let update = plain.unwrap_or_else(|| {
+            let difference = self.own_difference(target, due);
+            Arc::new(Update::new(self.kind, self.protocol, difference, target))
+        });
+        let difference = &update.difference;
+        let asked = |set: &Arc<NameSet>| set.names().iter().any(|n| self.scope.names.contains(n));
+        let silent = match self.protocol {
+            Protocol::Sotw if !whole => difference.changed.is_empty(),
+            _ => difference.is_empty() && !self.owed && !(whole && self.again.iter().any(asked)),
+        };
+        if silent {
+            return None;
+        }
+        let news = if everything { None } else { Some(update.names().clone()) };
+        let update =
+            if whole { updates.whole(self.kind, self.protocol, self.acked().map(Arc::as_ref), target) } else { update };
+        Some(Sending { update, news })
+    }
+
+    /// The difference for this client alone: it claims versions, refused something, or wants all again.
+    fn own_difference(&self, target: &Arc<Snapshot>, due: bool) -> Difference {
+        let mut difference = match &self.base {
+            Base::Nothing => Difference::between(None, target).sparing(&self.spared),
+            Base::Claimed(claims) => claims.difference(target).sparing(&self.spared),
+            Base::Snapshot(base) => Difference::between(Some(base), target),
+        };
+        if !self.refused.is_empty() {
+            self.refused.heed(&mut difference, target, due);
+        }
+        if self.everything_again {
+            difference.changed = Difference::between(None, target).sparing(&self.spared).changed;
+        }
+        add_again(&mut difference, target, &self.again);
+        difference
+    }
+}

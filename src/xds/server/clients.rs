@@ -1,0 +1,193 @@
+//! The open connections: their number, the choice of the one that makes room, and the memory that each may occupy.
+//!
+//! A connection is not trusted before it asked for something. When all places are taken, the oldest connection without a stream
+//! makes room; one with a stream never does.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::budget::{Budget, Hold, Share};
+
+/// Bytes of requests that have not come whole, of all connections and of one. One request may have 4 MB.
+const UNFINISHED: (usize, usize) = (128 << 20, 16 << 20);
+/// Names that are asked for and nobody knows, of all connections and of one.
+const UNKNOWN: (usize, usize) = (500_000, 100_000);
+/// Streams of one connection whose first request has not come.
+const UNOPENED: usize = 4096;
+
+/// The connections.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    most: usize,
+    open: Mutex<Open>,
+    unfinished: Arc<Budget>,
+    unknown: Arc<Budget>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    last: u64,
+    clients: BTreeMap<u64, Arc<Client>>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    number: u64,
+    /// Where it comes from.
+    pub(crate) peer: Option<SocketAddr>,
+    /// When it was accepted.
+    pub(crate) since: Instant,
+    /// Closes it.
+    pub(crate) close: CancellationToken,
+    streams: AtomicUsize,
+    unopened: AtomicUsize,
+    unfinished: Arc<Share>,
+    unknown: Arc<Share>,
+}
+
+impl Clients {
+    /// At most so many at once.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            open: Mutex::default(),
+            unfinished: Budget::new(UNFINISHED.0, UNFINISHED.1),
+            unknown: Budget::new(UNKNOWN.0, UNKNOWN.1),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a connection in; `None` when all places are taken by connections with streams.
+    pub(crate) fn enter(&self, peer: Option<SocketAddr>) -> Option<Arc<Client>> {
+        let mut open = self.lock();
+        if open.clients.len() >= self.most {
+            let idle = open.clients.values().find(|client| client.streams.load(Ordering::Relaxed) == 0);
+            let number = idle.map(|client| client.number)?;
+            if let Some(idle) = open.clients.remove(&number) {
+                idle.close.cancel();
+            }
+        }
+        open.last += 1;
+        let client = Arc::new(Client {
+            number: open.last,
+            peer,
+            since: Instant::now(),
+            close: CancellationToken::new(),
+            streams: AtomicUsize::new(0),
+            unopened: AtomicUsize::new(0),
+            unfinished: self.unfinished.share(),
+            unknown: self.unknown.share(),
+        });
+        open.clients.insert(client.number, client.clone());
+        Some(client)
+    }
+
+    /// The connection is gone.
+    pub(crate) fn leave(&self, client: &Client) {
+        self.lock().clients.remove(&client.number);
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().clients.len()
+    }
+
+    /// Bytes of requests that have not come whole, and names that nobody knows.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.unfinished.held(), self.unknown.held())
+    }
+}
+
+impl Client {
+    /// A stream begins; `None` when too many of the connection have not asked for anything yet.
+    pub(crate) fn begin(self: &Arc<Self>) -> Option<Turn> {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        let unopened = self.unopened.fetch_add(1, Ordering::Relaxed);
+        let turn = Turn { client: self.clone(), opened: false };
+        (unopened < UNOPENED).then_some(turn)
+    }
+}
+
+/// A stream of a connection, for as long as it lasts.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    client: Arc<Client>,
+    opened: bool,
+}
+
+impl Turn {
+    /// The connection.
+    pub(crate) const fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The first request has come.
+    pub(crate) fn opened(&mut self) {
+        if !std::mem::replace(&mut self.opened, true) {
+            self.client.unopened.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of requests that have not come whole.
+    pub(crate) fn unfinished(&self) -> Hold {
+        Hold::new(self.client.unfinished.clone())
+    }
+
+    /// Names that nobody knows.
+    pub(crate) fn unknown(&self) -> Hold {
+        Hold::new(self.client.unknown.clone())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.opened();
+        self.client.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_that_does_nothing_makes_room() {
+        let clients = Clients::new(3);
+        let busy = clients.enter(None).unwrap();
+        let turn = busy.begin();
+        let (silent, second) = (clients.enter(None).unwrap(), clients.enter(None).unwrap());
+        let third = clients.enter(None).unwrap();
+        assert!(silent.close.is_cancelled() && !busy.close.is_cancelled() && !second.close.is_cancelled());
+        let turns = [second.begin(), third.begin()];
+        assert!(clients.enter(None).is_none(), "all are busy");
+        drop(turns);
+        assert!(clients.enter(None).is_some() && second.close.is_cancelled());
+        clients.leave(&busy);
+        drop(turn);
+        assert_eq!(clients.count(), 2);
+    }
+
+    #[test]
+    fn streams_that_never_ask_are_bound() {
+        let client = Clients::new(1).enter(None).unwrap();
+        let mut turns: Vec<_> = (0..UNOPENED).filter_map(|_| client.begin()).collect();
+        assert!(turns.len() == UNOPENED && client.begin().is_none());
+        turns.iter_mut().take(2).for_each(Turn::opened);
+        assert!(client.begin().is_some());
+        drop(turns);
+        assert_eq!((client.streams.load(Ordering::Relaxed), client.unopened.load(Ordering::Relaxed)), (0, 0));
+    }
+}

@@ -1,0 +1,318 @@
+//! What lies between snapshots, made once for all clients that go the same way.
+//!
+//! All clients of a view move between the same snapshots, one after another. What lies between two snapshots is kept with the
+//! one that clients come from, for as long as somebody holds that one: however many views and types there are, none drives out
+//! what clients of another will ask for next. What starts from nothing has no such end: it is remembered while somebody is
+//! sent it, and some megabytes of it a little longer.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use super::{
+    claims::Claims,
+    resource::{Block, Resource},
+    snapshot::{Difference, Snapshot},
+    update::{Ledger, Protocol, Update},
+};
+use crate::xds::{names::NameSet, resource_type::ResourceType};
+
+/// A way to a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Way {
+    /// Id of the snapshot.
+    to: u64,
+    /// Hash of the names that are sent although they may not have changed.
+    again: u128,
+    /// Id of the list of what clients say they kept; 0 where they say nothing.
+    claims: u64,
+    /// Hash of the names that they are told nothing of.
+    spared: u128,
+    /// All resources are sent.
+    whole: bool,
+    kind: ResourceType,
+    protocol: Protocol,
+}
+
+impl Way {
+    const fn to(new: &Snapshot, kind: ResourceType, protocol: Protocol) -> Self {
+        Self { to: new.id(), again: 0, claims: 0, spared: 0, whole: false, kind, protocol }
+    }
+}
+
+fn sum(names: &[Arc<NameSet>]) -> u128 {
+    names.iter().fold(0, |sum, set| sum.wrapping_add(set.hash()))
+}
+
+/// What was made for those who hold a snapshot and go on to others. It ends with the snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Onward(Mutex<Ways>);
+
+#[derive(Debug, Default)]
+struct Ways {
+    updates: VecDeque<(Way, Arc<Update>)>,
+    /// By the id of the snapshot that was to be reached and the hash of the names to be kept. `None`: nothing is kept.
+    kept: VecDeque<((u64, u128), Option<Weak<Snapshot>>)>,
+}
+
+/// Ways that are remembered of each kind: clients that hold one snapshot may want different names again.
+const WAYS: usize = 16;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remember<K, V>(list: &mut VecDeque<(K, V)>, key: K, value: V) {
+    if list.len() == WAYS {
+        list.pop_front();
+    }
+    list.push_back((key, value));
+}
+
+impl Onward {
+    /// What is found, or is made and kept. It is made without the lock: of several who make it at once, all get the one that
+    /// was there first.
+    fn find_or_make<T>(
+        &self,
+        find: impl Fn(&Ways) -> Option<T>,
+        make: impl FnOnce() -> T,
+        keep: impl FnOnce(&mut Ways, &T),
+    ) -> T {
+        if let Some(known) = find(&locked(&self.0)) {
+            return known;
+        }
+        let made = make();
+        let mut ways = locked(&self.0);
+        if let Some(known) = find(&ways) {
+            return known;
+        }
+        keep(&mut ways, &made);
+        made
+    }
+
+    fn update(&self, way: Way, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
+        let find = |ways: &Ways| ways.updates.iter().find(|(known, _)| *known == way).map(|(_, update)| update.clone());
+        self.find_or_make(find, make, |ways, made| remember(&mut ways.updates, way, made.clone()))
+    }
+
+    fn kept(&self, key: (u64, u128), make: impl FnOnce() -> Option<Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
+        let find = |ways: &Ways| {
+            let (_, kept) = ways.kept.iter().find(|(known, _)| *known == key)?;
+            kept.as_ref().map_or(Some(None), |snapshot| snapshot.upgrade().map(Some))
+        };
+        self.find_or_make(find, make, |ways, made| {
+            ways.kept.retain(|(known, _)| *known != key);
+            remember(&mut ways.kept, key, made.as_ref().map(Arc::downgrade));
+        })
+    }
+}
+
+/// Makes updates, and finds those that are made already.
+#[derive(Debug, Default)]
+pub struct Updates {
+    ledger: Arc<Ledger>,
+    first: Mutex<Memo>,
+}
+
+#[derive(Debug, Default)]
+struct Memo {
+    known: HashMap<Way, Weak<Update>>,
+    /// With their weights, which are sums over all their resources.
+    recent: VecDeque<(Arc<Update>, usize)>,
+}
+
+/// Encoded bytes that are kept although nobody sends them at the moment.
+const RECENT_BYTES: usize = 8 << 20;
+const RECENT_COUNT: usize = 128;
+
+impl Updates {
+    /// The difference between two snapshots, plus the names in `again` although they may not have changed.
+    pub fn between(
+        &self,
+        kind: ResourceType,
+        protocol: Protocol,
+        old: Option<&Snapshot>,
+        new: &Snapshot,
+        again: &[Arc<NameSet>],
+    ) -> Arc<Update> {
+        let way = Way { again: sum(again), ..Way::to(new, kind, protocol) };
+        let make = || {
+            let mut difference = Difference::between(old, new);
+            add_again(&mut difference, new, again);
+            Arc::new(Update::new(kind, protocol, difference, new).counted(&self.ledger))
+        };
+        match old {
+            Some(old) => old.onward().update(way, make),
+            None => self.fresh(way, make),
+        }
+    }
+
+    /// What delta clients that say they kept something lack of `new`, but for what they are `spared`, plus the names in `again`.
+    pub fn from_claims(
+        &self,
+        kind: ResourceType,
+        claims: &Claims,
+        new: &Snapshot,
+        spared: &NameSet,
+        again: &[Arc<NameSet>],
+    ) -> Arc<Update> {
+        let to = Way::to(new, kind, Protocol::Delta);
+        self.fresh(Way { claims: claims.id(), spared: spared.hash(), again: sum(again), ..to }, || {
+            let mut difference = claims.difference(new).sparing(spared);
+            add_again(&mut difference, new, again);
+            Arc::new(Update::new(kind, Protocol::Delta, difference, new).counted(&self.ledger))
+        })
+    }
+
+    /// All of `new`, for clients that hold `old`.
+    pub fn whole(&self, kind: ResourceType, protocol: Protocol, old: Option<&Snapshot>, new: &Snapshot) -> Arc<Update> {
+        let make = || self.between(kind, protocol, None, new, &[]);
+        match old {
+            Some(old) => old.onward().update(Way { whole: true, ..Way::to(new, kind, protocol) }, make),
+            None => make(),
+        }
+    }
+
+    /// `new`, but with the resources of these names as `old` has them. `None` when that makes no difference.
+    pub fn keeping(&self, old: &Snapshot, new: &Arc<Snapshot>, names: &NameSet) -> Option<Arc<Snapshot>> {
+        if names.is_empty() {
+            return None;
+        }
+        old.onward().kept((new.id(), names.hash()), || {
+            let differs = |r: &&Arc<Resource>| new.get(r.name()).is_none_or(|now| now.hash() != r.hash());
+            let wanted = names.names().iter().filter(|n| new.scope().contains(n));
+            let mut kept = wanted.filter_map(|name| old.get(name)).filter(differs).peekable();
+            kept.peek()?;
+            Some(Snapshot::before(new, Block::build(kept.cloned(), None)))
+        })
+    }
+
+    fn fresh(&self, way: Way, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
+        if let Some(known) = locked(&self.first).known.get(&way).and_then(Weak::upgrade) {
+            return known;
+        }
+        let made = make();
+        locked(&self.first).remember(way, made)
+    }
+}
+
+impl Memo {
+    fn remember(&mut self, way: Way, update: Arc<Update>) -> Arc<Update> {
+        if let Some(known) = self.known.get(&way).and_then(Weak::upgrade) {
+            return known;
+        }
+        if self.known.len() == self.known.capacity() {
+            self.known.retain(|_, u| u.strong_count() > 0);
+        }
+        self.known.insert(way, Arc::downgrade(&update));
+        self.recent.push_back((update.clone(), update.weight()));
+        let mut bytes: usize = self.recent.iter().map(|(_, weight)| weight).sum();
+        while self.recent.len() > RECENT_COUNT || bytes > RECENT_BYTES {
+            bytes -= self.recent.pop_front().map_or(0, |(_, weight)| weight);
+        }
+        update
+    }
+}
+
+/// Adds names that are to be sent although they may not have changed.
+pub(crate) fn add_again(difference: &mut Difference, new: &Snapshot, again: &[Arc<NameSet>]) {
+    let mut extra = Vec::new();
+    for name in again.iter().flat_map(|set| set.names()).filter(|n| new.scope().contains(n)) {
+        match new.get(name) {
+            Some(resource) => extra.push(resource.clone()),
+            None => {
+                difference.gone.insert(name.clone());
+            }
+        }
+    }
+    if !extra.is_empty() {
+        difference.changed.extend(extra);
+        difference.changed.sort_by(|a, b| a.name().cmp(b.name()));
+        difference.changed.dedup_by(|a, b| a.name() == b.name());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::{proto::envoy::service::discovery::v3 as discovery, xds::names::Scope};
+    use ResourceType::{Cluster, Endpoint};
+
+    fn snapshot(content: &[(&str, &str)]) -> Arc<Snapshot> {
+        let resources = content.iter().map(|(n, v)| Arc::new(Resource::of_parts(*n, "t/x", v.as_bytes())));
+        Snapshot::new(vec![Block::build(resources, None)], Scope::all())
+    }
+
+    fn set(names: &[&str]) -> Arc<NameSet> {
+        NameSet::of(names.iter().map(|n| Arc::from(*n)))
+    }
+
+    #[test]
+    fn updates_are_made_once() {
+        let updates = Updates::default();
+        let (old, new) = (snapshot(&[("a", "1"), ("b", "1")]), snapshot(&[("a", "2"), ("b", "1")]));
+        let make = |again: &[Arc<NameSet>]| updates.between(Endpoint, Protocol::Delta, Some(&old), &new, again);
+        let first = make(&[]);
+        assert!(Arc::ptr_eq(&first, &make(&[])));
+        let again = make(&[set(&["b", "zz"])]);
+        let names: Vec<&str> = again.difference.changed.iter().map(|r| &**r.name()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let decoded = discovery::DeltaDiscoveryResponse::decode(again.body()).unwrap();
+        assert_eq!(decoded.removed_resources, ["zz"]);
+        assert_eq!(decoded.resources.len(), 2);
+        assert_eq!((decoded.type_url.as_str(), decoded.system_version_info), (Endpoint.url(), new.version()));
+    }
+
+    #[test]
+    fn no_view_drives_out_what_is_between_the_snapshots_of_another() {
+        let updates = Updates::default();
+        let large = Arc::new(Resource::of_parts("large", "t/x", &vec![7; RECENT_BYTES / 4]));
+        let with_large = |value: String| {
+            let small = Arc::new(Resource::of_parts("small", "t/x", value.as_bytes()));
+            Snapshot::new(vec![Block::build([small, large.clone()], None)], Scope::all())
+        };
+        let views: Vec<_> =
+            (0..200).map(|view| (with_large(format!("{view}")), with_large(format!("{view}, changed")))).collect();
+        let made = || {
+            let of = |(old, new): &(Arc<Snapshot>, Arc<Snapshot>)| {
+                let whole = updates.whole(Cluster, Protocol::Sotw, Some(old), new);
+                [updates.between(Cluster, Protocol::Sotw, Some(old), new, &[]), whole].map(|u| Arc::downgrade(&u))
+            };
+            views.iter().map(of).collect::<Vec<_>>()
+        };
+        // The second client of a view comes when all that the first was sent is acknowledged.
+        let (first, second) = (made(), made());
+        for (first, second) in first.iter().flatten().zip(second.iter().flatten()) {
+            assert!(Weak::ptr_eq(first, second) && first.strong_count() > 0);
+        }
+    }
+
+    #[test]
+    fn what_is_between_snapshots_ends_with_the_first() {
+        let updates = Updates::default();
+        let (old, new) = (snapshot(&[("a", "1")]), snapshot(&[("a", "2")]));
+        let made = Arc::downgrade(&updates.between(Cluster, Protocol::Delta, Some(&old), &new, &[]));
+        assert!(made.upgrade().is_some());
+        drop(old);
+        assert!(made.upgrade().is_none());
+    }
+
+    #[test]
+    fn what_is_kept_is_one_snapshot_for_all() {
+        let updates = Updates::default();
+        let (old, new) = (snapshot(&[("a", "1"), ("b", "1")]), snapshot(&[("b", "1"), ("c", "1")]));
+        let kept = updates.keeping(&old, &new, &set(&["a", "b"])).unwrap();
+        assert_eq!(kept.iter().map(|r| &**r.name()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert!(Arc::ptr_eq(&kept, &updates.keeping(&old, &new, &set(&["a", "b"])).unwrap()));
+        assert!(updates.keeping(&old, &new, &set(&["b"])).is_none());
+        assert!(updates.keeping(&old, &new, &NameSet::empty()).is_none());
+        let next = Arc::downgrade(&new);
+        drop(new);
+        assert!(next.upgrade().is_some(), "who holds what is kept will be asked to go on");
+        drop(kept);
+        assert!(next.upgrade().is_none());
+    }
+}
