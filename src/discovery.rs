@@ -7,6 +7,7 @@
 mod actor;
 mod build;
 mod claimant;
+mod composer;
 mod connection;
 pub mod debug;
 mod generator;
@@ -28,6 +29,7 @@ mod view;
 
 pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
 pub use build::BuildError;
+pub use composer::{Composer, Resources};
 pub use connection::{Connection, Load, TypeStatus, ViewSummary};
 pub use debug::{DebugPages, DebugQuestion};
 pub use generator::{Affected, AffectsName, Audience, Generator, Layout, Part, Slot};

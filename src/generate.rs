@@ -11,7 +11,6 @@ pub mod listener;
 pub mod name_table;
 pub mod names;
 pub mod proxy_config;
-pub mod resources;
 pub mod route;
 pub mod sds;
 pub mod secret;

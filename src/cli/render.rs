@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::{EXIT_DATA, EXIT_USAGE, MeshArgs};
 use crate::{
-    generate::{resources, secret},
+    discovery::Composer,
+    generate::secret,
     model::{ConfigSnapshot, Features, Identity, Locality, Mesh, Node, Origin},
     proto::to_json,
     push::{PushContext, context::PushInputs},
@@ -174,8 +175,7 @@ fn write(
     listeners: &[String],
     identity: Option<&Identity>,
 ) -> anyhow::Result<()> {
-    let view = context.view_of(node);
-    let got = resources::all(context, &view, listeners, identity);
+    let got = Composer::new(context, context.view_of(node), identity).all(listeners)?;
     let requested = secret::names(&got.clusters, &got.listeners);
     write_file(out, "clusters", &json_list(&got.clusters, "name")?)?;
     write_file(out, "endpoints", &json_list(&got.endpoints, "clusterName")?)?;

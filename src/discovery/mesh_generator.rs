@@ -25,7 +25,6 @@ use crate::{
         grpc, listener,
         name_table::{self, NameTable},
         names::parse_subset_key,
-        resources,
         route::{self, VirtualHostMemo},
         secret,
     },
@@ -56,6 +55,16 @@ pub struct MeshGenerator {
 }
 
 impl MeshGenerator {
+    /// The slots of a proxy of this view.
+    pub(super) fn audience_of(context: &PushContext, own: ProxyView, identity: Option<&Identity>) -> Audience {
+        if own.is_router() || is_grpc(&own) {
+            let own = Arc::new(own);
+            return Audience::new(own.clone(), own.clone(), own, identity.cloned());
+        }
+        let (routing, outbound) = (context.routing_view(&own), context.outbound_view(&own));
+        Audience::new(Arc::new(routing), Arc::new(outbound), Arc::new(own), identity.cloned())
+    }
+
     /// Route configurations that nobody knows are empty, or a listener would wait for them; to gRPC they do not exist.
     fn routes<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
         let texts = names.iter().map(AsRef::as_ref);
@@ -190,18 +199,12 @@ const NOT_APPLIED: &str = "pilothouse_grpc_routes_not_applied";
 const REJECTED: &str = "pilot_total_rejected_configs";
 
 fn is_grpc(view: &ProxyView) -> bool {
-    &*view.metadata.generator == "grpc"
+    &*view.metadata.generator == grpc::GENERATOR
 }
 
 impl Generator for MeshGenerator {
     fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
-        let own = context.view_of(node);
-        if own.is_router() || is_grpc(&own) {
-            let own = Arc::new(own);
-            return Audience::new(own.clone(), own.clone(), own, identity.cloned());
-        }
-        let (routing, outbound) = (context.routing_view(&own), context.outbound_view(&own));
-        Audience::new(Arc::new(routing), Arc::new(outbound), Arc::new(own), identity.cloned())
+        Self::audience_of(context, context.view_of(node), identity)
     }
 
     fn serves(&self, slot: &Slot) -> TypeSet {
@@ -244,11 +247,13 @@ impl Generator for MeshGenerator {
                 vec![Arc::new(Resource::encode(NameTable::NAME, &name_table::name_table(context, view)))]
             }
             ResourceType::Endpoint => {
-                let names = cluster::eds_cluster_names(&resources::clusters(context, view));
+                let names = cluster::eds_cluster_names(&cluster::all(context, view));
                 self.endpoints(context, view, &names)
             }
             ResourceType::Route => {
-                let names = listener::route_names(&resources::listeners(context, view));
+                let listeners =
+                    if view.is_router() { listener::gateway(context, view) } else { listener::sidecar(context, view) };
+                let names = listener::route_names(&listeners);
                 self.routes(context, view, &names)
             }
             ResourceType::Objects(objects) => object_resources(context, view, objects),

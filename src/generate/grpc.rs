@@ -17,11 +17,7 @@ pub use listener::{SERVER_LISTENER_PREFIX, listeners};
 
 use std::collections::BTreeSet;
 
-use super::{
-    names::parse_subset_key,
-    resources::{self, Resources},
-    route as routes_of,
-};
+use super::{names::parse_subset_key, route as routes_of};
 use crate::{
     model::host,
     proto::envoy::config::{
@@ -31,22 +27,18 @@ use crate::{
     push::{ProxyView, PushContext},
 };
 
-/// What a client is sent that asks for these listeners and then for all that they lead to.
-#[must_use]
-pub fn all(context: &PushContext, view: &ProxyView, listener_names: &[String]) -> Resources {
-    let listeners = listeners(context, view, listener_names);
-    let routes: Vec<_> =
-        route_names(&listeners).iter().filter_map(|name| Some(route_configuration(context, view, name)?.0)).collect();
-    let clusters = clusters(context, view, &cluster_names(&routes));
-    let endpoints = clusters.iter().map(|c| distinct(resources::load_assignment(context, view, &c.name))).collect();
-    Resources { clusters, endpoints, listeners, routes, ..Resources::default() }
-}
+/// The generator that proxyless gRPC clients name in their metadata (`GENERATOR`).
+pub const GENERATOR: &str = "grpc";
 
-fn route_names(listeners: &[Listener]) -> BTreeSet<String> {
+/// The route configurations that these listeners name.
+#[must_use]
+pub fn route_names(listeners: &[Listener]) -> BTreeSet<String> {
     listeners.iter().filter_map(listener::route_name).collect()
 }
 
-fn cluster_names(routes: &[RouteConfiguration]) -> Vec<String> {
+/// The clusters that these route configurations name.
+#[must_use]
+pub fn cluster_names(routes: &[RouteConfiguration]) -> Vec<String> {
     let mut names = BTreeSet::new();
     for action in routes.iter().flat_map(|r| &r.virtual_hosts).flat_map(|v| &v.routes).filter_map(|r| r.action.as_ref())
     {

@@ -40,10 +40,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Circles inside rooms that are left, each with its reason.
 const CIRCLES: &[(&[&str], &str)] = &[
     (
-        &["generate::grpc", "generate::resources"],
-        "the second composer, `resources`, makes the resources of gRPC clients from what `grpc` makes of one name; it goes with the one composer",
-    ),
-    (
         &[
             "generate::listener::dynamic_dns",
             "generate::listener::hcm",

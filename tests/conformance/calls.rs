@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pilothouse::{
-    generate::resources::{self, Resources},
+    discovery::{Composer, Resources},
     proto::envoy::config::{
         core::v3::{address::Address, socket_address::PortSpecifier},
         endpoint::v3::lb_endpoint::HostIdentifier,
@@ -21,8 +21,8 @@ use crate::{
 pub fn check(case: &Case) -> Verdict {
     let description = data::json(&case.folder.join("case.json"));
     let context = environment::context(&case.folder, &description, environment::Ages::Equal);
-    let view = environment::view(&context, &description["proxy"]);
-    let got = resources::all(&context, &view, &[], None);
+    let composer = Composer::new(&context, environment::view(&context, &description["proxy"]), None);
+    let got = composer.all(&[]).unwrap();
     let proxy = Proxy {
         listeners: got.listeners.clone(),
         routes: got.routes.iter().map(|r| (r.name.clone(), r.clone())).collect(),
@@ -33,7 +33,7 @@ pub fn check(case: &Case) -> Verdict {
     }
     if let Some(hosts) = description["expectedVirtualHosts"].as_object() {
         let name = description["routeName"].as_str().unwrap_or_default();
-        let route = resources::route_configuration(&context, &view, name);
+        let route = composer.route_configuration(name).unwrap().unwrap_or_default();
         for (domain, clusters) in hosts {
             let wanted = strings(clusters);
             let have = clusters_of_domain(&route, domain);

@@ -1,6 +1,6 @@
 //! Family `generate`: environment and proxy in, listeners, clusters and routes out.
 
-use pilothouse::{generate::resources, proto::to_json};
+use pilothouse::{discovery::Composer, proto::to_json};
 use serde_json::Value;
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 pub fn check(case: &Case) -> Verdict {
     let description = data::json(&case.folder.join("case.json"));
     let context = environment::context(&case.folder, &description, environment::Ages::InOrder);
-    let view = environment::view(&context, &description["proxy"]);
+    let composer = Composer::new(&context, environment::view(&context, &description["proxy"]), None);
     let expected = |file: &str| {
         let path = case.folder.join("expected").join(file);
         path.exists().then(|| data::json(&path))
@@ -20,11 +20,11 @@ pub fn check(case: &Case) -> Verdict {
     let none = MultiAddress::new();
     let mut lines = Vec::new();
     if let Some(wanted) = expected("clusters.json") {
-        let got = resources::clusters(&context, &view);
+        let got = composer.clusters().unwrap();
         lines.extend(normal::compare("cluster", "name", &wanted, &json(&got), &none));
     }
     if let Some(wanted) = expected("listeners.json") {
-        let got = resources::listeners(&context, &view);
+        let got = composer.listeners().unwrap();
         lines.extend(normal::compare("listener", "name", &wanted, &json(&got), &none));
     }
     if let Some(wanted) = expected("routes.json") {
@@ -32,7 +32,7 @@ pub fn check(case: &Case) -> Verdict {
             .as_array()
             .into_iter()
             .flatten()
-            .map(|r| resources::route_configuration(&context, &view, r["name"].as_str().unwrap_or_default()))
+            .filter_map(|r| composer.route_configuration(r["name"].as_str().unwrap_or_default()).unwrap())
             .collect();
         lines.extend(normal::compare("route", "name", &wanted, &json(&got), &none));
     }

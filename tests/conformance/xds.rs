@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pilothouse::{
-    generate::resources,
+    discovery::Composer,
     model::{ConfigSnapshot, Identity, Locality, Mesh, Node},
     push::{PushContext, context::PushInputs},
     registry,
@@ -78,9 +78,10 @@ pub fn check(case: &Case) -> Verdict {
     let part = |key: &str| -> Arc<str> { l[key].as_str().unwrap_or_default().into() };
     let locality = Locality { region: part("region"), zone: part("zone"), subzone: part("subZone") };
     let node = Node::from_parts(node["id"].as_str().unwrap(), node["metadata"].clone(), locality).unwrap();
-    let view = context.view_of(&node);
     let asked = asked(&scenario, &case.proxy);
-    let got = resources::all(&context, &view, &asked, identity(&scenario, &case.proxy, &node).as_ref());
+    let got = Composer::new(&context, context.view_of(&node), identity(&scenario, &case.proxy, &node).as_ref())
+        .all(&asked)
+        .unwrap();
 
     let grpc = node.metadata.generator.as_ref() == "grpc";
     let mut lines = Vec::new();

@@ -14,7 +14,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use pilothouse::{
-    generate::resources::{self, Resources},
+    discovery::{Composer, Resources},
     model::{Kind, Locality, Node, kind::KindClass},
     push::PushContext,
     settings::{KubeAccess, KubeSettings, LeaseSettings, Settings, SourceSettings},
@@ -148,7 +148,9 @@ impl Live {
         let Some(published) = self.app.state.current() else { return Some("nothing is published".to_string()) };
         for gateway in objects.iter().filter(|o| o["kind"] == "Gateway") {
             let node = self.router(gateway);
-            let of = |context: &PushContext| rendered(&resources::all(context, &context.view_of(&node), &[], None));
+            let of = |context: &PushContext| {
+                rendered(&Composer::new(context, context.view_of(&node), None).all(&[]).unwrap())
+            };
             let (live, cold) = (of(&published.context), of(cold));
             if let Some(other) = live.iter().zip(&cold).find(|(live, cold)| live != cold) {
                 return Some(format!("the router of {} gets other resources: {other:#?}", gateway["metadata"]["name"]));
