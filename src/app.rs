@@ -1,14 +1,17 @@
-//! The composition root: every room is started and joined to the next here, a line or two each, in the order of the flow.
+//! The composition root: every room is started here, in the order of the flow, each with a line on what it reads and what it
+//! feeds.
 //!
-//! Start-up is bottom up, so that nobody speaks into the void; the end is top down. Only this room, `cli` and tests know
-//! all the others.
+//! The published parts have readers before anything is started, so no room is joined later. Consumers start before producers,
+//! and end after them. Only this room, `cli` and tests know all the others.
 
+mod config;
+mod discovery;
 mod inputs;
 mod last_good;
-mod limits;
 mod registration;
 mod remotes;
 mod running;
+mod sockets;
 mod sources;
 mod status;
 
@@ -18,32 +21,23 @@ use std::{
 };
 
 use actix::Arbiter;
-use tokio::{
-    net::TcpListener,
-    sync::{Mutex, oneshot},
-};
-
+use config::ConfigRooms;
 pub use inputs::Inputs;
 use remotes::Remotes;
-pub use running::{Addresses, Running};
+pub use running::Running;
+pub use sockets::Addresses;
+use sockets::Sockets;
+use tokio::sync::Mutex;
 
 use crate::{
     admin::{AdminState, Building, PagesOverXds},
-    discovery::{MeshGenerator, XdsServerActor, XdsState},
-    handlers::{
-        ConfigHandler, Decide, HandlerActor, ObjectHandler, ServiceEntryHandler, ServiceHandler, WorkloadEntryHandler,
-        WorkloadInstanceHandler,
-    },
-    model::{PushRequest, Reason, RegistryPort, XdsUpdater},
-    push::DebounceSettings,
-    registry::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor},
+    discovery::{Ports, serve},
+    model::{PushRequest, Reason, XdsUpdater},
     runtime::{Readiness, RestartBudget, Shutdown, Wards},
     settings::{ListenAddress, Settings},
     sources::{Source, SourceId, SourceList, kube::Cluster, read_mesh},
     status::{ReportBoard, StatusReporterActor},
-    store::{AggregateCacheActor, EventHandler, StoreHandle},
     telemetry::{Metrics, SetupError},
-    xds::XdsOptions,
 };
 
 /// Why the process cannot start.
@@ -91,19 +85,14 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
 /// As [`build`].
 pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
     let Settings { sources, state: kept, mesh, xds, registration: registering, admin, runtime, features } = settings;
-    let readiness = Readiness::default();
+    let (readiness, me) = (Readiness::default(), status::identity());
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
     let wards = Wards::new(budget, runtime.first_pause, runtime.longest_pause);
+    let sockets = Sockets::bind(&xds, &admin).await?;
 
-    let grpc = bind(&xds.grpc_address).await?;
-    let mut pages = Vec::new();
-    for address in std::iter::once(&admin.http_address).chain(&admin.monitoring_address) {
-        pages.push(bind(address).await?.into_std()?);
-    }
-    let addresses = Addresses::of(&grpc, &pages)?;
-
-    let settings_in_force = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
-    let inputs = Arc::new(Inputs::new(settings_in_force, Arc::new(features)));
+    // The readers of the parts that rooms publish, with the mesh settings of the start.
+    let mesh_of_files = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
+    let (inputs, publishers) = Inputs::new(mesh_of_files, Arc::new(features));
     let cluster = sources.kubernetes.clone().map(|k| Cluster::new(&mesh.cluster_id, k, inputs.follow_mesh()));
     sources::check_files(&inputs.mesh(), &sources, kept.folder.is_some()).await?;
     let mesh_is_known = match &cluster {
@@ -112,45 +101,26 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     };
     let mut named = sources::named(&inputs, &mesh, &sources, cluster.as_ref(), kept.folder.is_some())?;
     named.extend(more);
-    let me = status::identity();
     let (entries, entries_folder) = registration::open(&kept, &me)?;
     named.push(Arc::new(entries.clone()));
 
-    let state = XdsState::new(
-        Arc::<MeshGenerator>::default(),
-        XdsOptions {
-            drain: runtime.shutdown / 4,
-            // Plain text proves nothing.
-            trust_nodes: grpc.local_addr()?.ip().is_loopback(),
-            secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(&sources)),
-            cluster_aliases: mesh
-                .cluster_aliases
-                .iter()
-                .map(|a| (a.alias.clone(), a.cluster.as_str().into()))
-                .collect(),
-            ..limits::options(&inputs.features, &xds)
-        },
-    );
-    let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());
-    let xds_server =
-        XdsServerActor::start(&wards, state.clone(), inputs.reader(), debounce, readiness.guard("first push"));
+    // The xDS server reads the inputs when it is asked to push, and feeds connected clients.
+    let is_loopback = sockets.addresses.grpc.ip().is_loopback();
+    let xds_server = discovery::start((&wards, &readiness), &inputs, &xds, (&mesh, &sources), (&runtime, is_loopback));
+    let state = xds_server.state().clone();
 
+    // The store reads batches of sources; it feeds the handlers, these the registry, and all of them the xDS server.
     let order: Vec<SourceId> = named.iter().map(|s| s.id()).collect();
-    let resync = Arc::new(sources::ResyncAll::default());
-    let updater: Arc<dyn XdsUpdater> = Arc::new(xds_server.clone());
-    let config_thread = Arbiter::new();
-    let (store, registry) = start_config(&config_thread, &wards, &inputs, order, resync.clone(), updater).await?;
+    let ConfigRooms { thread: config_thread, store, registry, resyncs } =
+        config::start(&wards, &inputs, publishers, order, Arc::new(xds_server.clone())).await?;
 
-    let keeper = last_good::open(&kept, &store)?;
+    // Registration reads clients that connect, and feeds the source of registered workloads.
     let board = ReportBoard::default();
-    registration::start(
-        &me,
-        (&store, &state),
-        (&inputs, &wards),
-        entries.clone(),
-        (cluster.as_ref(), &board),
-        &registering,
-    );
+    let registrar =
+        registration::start(&me, &state, (&inputs, &wards), entries.clone(), (cluster.as_ref(), &board), &registering);
+
+    // Sources read the outside, and feed the store by way of the folder for the last good content.
+    let keeper = last_good::open(&kept, &store)?;
     let sinks = sources::Sinks {
         configs: last_good::sink(keeper.as_ref(), &store),
         direct: Arc::new(store.clone()),
@@ -158,7 +128,6 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         inputs: inputs.clone(),
         xds: xds_server.clone(),
     };
-    let writes_to = cluster.clone();
     let starter = sources::Starter {
         configs: sinks.configs.clone(),
         direct: sinks.direct.clone(),
@@ -167,17 +136,17 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     };
     let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
     let found = (sources.remotes.clone(), sources.kubernetes.as_ref().map(|k| k.revision.clone()).unwrap_or_default());
-    let started =
-        sources::start(named, (mesh, sources), (cluster, mesh_is_known), &sinks, &starter, &shutdown, &readiness);
-    let (writing, candidate) =
-        status::stand(writes_to.as_ref(), &me, (&store, &xds_server, &board), &inputs.features, &shutdown).unzip();
+    let of_cluster = (cluster.clone(), mesh_is_known);
+    let started = sources::start(named, (mesh, sources), of_cluster, &sinks, &starter, &shutdown, &readiness);
+    let list = SourceList::default();
+    list.add(&started.handles);
+    sources::follow_resyncs(resyncs, list.clone(), keeper.clone(), shutdown.child());
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
         registration::keep(entries, entries_folder, &shutdown),
     ];
-    let list = SourceList::default();
-    list.add(&started.handles);
-    resync.set(list.clone(), keeper.clone());
+
+    // Remote clusters read the Secrets or files that name them, and feed the list of sources.
     let remotes = Arc::new(Remotes {
         starter,
         thread: Arbiter::current(),
@@ -192,34 +161,42 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         of_secrets: Mutex::default(),
         began: AtomicBool::new(false),
     });
-    let remotes_synced = remotes.begin(&flagged, writes_to, &readiness).await;
-    let synced = started.synced;
-    let asked = xds_server.clone();
+    let remotes_synced = remotes.begin(&flagged, cluster.clone(), &readiness).await;
+    let (synced, first) = (started.synced, xds_server.clone());
     tokio::spawn(async move {
         // Even nothing is something to publish: a mesh without objects has proxies too.
         tokio::join!(synced, remotes_synced);
-        xds_server.config_update(PushRequest::everything(Reason::Global));
+        first.config_update(PushRequest::everything(Reason::Global));
     });
 
-    let grpc_server = tokio::spawn(crate::discovery::serve(grpc, state.clone(), shutdown.child()));
+    // Statuses read publications and acknowledgements, and feed the cluster.
+    let (writing, candidate) =
+        status::stand(cluster.as_ref(), &me, (&store, &xds_server, &board), &inputs.features, &shutdown).unzip();
+    let statuses = StatusReporterActor::start(&wards, state.clone(), writing);
+
+    // Admin pages read all of the above, and feed nobody.
     let shown = AdminState {
         xds: state.clone(),
         store: store.clone(),
         sources: list.clone(),
-        status: StatusReporterActor::start(&wards, state.clone(), writing),
+        status: statuses,
         wards: wards.clone(),
         readiness: readiness.clone(),
         metrics: Metrics::install()?,
         building: Building::on(&tokio::runtime::Handle::current()),
-        push: Arc::new(move || asked.config_update(PushRequest::everything(Reason::Debug))),
+        push: Arc::new(move || xds_server.config_update(PushRequest::everything(Reason::Debug))),
         open_debug: admin.open_debug,
         started: Instant::now(),
     };
-    state.set_debug(Arc::new(PagesOverXds { state: shown.clone(), instance: status::instance(&me) }));
-    let pages = crate::admin::serve(pages, shown).map_err(Error::System)?;
+    let debug = PagesOverXds { state: shown.clone(), instance: status::instance(&me) };
+    let pages = crate::admin::serve(sockets.pages, shown).map_err(Error::System)?;
     actix::spawn(pages.server);
+
+    // Clients come last: whatever answers them is there.
+    let ports = Ports { debug: Some(Arc::new(debug)), registrar: Some(registrar) };
+    let grpc_server = tokio::spawn(serve(sockets.grpc, state.clone(), ports, shutdown.child()));
     Ok(Running {
-        addresses,
+        addresses: sockets.addresses,
         readiness,
         shutdown,
         drain: runtime.shutdown,
@@ -238,53 +215,4 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             config_thread,
         },
     })
-}
-
-async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {
-    crate::xds::listen(address.as_str()).await.map_err(|error| Error::Bind { address: address.clone(), error })
-}
-
-/// Starts the store, the handlers and the registry on the config thread. The order of the handlers is the order in which
-/// each change is told: the registry knows of a service before a push of what refers to it is asked for.
-async fn start_config(
-    thread: &Arbiter,
-    wards: &Wards,
-    inputs: &Arc<Inputs>,
-    order: Vec<SourceId>,
-    resync: Arc<sources::ResyncAll>,
-    updater: Arc<dyn XdsUpdater>,
-) -> Result<(StoreHandle, RegistryHandle), Error> {
-    let (wards, inputs) = (wards.clone(), inputs.clone());
-    let (answer, started) = oneshot::channel();
-    thread.spawn_fn(move || {
-        let setup = RegistrySetup {
-            mesh: inputs.mesh(),
-            features: inputs.features.clone(),
-            configs: inputs.config_reader(),
-            updater: updater.clone(),
-        };
-        let registry = ServiceEntryStoreActor::start(&wards, setup);
-        let port: Arc<dyn RegistryPort> = Arc::new(registry.clone());
-        let handlers = vec![
-            handler(&wards, ServiceHandler, &port, &updater),
-            handler(&wards, WorkloadInstanceHandler, &port, &updater),
-            handler(&wards, WorkloadEntryHandler, &port, &updater),
-            handler(&wards, ServiceEntryHandler, &port, &updater),
-            handler(&wards, ConfigHandler, &port, &updater),
-            handler(&wards, ObjectHandler, &port, &updater),
-        ];
-        let store = AggregateCacheActor::start(&wards, order, None, handlers, Arc::new(move || resync.ask()));
-        inputs.join(store.clone(), registry.clone());
-        let _ = answer.send((store, registry));
-    });
-    started.await.map_err(|_| Error::Arbiter)
-}
-
-fn handler<D: Decide>(
-    wards: &Wards,
-    decide: D,
-    registry: &Arc<dyn RegistryPort>,
-    updater: &Arc<dyn XdsUpdater>,
-) -> Arc<dyn EventHandler> {
-    Arc::new(HandlerActor::start(wards, decide, registry.clone(), updater.clone()))
 }

@@ -48,7 +48,7 @@
 //! | [`translate`] | Gateway API, service APIs and Ingress objects as Istio's, and their statuses |
 //! | [`push`] | when to push, to whom, and the context that everything is generated from; a new index over objects |
 //! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `secret`, `grpc`; a new field of Envoy's |
-//! | [`simulate`] | what a proxy that holds these resources would do with a call |
+//! | `simulate` | what a proxy that holds these resources would do with a call; only with the feature `testing` |
 //! | [`xds`] | the transport protocol: encoding, subscriptions, nonces, snapshots, limits of connections; nothing there knows a cluster |
 //! | [`discovery`] | what a connected proxy gets: views, the mesh generator, the table of connections, the gRPC services |
 //! | [`registration`] | WorkloadEntries of proxies that register themselves, for as long as they are connected |
@@ -79,6 +79,7 @@ pub mod registration;
 pub mod registry;
 pub mod runtime;
 pub mod settings;
+#[cfg(any(test, feature = "testing"))]
 pub mod simulate;
 pub mod sources;
 pub mod status;

@@ -1,4 +1,4 @@
-//! From events to what is to be sent to whom: request merging and debounce, the immutable [`PushContext`], and the
+//! From events to the resources to send to each proxy: request merging and debounce, the immutable [`PushContext`], and the
 //! [`ProxyView`] that names everything of a proxy that generation may read.
 //!
 //! Invariants: a `PushContext` never changes; parts that a change cannot affect are the same `Arc` as before; generators see

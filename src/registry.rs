@@ -13,10 +13,10 @@ mod decisions;
 mod env;
 mod external;
 mod kube;
-mod memory;
 mod quarantine;
 mod selectors;
 mod service_entry;
+mod service_order;
 mod shards;
 mod store;
 #[cfg(test)]
@@ -25,7 +25,7 @@ mod updates;
 mod workload_entry;
 
 pub use actor::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor};
-pub use memory::{service_order, snapshot_of};
 pub use quarantine::Quarantine;
+pub use service_order::service_order;
 pub use store::ServiceEntryStore;
 pub use updates::{EndpointPush, XdsUpdate, push_of};

@@ -8,12 +8,14 @@
 
 pub mod actor;
 mod aggregate;
+mod key;
 pub mod last_good;
 mod memory;
-mod write;
+mod patch;
 
 pub use crate::model::document;
 pub use actor::{AggregateCacheActor, EventHandler, HandlerError, StoreHandle};
-pub use aggregate::{Aggregate, Shadowed, StoreKey};
+pub use aggregate::{Aggregate, Shadowed};
+pub use key::StoreKey;
 pub use memory::{MemoryStore, StoreError};
-pub use write::{Patch, WriteRequest};
+pub use patch::Patch;

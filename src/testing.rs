@@ -5,8 +5,10 @@
 
 mod ads_client;
 mod fake_server;
+mod registry;
 mod scripted_upstream;
 
 pub use ads_client::{AdsClient, ClientError, Content, DeltaStream, SotwStream};
 pub use fake_server::{FakeGenerator, FakeServer};
+pub use registry::snapshot_of;
 pub use scripted_upstream::{ScriptedStream, ScriptedUpstream};

@@ -1,35 +1,36 @@
-//! What a push context is built from, read where it is published.
+//! The published parts that a push context is built from, made before the rooms that publish them: nothing is joined later.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use crate::{
     discovery::InputReader,
-    model::{ConfigSnapshot, Features, Mesh},
+    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot},
     push::context::PushInputs,
-    registry::RegistryHandle,
-    store::StoreHandle,
 };
 
-/// The published parts: mesh settings, and the snapshots of store and registry once these are started.
+/// Readers of the mesh settings, the objects and the registry, as they were last published.
 pub struct Inputs {
     /// Feature flags.
     pub features: Arc<Features>,
     mesh: watch::Sender<Arc<Mesh>>,
-    rooms: OnceLock<(StoreHandle, RegistryHandle)>,
+    configs: watch::Receiver<Arc<ConfigSnapshot>>,
+    registry: watch::Receiver<Arc<RegistrySnapshot>>,
+}
+
+/// Where the store and the registry publish.
+pub(super) struct Publishers {
+    pub(super) configs: watch::Sender<Arc<ConfigSnapshot>>,
+    pub(super) registry: watch::Sender<Arc<RegistrySnapshot>>,
 }
 
 impl Inputs {
-    /// Mesh settings only.
-    #[must_use]
-    pub fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> Self {
-        Self { features, mesh: watch::Sender::new(mesh), rooms: OnceLock::new() }
-    }
-
-    /// Joins the store and the registry. A second call changes nothing.
-    pub fn join(&self, store: StoreHandle, registry: RegistryHandle) {
-        let _ = self.rooms.set((store, registry));
+    /// Readers with these mesh settings and nothing else, and where the other parts are published.
+    pub(super) fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> (Arc<Self>, Publishers) {
+        let publishers = Publishers { configs: watch::Sender::default(), registry: watch::Sender::default() };
+        let (configs, registry) = (publishers.configs.subscribe(), publishers.registry.subscribe());
+        (Arc::new(Self { features, mesh: watch::Sender::new(mesh), configs, registry }), publishers)
     }
 
     /// The mesh settings in force.
@@ -49,13 +50,16 @@ impl Inputs {
         self.mesh.subscribe()
     }
 
+    /// The objects in force, and their changes.
+    #[must_use]
+    pub fn follow_configs(&self) -> watch::Receiver<Arc<ConfigSnapshot>> {
+        self.configs.clone()
+    }
+
     /// Everything, as it stands.
     #[must_use]
     pub fn read(&self) -> PushInputs {
-        let (configs, registry) = match self.rooms.get() {
-            Some((store, registry)) => ((*store.snapshot()).clone(), (*registry.snapshot()).clone()),
-            None => Default::default(),
-        };
+        let (configs, registry) = ((**self.configs.borrow()).clone(), (**self.registry.borrow()).clone());
         PushInputs { mesh: self.mesh(), features: self.features.clone(), configs, registry }
     }
 
@@ -64,12 +68,5 @@ impl Inputs {
     pub fn reader(self: &Arc<Self>) -> InputReader {
         let inputs = self.clone();
         Arc::new(move || inputs.read())
-    }
-
-    /// Reads the store's snapshot, for the registry.
-    #[must_use]
-    pub fn config_reader(self: &Arc<Self>) -> Arc<dyn Fn() -> Arc<ConfigSnapshot> + Send + Sync> {
-        let inputs = self.clone();
-        Arc::new(move || inputs.rooms.get().map(|(store, _)| store.snapshot()).unwrap_or_default())
     }
 }

@@ -7,13 +7,13 @@ use tokio::task::JoinHandle;
 
 use super::{Error, Inputs};
 use crate::{
-    discovery::XdsState,
+    discovery::{Registrar, XdsState},
     registration::{ClusterEntries, Limits, MemoryEntries, RegistrationActor, SOURCE, Setup},
     runtime::{Backoff, Shutdown, Wards},
     settings::{RegistrationSettings, StateSettings},
     sources::kube::{Cluster, KubeWriter},
     status::ReportBoard,
-    store::{StoreHandle, last_good::Folder},
+    store::last_good::Folder,
 };
 
 /// Changes that nobody waits for are gathered for this time before they are written to disk.
@@ -45,25 +45,27 @@ pub(super) fn open(settings: &StateSettings, me: &str) -> Result<(MemoryEntries,
 /// Starts to register the workloads behind proxies that ask for it.
 pub(super) fn start(
     me: &str,
-    (store, state): (&StoreHandle, &XdsState),
+    state: &XdsState,
     (inputs, wards): (&Inputs, &Wards),
     memory: MemoryEntries,
     (cluster, board): (Option<&Arc<Cluster>>, &ReportBoard),
     settings: &RegistrationSettings,
-) {
-    let (store, published, board) = (store.clone(), state.clone(), board.clone());
+) -> Arc<dyn Registrar> {
+    let (published, board) = (state.clone(), board.clone());
+    let configs = inputs.follow_configs();
     let writable = cluster.filter(|c| c.settings().write_status);
     let setup = Setup {
         me: me.into(),
         features: inputs.features.clone(),
         // Before the first publication not every source has delivered, and a group may seem to be missing.
-        snapshots: Arc::new(move || published.current().map(|_| store.snapshot())),
+        changes: configs.clone(),
+        snapshots: Arc::new(move || published.current().map(|_| configs.borrow().clone())),
         memory,
         cluster: writable.map(|c| ClusterEntries::new(KubeWriter::new(c.clone()))),
         limits: Limits { per_group: settings.per_group, per_peer: settings.per_peer },
         gone: Arc::new(move || board.ended()),
     };
-    state.set_registrar(Arc::new(RegistrationActor::start(wards, setup)));
+    Arc::new(RegistrationActor::start(wards, setup))
 }
 
 /// Keeps the entries on disk: at once where a workload waits for it, and until it works. The task ends when all is written.

@@ -1,17 +1,15 @@
 //! The running process: what others may ask of it, and its end.
 
 use std::{
-    io,
-    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use actix::Arbiter;
 use actix_web::dev::ServerHandle;
-use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio::{task::JoinHandle, time::timeout};
 
-use super::Inputs;
+use super::{Addresses, Inputs};
 use crate::{
     discovery::{ServeError, XdsState},
     registry::RegistryHandle,
@@ -19,26 +17,6 @@ use crate::{
     sources::{SourceHandle, SourceList},
     store::StoreHandle,
 };
-
-/// The addresses that were bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Addresses {
-    /// xDS.
-    pub grpc: SocketAddr,
-    /// Readiness and debug pages.
-    pub http: SocketAddr,
-    /// Metrics, when they have an address of their own.
-    pub monitoring: Option<SocketAddr>,
-}
-
-impl Addresses {
-    /// The addresses of the listeners; the first page's is that of readiness and debug pages.
-    pub(super) fn of(grpc: &TcpListener, pages: &[std::net::TcpListener]) -> io::Result<Self> {
-        let mut pages = pages.iter().map(std::net::TcpListener::local_addr);
-        let http = pages.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
-        Ok(Self { grpc: grpc.local_addr()?, http, monitoring: pages.next().transpose()? })
-    }
-}
 
 pub(super) struct Tasks {
     pub(super) grpc_server: JoinHandle<Result<(), ServeError>>,

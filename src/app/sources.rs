@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Error, Inputs, last_good};
@@ -321,22 +322,17 @@ impl MeshSink for MeshInForce {
     }
 }
 
-/// Asks all sources to send everything again; known to the store before the sources are.
-#[derive(Default)]
-pub(super) struct ResyncAll {
-    sources: OnceLock<(SourceList, Option<Arc<Keeper>>)>,
-}
-
-impl ResyncAll {
-    /// Names the sources, and who stands in for them. A second call changes nothing.
-    pub(super) fn set(&self, sources: SourceList, keeper: Option<Arc<Keeper>>) {
-        let _ = self.sources.set((sources, keeper));
-    }
-
-    /// Asks.
-    pub(super) fn ask(&self) {
-        let Some((sources, keeper)) = self.sources.get() else { return };
-        sources.all().iter().for_each(SourceHandle::resync);
-        keeper.iter().for_each(Keeper::resync);
-    }
+/// Has every source send everything again when the store asks for it, and what stands in for sources out of reach as well.
+pub(super) fn follow_resyncs(
+    mut resyncs: watch::Receiver<u64>,
+    sources: SourceList,
+    keeper: Option<Arc<Keeper>>,
+    stop: CancellationToken,
+) {
+    tokio::spawn(stop.run_until_cancelled_owned(async move {
+        while resyncs.changed().await.is_ok() {
+            sources.all().iter().for_each(SourceHandle::resync);
+            keeper.iter().for_each(Keeper::resync);
+        }
+    }));
 }

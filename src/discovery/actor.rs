@@ -1,21 +1,28 @@
-//! The actor that decides when a push is built: requests in, debounced; contexts built off the actor threads and published.
+//! The actor that owns the table of connections and decides when a push is built: clients that come and go, and requests to
+//! push, in; contexts built off the actor threads and published.
 //!
-//! One request waits at most: what comes while it waits is merged into it. After a fault the published context stays in
+//! The actor is the only writer of the table; others read it. One request waits at most: what comes while it waits is merged into it. After a fault the published context stays in
 //! force and everything is looked at again.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Instant,
 };
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised, Supervisor};
 use metrics::histogram;
 
-use super::state::XdsState;
+use super::{
+    connection::Connection,
+    generator::Generator,
+    state::{TableOwner, XdsState},
+};
 use crate::{
     model::{PushRequest, Reason, XdsUpdater},
     push::{Batch, Debounce, DebounceSettings, PushContext, context::PushInputs},
     runtime::{Mailbox, Panicked, ReadyGuard, Vitals, Wards},
+    xds::XdsOptions,
 };
 
 /// Something waits in the inbox.
@@ -31,10 +38,21 @@ struct Built(Result<(), Panicked>);
 /// Reads what a context is built from, as it stands.
 pub type InputReader = Arc<dyn Fn() -> PushInputs + Send + Sync>;
 
-/// What waits to be taken up.
-type Inbox = Arc<Mutex<Option<PushRequest>>>;
+/// What waits to be taken up. Bounded by the number of clients.
+#[derive(Debug, Default)]
+struct Inbox {
+    request: Option<PushRequest>,
+    connected: BTreeMap<u64, Arc<Connection>>,
+    gone: Vec<u64>,
+}
 
-/// Owns the debounce.
+impl Inbox {
+    fn is_empty(&self) -> bool {
+        self.request.is_none() && self.connected.is_empty() && self.gone.is_empty()
+    }
+}
+
+/// Owns the debounce and the table of connections.
 pub struct XdsServerActor {
     state: XdsState,
     inputs: InputReader,
@@ -42,43 +60,85 @@ pub struct XdsServerActor {
     settings: DebounceSettings,
     /// Held while inputs are read and what is built from them is published, so that nothing older follows.
     building: Arc<Mutex<()>>,
-    inbox: Inbox,
+    letterbox: Arc<Letterbox>,
     timer: Option<SpawnHandle>,
     ready: Option<ReadyGuard>,
     vitals: Vitals,
 }
 
-/// What others hold of the server: a place for requests to push.
+/// Where others put what the actor is to take up.
+#[derive(Debug, Default)]
+struct Letterbox {
+    inbox: Mutex<Inbox>,
+    /// Set when the actor starts.
+    mailbox: OnceLock<Mailbox<XdsServerActor>>,
+}
+
+impl Letterbox {
+    /// Puts something in, and wakes the actor if it has not been woken for what waits.
+    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = !inbox.is_empty();
+        change(&mut inbox);
+        if let Some(mailbox) = self.mailbox.get().filter(|_| !waited && !inbox.is_empty()) {
+            mailbox.tell(Look);
+        }
+    }
+
+    fn take(&self) -> Inbox {
+        std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl TableOwner for Letterbox {
+    fn connected(&self, connection: Arc<Connection>) {
+        self.put(|inbox| drop(inbox.connected.insert(connection.number, connection)));
+    }
+
+    fn gone(&self, number: u64) {
+        self.put(|inbox| {
+            if inbox.connected.remove(&number).is_none() {
+                inbox.gone.push(number);
+            }
+        });
+    }
+}
+
+/// A handle of the server: its state to read, and a place for requests to push.
 #[derive(Clone)]
 pub struct XdsServerHandle {
-    mailbox: Mailbox<XdsServerActor>,
-    inbox: Inbox,
+    letterbox: Arc<Letterbox>,
+    state: XdsState,
 }
 
 impl XdsServerActor {
-    /// Starts the actor. `ready` is dropped when the first context is published.
+    /// Starts the actor, which serves what this generator makes. `ready` is dropped when the first context is published.
     #[must_use]
     pub fn start(
         wards: &Wards,
-        state: XdsState,
+        (generator, options): (Arc<dyn Generator>, XdsOptions),
         inputs: InputReader,
         settings: DebounceSettings,
         ready: ReadyGuard,
     ) -> XdsServerHandle {
-        let (vitals, inbox) = (wards.admit("xds-server"), Inbox::default());
-        let (queue, shared) = (vitals.queue(), inbox.clone());
+        let (vitals, letterbox) = (wards.admit("xds-server"), Arc::new(Letterbox::default()));
+        let state = XdsState::with_owner(generator, options, Some(letterbox.clone()));
+        let handle = XdsServerHandle { letterbox: letterbox.clone(), state: state.clone() };
+        let (queue, shared) = (vitals.queue(), letterbox.clone());
         let address = Supervisor::start(move |_| Self {
             state,
             inputs,
             debounce: Debounce::new(settings),
             settings,
             building: Arc::default(),
-            inbox: shared,
+            letterbox: shared,
             timer: None,
             ready: Some(ready),
             vitals,
         });
-        XdsServerHandle { mailbox: Mailbox::new(address, queue), inbox }
+        // Nobody has the handle yet: the letterbox is empty.
+        let _ = letterbox.mailbox.set(Mailbox::new(address, queue));
+        handle
     }
 
     /// Builds what is due and sets the timer for what is not.
@@ -154,7 +214,10 @@ impl Handler<Look> for XdsServerActor {
     type Result = ();
 
     fn handle(&mut self, _: Look, context: &mut Self::Context) {
-        let request = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Inbox { request, connected, gone } = self.letterbox.take();
+        // Also while the actor recovers from a fault: clients are served from the context in force.
+        connected.values().for_each(|connection| self.state.enter(connection));
+        gone.iter().for_each(|number| self.state.leave(*number));
         let debounce = &mut self.debounce;
         let batch = self.vitals.guard(context, || request.and_then(|request| debounce.event(Instant::now(), request)));
         if let Some(batch) = batch {
@@ -183,13 +246,17 @@ impl Handler<Built> for XdsServerActor {
 
 impl XdsUpdater for XdsServerHandle {
     fn config_update(&self, request: PushRequest) {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *inbox {
+        self.letterbox.put(|inbox| match &mut inbox.request {
             Some(waiting) => waiting.merge(request),
-            None => {
-                *inbox = Some(request);
-                self.mailbox.tell(Look);
-            }
-        }
+            None => inbox.request = Some(request),
+        });
+    }
+}
+
+impl XdsServerHandle {
+    /// What is served, to read.
+    #[must_use]
+    pub const fn state(&self) -> &XdsState {
+        &self.state
     }
 }

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::SystemTime,
 };
@@ -66,7 +66,13 @@ pub struct Connection {
     pub protocol: Protocol,
     /// When it connected.
     pub connected_at: SystemTime,
+    /// Number of the publication that its first view is of.
+    pub(super) connected_as_of: u64,
     pub(super) number: u64,
+    /// It stands in the table: publications move it.
+    pub(super) entered: AtomicBool,
+    /// It was offered something before it stood there.
+    pub(super) offered_early: AtomicBool,
     pub(super) view: Mutex<Arc<View>>,
     /// Number of the publication that last gave the client another view.
     pub(super) moved_at: AtomicU64,
@@ -89,6 +95,14 @@ impl Connection {
     pub(super) fn move_to(&self, view: Arc<View>, version: u64) {
         self.moved_at.fetch_max(version, Ordering::AcqRel);
         *locked(&self.view) = view;
+    }
+
+    /// Whether publications move it. Otherwise an offer of now is noted, and its stream is woken when they do.
+    pub(super) fn is_in_table(&self) -> bool {
+        if !self.entered.load(Ordering::SeqCst) {
+            self.offered_early.store(true, Ordering::SeqCst);
+        }
+        self.entered.load(Ordering::SeqCst)
     }
 
     pub(super) fn update_status(&self, kind: ResourceType, change: impl FnOnce(&mut TypeStatus)) {

@@ -16,6 +16,7 @@ use tower::Service;
 
 use super::{
     load_reports::LoadReports,
+    ports::Ports,
     state::XdsState,
     stream::{self, Start},
 };
@@ -40,7 +41,12 @@ pub enum ServeError {
 ///
 /// # Errors
 /// [`ServeError`] when the transport fails.
-pub async fn serve(listener: TcpListener, state: XdsState, shutdown: CancellationToken) -> Result<(), ServeError> {
+pub async fn serve(
+    listener: TcpListener,
+    state: XdsState,
+    ports: Ports,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
     let reflection = tonic_reflection::server::Builder::configure()
@@ -59,12 +65,12 @@ pub async fn serve(listener: TcpListener, state: XdsState, shutdown: Cancellatio
         server = server.max_connection_age(age);
     }
     let router = server
-        .add_service(Discovery::<Aggregated>::new(state.clone()))
-        .add_service(Discovery::<Clusters>::new(state.clone()))
-        .add_service(Discovery::<Endpoints>::new(state.clone()))
-        .add_service(Discovery::<Listeners>::new(state.clone()))
-        .add_service(Discovery::<Routes>::new(state.clone()))
-        .add_service(Discovery::<Secrets>::new(state.clone()))
+        .add_service(Discovery::<Aggregated>::new(&state, &ports))
+        .add_service(Discovery::<Clusters>::new(&state, &ports))
+        .add_service(Discovery::<Endpoints>::new(&state, &ports))
+        .add_service(Discovery::<Listeners>::new(&state, &ports))
+        .add_service(Discovery::<Routes>::new(&state, &ports))
+        .add_service(Discovery::<Secrets>::new(&state, &ports))
         .add_service(LoadReports(state.clone()))
         .add_service(health)
         .add_service(reflection);
@@ -116,15 +122,16 @@ kinds! {
 }
 
 /// A discovery service over raw bodies: tonic's codec would copy every response once per client.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Discovery<K> {
     state: XdsState,
+    ports: Ports,
     kind: PhantomData<K>,
 }
 
 impl<K> Discovery<K> {
-    const fn new(state: XdsState) -> Self {
-        Self { state, kind: PhantomData }
+    fn new(state: &XdsState, ports: &Ports) -> Self {
+        Self { state: state.clone(), ports: ports.clone(), kind: PhantomData }
     }
 }
 
@@ -153,7 +160,8 @@ impl<K: Kind> Service<Request<Body>> for Discovery<K> {
             Ok(opened) => opened,
             Err(status) => return ready(Ok(status.into_http())),
         };
-        let start = Start { state: self.state.clone(), protocol, only: K::ONLY, turn: opened.turn, identity };
+        let (state, ports) = (self.state.clone(), self.ports.clone());
+        let start = Start { state, ports, protocol, only: K::ONLY, turn: opened.turn, identity };
         tokio::spawn(stream::serve(start, opened.requests, opened.outgoing));
         ready(Ok(opened.response))
     }

@@ -1,37 +1,39 @@
 //! What the server knows: the published context, the views, the connections. The handle that everybody else holds.
 
+mod table;
+
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, Weak,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     build::{Builder, SlotCache},
     connection::{Connection, Load, ViewSummary},
-    debug::{DebugPages, Desk},
+    debug::Desk,
     generator::{Affected, Audience, Generator},
     history::{History, PushEvent, PushRecord},
     loads::{LoadTable, Loads},
     omission::Omission,
     published::Published,
-    registrar::Registrar,
     view::View,
 };
 use crate::{
     model::{Identity, MovedNodes, Node, PushRequest},
     push::{Change, PushContext},
     runtime::catch,
-    xds::{Admission, Clients, Entry, Protocol, Table, Updates, XdsOptions},
+    xds::{Admission, Clients, Entry, Table, Updates, XdsOptions},
 };
+pub(super) use table::TableOwner;
 
 /// Handle to the server's state; cheap to clone.
 #[derive(Debug, Clone)]
@@ -42,6 +44,10 @@ pub struct XdsState {
 #[derive(Debug)]
 struct Inner {
     options: XdsOptions,
+    /// Writes the table of connections.
+    owner: Option<Arc<dyn TableOwner>>,
+    /// Wakes the reader of what clients hold.
+    progress: Notify,
     builder: Builder,
     admission: Admission,
     clients: Arc<Clients>,
@@ -58,21 +64,31 @@ struct Inner {
     counter: AtomicU64,
     publications: watch::Sender<u64>,
     shutdown: CancellationToken,
-    debug: OnceLock<Arc<dyn DebugPages>>,
     desk: Desk,
     nodes: Table<u128, Node>,
-    registrar: OnceLock<Arc<dyn Registrar>>,
 }
 
 impl XdsState {
     /// A server that generates with this generator. Streams are refused until the first [`XdsState::publish`].
     #[must_use]
     pub fn new(generator: Arc<dyn Generator>, options: XdsOptions) -> Self {
+        Self::with_owner(generator, options, None)
+    }
+
+    /// As [`XdsState::new`], with an owner of the table of connections. Without one the table has as many writers as there are
+    /// streams.
+    pub(super) fn with_owner(
+        generator: Arc<dyn Generator>,
+        options: XdsOptions,
+        owner: Option<Arc<dyn TableOwner>>,
+    ) -> Self {
         let inner = Inner {
             builder: Builder::new(generator, options.build_threads),
             admission: Admission::new(options.max_requests_per_second),
             clients: Arc::new(Clients::new(options.max_connections)),
             options,
+            owner,
+            progress: Notify::new(),
             current: ArcSwapOption::empty(),
             propagated_version: AtomicU64::new(0),
             publishing: Mutex::default(),
@@ -85,10 +101,8 @@ impl XdsState {
             counter: AtomicU64::new(0),
             publications: watch::Sender::new(0),
             shutdown: CancellationToken::new(),
-            debug: OnceLock::new(),
             desk: Desk::default(),
             nodes: Table::default(),
-            registrar: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -126,6 +140,7 @@ impl XdsState {
         let told = |c: &Connection| {
             c.moved_at.load(Ordering::Acquire) == version || views.binary_search(&c.view_key()).is_ok()
         };
+        self.wake_reader();
         record.targets(views.len(), inner.connections.iter().filter(|c| told(c)).count());
         for (reason, count) in &request.reasons {
             metrics::counter!("pilot_push_triggers", "type" => reason.as_str()).increment(u64::from(*count));
@@ -221,49 +236,6 @@ impl XdsState {
     fn for_secrets<'a>(&self, identity: Option<&'a Identity>) -> Option<&'a Identity> {
         let options = &self.inner.options;
         identity.filter(|_| options.secrets_by_node || !options.trust_nodes)
-    }
-
-    /// Registers a client. `None` while nothing is published.
-    pub(super) fn connect(
-        &self,
-        node: Arc<Node>,
-        identity: Option<Identity>,
-        peer: Option<std::net::SocketAddr>,
-        protocol: Protocol,
-    ) -> Option<Arc<Connection>> {
-        let number = self.inner.counter.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut published = self.current()?;
-        let view = self.view_in(&published, &node, identity.as_ref());
-        let connection = Arc::new(Connection {
-            id: format!("{}-{number}", node.id),
-            node,
-            identity,
-            peer,
-            protocol,
-            connected_at: SystemTime::now(),
-            number,
-            view: Mutex::new(view),
-            moved_at: AtomicU64::new(0),
-            moved: tokio::sync::Notify::new(),
-            kill: self.inner.shutdown.child_token(),
-            status: Mutex::default(),
-        });
-        self.inner.connections.insert(number, connection.clone());
-        // A publication since the view was made has missed the connection. One that comes while the next view is made moves
-        // the connection itself, and is overwritten: therefore until there is none.
-        while let Some(now) = self.current().filter(|now| now.version != published.version) {
-            // It holds nothing yet that could be of the former view.
-            connection.move_to(self.view_in(&now, &connection.node, connection.identity.as_ref()), 0);
-            connection.moved.notify_one();
-            published = now;
-        }
-        metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
-        Some(connection)
-    }
-
-    pub(super) fn disconnect(&self, connection: &Connection) {
-        self.inner.connections.remove(&connection.number);
-        metrics::gauge!("pilot_xds").set(self.inner.connections.len() as f64);
     }
 
     pub(super) fn builder(&self) -> &Builder {
@@ -373,11 +345,6 @@ impl XdsState {
         (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
     }
 
-    /// Joins what answers debug requests. A second call changes nothing.
-    pub fn set_debug(&self, pages: Arc<dyn DebugPages>) {
-        let _ = self.inner.debug.set(pages);
-    }
-
     pub(super) fn desk(&self) -> &Desk {
         &self.inner.desk
     }
@@ -386,21 +353,6 @@ impl XdsState {
     pub(super) fn shared_node(&self, key: u128, node: Node) -> Arc<Node> {
         self.inner.nodes.prune();
         self.inner.nodes.one(key, Arc::new(node), |known, new| known == new)
-    }
-
-    /// What answers debug requests.
-    #[must_use]
-    pub fn debug(&self) -> Option<Arc<dyn DebugPages>> {
-        self.inner.debug.get().cloned()
-    }
-
-    /// Joins who registers workloads. A second call changes nothing.
-    pub fn set_registrar(&self, registrar: Arc<dyn Registrar>) {
-        let _ = self.inner.registrar.set(registrar);
-    }
-
-    pub(super) fn registrar(&self) -> Option<&Arc<dyn Registrar>> {
-        self.inner.registrar.get()
     }
 
     /// What proxies are not sent although their objects say it.

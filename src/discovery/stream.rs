@@ -12,8 +12,9 @@ use tonic::Status;
 
 use super::{
     connection::Connection,
-    debug::{self, Questions},
+    debug::{self, DebugPages, Questions},
     history::PushRecord,
+    ports::Ports,
     published::Published,
     registrar::{HEALTH, Presence},
     state::XdsState,
@@ -39,6 +40,7 @@ const MAX_SECRETS: usize = 10_000;
 /// What a stream starts with.
 pub(super) struct Start {
     pub(super) state: XdsState,
+    pub(super) ports: Ports,
     pub(super) protocol: Protocol,
     /// The one type that a single-type service serves.
     pub(super) only: Option<ResourceType>,
@@ -94,6 +96,7 @@ struct Stream {
     /// The push that the last response of each type belongs to.
     pushes: PerType<Option<Arc<Published>>>,
     unknown: UnknownTypes,
+    debug: Option<Arc<dyn DebugPages>>,
     questions: Questions,
     /// The workload behind the proxy has registered itself.
     presence: Option<Box<dyn Presence>>,
@@ -277,6 +280,7 @@ impl Stream {
                 if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
                     push.record.acked();
                 }
+                self.state.wake_reader();
             }
             Received::Nacked(complaint) => {
                 if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
@@ -316,7 +320,7 @@ impl Stream {
         }
         if let Some(question) = self.questions.next() {
             let type_url = question.type_url.clone();
-            let answer = match self.state.debug() {
+            let answer = match self.debug.clone() {
                 Some(pages) => {
                     let control_plane = pages.control_plane();
                     (self.state.desk().answer(pages, question).await, control_plane)
@@ -347,6 +351,7 @@ impl Stream {
                     status.held = status.held.max(offered);
                 }
             });
+            self.state.wake_reader();
             return Ok(());
         };
         let (first, rest) = response.frames();
@@ -391,9 +396,12 @@ impl Stream {
 
     /// Number of a publication that what is looked up now is at least as new as.
     fn version_lower_bound(&self) -> u64 {
+        // A publication does not move a connection that is not in the table yet.
+        let in_table = self.connection.is_in_table();
         let propagated_version = self.state.propagated_version();
         // A view that was taken from the client is not kept current for it.
-        if Arc::ptr_eq(&self.view, &self.connection.current_view()) { propagated_version } else { 0 }
+        let current = in_table && Arc::ptr_eq(&self.view, &self.connection.current_view());
+        if current { propagated_version } else { 0 }
     }
 
     fn note_sent(&mut self) {

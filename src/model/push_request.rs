@@ -46,10 +46,7 @@ pub enum Reason {
     Debug,
     Secret,
     Networks,
-    ProxyRequest,
-    DependentResource,
     Namespace,
-    Cluster,
 }
 
 impl Reason {
@@ -67,10 +64,7 @@ impl Reason {
             Self::Debug => "debug",
             Self::Secret => "secret",
             Self::Networks => "networks",
-            Self::ProxyRequest => "proxyrequest",
-            Self::DependentResource => "depdendentresource",
             Self::Namespace => "namespace",
-            Self::Cluster => "cluster",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! PeerAuthentication: the mutual TLS mode in force for a workload and port (Istio's `authentication.go`, `authn` policies).
 //!
 //! Invariants: of several policies of one level the oldest counts; a policy with a selector in the root namespace counts
-//! nowhere; a level that says `UNSET` says nothing.
+//! nowhere; a level with `UNSET` inherits.
 
 mod service_mode;
 
@@ -22,21 +22,21 @@ use crate::{
 /// Mutual TLS mode on the server side, after inheritance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MtlsMode {
-    /// Nothing says anything.
+    /// No policy sets a mode.
     Unknown,
     /// Plaintext only.
     Disable,
-    /// Both.
+    /// Plaintext and mutual TLS.
     #[default]
     Permissive,
     /// Mutual TLS only.
     Strict,
 }
 
-/// What counts for one workload (Istio's `MergedPeerAuthentication`).
+/// The modes in force for one workload (Istio's `MergedPeerAuthentication`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PeerPolicy {
-    /// The mode of ports that are not named below.
+    /// The mode of ports that `ports` does not name.
     pub mode: MtlsMode,
     /// Modes by port of the workload (not of a service).
     pub ports: BTreeMap<u32, MtlsMode>,
@@ -50,7 +50,7 @@ impl PeerPolicy {
     }
 }
 
-/// PeerAuthentications, indexed.
+/// PeerAuthentications by level: mesh, namespace, workload.
 #[derive(Debug, Default)]
 pub struct AuthnPolicies {
     /// Hash of all PeerAuthentications and the root namespace: equal stamps mean equal answers.
@@ -88,7 +88,7 @@ impl AuthnPolicies {
         index
     }
 
-    /// What counts for a workload: mesh < namespace < workload < port.
+    /// The modes in force for a workload: mesh < namespace < workload < port.
     #[must_use]
     pub fn policy(&self, namespace: &str, labels: &impl LabelLookup) -> PeerPolicy {
         let inherited = self.namespace_mode(namespace);
@@ -110,7 +110,7 @@ impl AuthnPolicies {
     }
 
     /// The namespace-level mode for a service in `namespace` (auto mutual TLS on the client side); permissive when neither
-    /// the namespace nor the mesh says anything.
+    /// the namespace nor the mesh sets one.
     #[must_use]
     pub fn namespace_mode(&self, namespace: &str) -> MtlsMode {
         self.namespaces.get(namespace).copied().unwrap_or(self.mesh)
@@ -122,7 +122,7 @@ fn selector(policy: &PeerAuthentication) -> Option<&Labels> {
     policy.selector.as_ref().map(|s| &s.match_labels).filter(|labels| !labels.is_empty())
 }
 
-/// The mode as written; `None` when it is to be inherited.
+/// The mode as written; `None` when it is inherited.
 fn mode(mtls: Option<&MutualTls>) -> Option<MtlsMode> {
     match mtls.map(MutualTls::mode)? {
         Mode::Unset => None,

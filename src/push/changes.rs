@@ -1,7 +1,7 @@
-//! What differs between two contexts, found by comparing them: the one source of who needs what.
+//! The difference between two contexts, found by comparing them: the one source for choosing the proxies and types to push.
 //!
-//! Invariants: nothing that differs is left out, whatever a push request says; parts that both contexts share are passed over
-//! by pointer, so a comparison costs what the change costs and a walk over pointers of the lists that changed.
+//! Invariants: no difference is left out, whatever a push request says; parts that both contexts share are passed over by
+//! pointer, so a comparison costs what the change costs and a walk over pointers of the lists that changed.
 
 mod inputs;
 
@@ -18,7 +18,7 @@ use crate::{
     proto::mesh::mesh_config::extension_provider::Provider,
 };
 
-/// What differs between a context and the one before it.
+/// The difference between a context and the one before it.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Everything may differ: mesh settings, feature flags, or the gateways between networks.
@@ -31,22 +31,22 @@ pub struct Changes {
     pub(super) rule_hosts: BTreeSet<Hostname>,
     /// Hosts and namespaces whose endpoints differ.
     pub(super) endpoints: Vec<EndpointChange>,
-    /// What a translated rule asks pickers of endpoints.
+    /// Endpoint picker settings of translated rules.
     pub(super) pools: bool,
-    /// What ReferenceGrants permit.
+    /// Permissions by ReferenceGrants.
     pub(super) grants: bool,
     /// Proxies with other services, labels or another locality.
     pub(super) nodes: MovedNodes,
 }
 
-/// The endpoints of one service differ.
+/// A difference in the endpoints of one service.
 #[derive(Debug)]
 pub(super) struct EndpointChange {
     pub(super) host: Hostname,
     pub(super) namespace: Arc<str>,
-    /// The service accounts do: clusters name them.
+    /// The service accounts differ: clusters name them.
     pub(super) accounts: bool,
-    /// Whether there is any at a port, or whether it has a sidecar, does: an inferred mode of mutual TLS depends on it.
+    /// A port's lack of endpoints, or of sidecars on them, differs: an inferred mode of mutual TLS depends on it.
     pub(super) modes: bool,
 }
 
@@ -83,7 +83,7 @@ impl Changes {
         &self.nodes
     }
 
-    /// Nothing that proxies are sent can differ.
+    /// Whether no resource of any proxy can differ.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.everything
@@ -94,7 +94,7 @@ impl Changes {
             && !self.grants
     }
 
-    /// Keys of the Istio objects among the changes that no handler speaks of: those that others are translated to.
+    /// Keys of the Istio objects among the changes that no handler reports: those that others are translated to.
     #[must_use]
     pub fn translated_keys(&self) -> Vec<PushKey> {
         let kinds = [Kind::Gateway, Kind::VirtualService, Kind::DestinationRule];
@@ -137,7 +137,7 @@ fn modes(set: Option<&Arc<EndpointSet>>) -> BTreeSet<(u32, &str, &str)> {
 
 type ScopePair = (Arc<SidecarScope>, Arc<SidecarScope>, Arc<ScopeChange>);
 
-/// Two contexts and what differs between them, to be asked about views.
+/// Two contexts and their difference, to be asked about views.
 #[derive(Debug)]
 pub struct Change<'a> {
     /// The context before.
@@ -145,24 +145,24 @@ pub struct Change<'a> {
     /// The context now.
     pub now: &'a PushContext,
     what: Arc<Changes>,
-    /// What differs between two scopes, by their addresses; the scopes are held so that the addresses stay theirs.
+    /// Differences between two scopes, by their addresses; the scopes are held so that the addresses stay theirs.
     scopes: Mutex<HashMap<(usize, usize), ScopePair>>,
 }
 
 impl<'a> Change<'a> {
-    /// From one context to another.
+    /// Compares two contexts.
     #[must_use]
     pub fn between(before: &'a PushContext, now: &'a PushContext) -> Self {
         Self { before, now, what: now.changes_since(before), scopes: Mutex::default() }
     }
 
-    /// What differs.
+    /// The difference between the two contexts.
     #[must_use]
     pub fn what(&self) -> &Changes {
         &self.what
     }
 
-    /// The scopes of a view before and now, and what differs between them.
+    /// The scopes of a view before and now, and their difference.
     pub(super) fn scopes(&self, view: &ProxyView) -> ScopePair {
         let (before, now) = (self.before.scope(view), self.now.scope(view));
         let key = (Arc::as_ptr(&before) as usize, Arc::as_ptr(&now) as usize);
@@ -187,7 +187,7 @@ impl<'a> Change<'a> {
         services.map(|s| s.hostname.clone()).collect()
     }
 
-    /// How the service that an endpoint change speaks of is resolved, where it is known.
+    /// Resolution of the service that an endpoint change belongs to, before and now, where it is known.
     pub(super) fn resolution(&self, host: &str, namespace: &str) -> [Option<Resolution>; 2] {
         [self.before, self.now].map(|context| context.services.get(host, namespace).map(|s| s.resolution))
     }

@@ -1,4 +1,4 @@
-//! The push context: one immutable picture of all configuration, with the indexes that generation asks.
+//! The push context: one immutable snapshot of all configuration, with the indexes that generation reads.
 
 use std::sync::{
     Arc,
@@ -23,12 +23,12 @@ use crate::{
     translate::Translation,
 };
 
-/// One immutable picture of all configuration.
+/// One immutable snapshot of all configuration, indexed.
 #[derive(Debug)]
 pub struct PushContext {
-    /// What it was built from; its configs are those of the user and those that were translated from other APIs.
+    /// The inputs that it was built from; its configs are those of the user and those translated from other APIs.
     pub inputs: PushInputs,
-    /// What Gateway API and Ingress objects became.
+    /// The results of translating Gateway API and Ingress objects.
     pub translation: Arc<Translation>,
     /// Services by host and visibility.
     pub services: Arc<ServiceIndex>,
@@ -36,19 +36,19 @@ pub struct PushContext {
     pub virtual_services: Arc<VirtualServiceIndex>,
     /// DestinationRules, merged.
     pub destination_rules: Arc<DestinationRuleIndex>,
-    /// Gateways.
+    /// Gateways, and the memo of merged ones.
     pub gateways: Arc<GatewayIndex>,
     /// Sidecars and the memo of computed scopes.
     pub sidecars: Arc<SidecarIndex>,
-    /// PeerAuthentications.
+    /// PeerAuthentications by level.
     pub authn: Arc<AuthnPolicies>,
     /// Gateways between networks.
     pub network_gateways: Arc<NetworkGateways>,
-    /// What the configuration reads of a proxy.
+    /// The labels and fields of a proxy that the configuration reads.
     pub read_keys: Arc<ReadKeys>,
-    /// A number that no other context has.
+    /// Number of the context, unique in the process.
     id: u64,
-    /// What differs from the context that it was built after, and the number of that one.
+    /// The difference from the context that it was built after, and the number of that one.
     since: Option<(u64, Arc<Changes>)>,
 }
 
@@ -59,7 +59,7 @@ fn next_id() -> u64 {
 }
 
 impl PushContext {
-    /// Builds everything.
+    /// Builds all parts from the inputs.
     #[must_use]
     pub fn build(inputs: PushInputs) -> Self {
         let translation = Translation::build(inputs);
@@ -140,7 +140,7 @@ impl PushContext {
         self
     }
 
-    /// What differs from another context: known for the one that this one was built after, compared now for any other.
+    /// The difference from another context: known for the one that this one was built after, compared now for any other.
     #[must_use]
     pub fn changes_since(&self, before: &Self) -> Arc<Changes> {
         match &self.since {
@@ -149,13 +149,13 @@ impl PushContext {
         }
     }
 
-    /// Mesh settings.
+    /// Mesh settings, as merged from all sources.
     #[must_use]
     pub fn mesh(&self) -> &Mesh {
         &self.inputs.mesh
     }
 
-    /// Feature flags.
+    /// Feature flags, as read at the start.
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.inputs.features
@@ -167,7 +167,7 @@ impl PushContext {
         &self.inputs.registry.endpoints
     }
 
-    /// What the proxy with this view may see, and how it gets there (memoised by the Sidecar that selects it).
+    /// The scope of the proxy with this view (memoised by the Sidecar that selects it).
     #[must_use]
     pub fn scope(&self, view: &ProxyView) -> Arc<SidecarScope> {
         self.sidecars.scope_of(self, view)

@@ -1,8 +1,8 @@
-//! When a push starts: events are gathered until it has been quiet for a while, at most for a set time, and at most one
-//! push is built at a time (Istio's `debounce`).
+//! The start of pushes: events are gathered until a quiet time has passed, at most for a set time, and at most one push is
+//! built at a time (Istio's `debounce`).
 //!
-//! A machine without a clock: whoever owns it tells the time with every call and calls [`Debounce::wake`] when the time
-//! that [`Debounce::wake_at`] names has come.
+//! A machine without a clock: the owner tells the time with every call and calls [`Debounce::wake`] at the time that
+//! [`Debounce::wake_at`] names.
 //!
 //! The adaptive rule waits for 10 ms of quiet after idleness and for up to 100 ms while pushes follow one another. It does not
 //! wait for quiet that never comes: under steady churn a push starts 100 ms after its first event, and 500 ms where such
@@ -21,12 +21,12 @@ const ADAPTIVE_MAX: Duration = Duration::from_millis(100);
 const ADAPTIVE_WAIT: Duration = Duration::from_millis(100);
 /// The longest time that it waits for quiet unless a storm goes on.
 const ADAPTIVE_WAIT_MAX: Duration = Duration::from_millis(500);
-/// So many events in one push are a storm: it pays to gather more of them.
+/// More events than this in one push are a storm: it pays to gather more of them.
 const STORM: u32 = 1_000;
-/// Without events for so long the adaptive rule begins anew.
+/// After this time without events the adaptive rule starts again from its first values.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The rule.
+/// Times that the debounce rule waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DebounceSettings {
     /// Quiet time after the last event, to begin with.
@@ -39,12 +39,12 @@ pub struct DebounceSettings {
     /// Longest time from the first event to the push while no storm goes on, to begin with and to grow to; `None` for a
     /// fixed rule.
     pub wait: Option<(Duration, Duration)>,
-    /// Gather endpoint changes too; otherwise they are pushed at once, even while another push is built.
+    /// Whether endpoint changes are gathered too; otherwise they are pushed at once, even while another push is built.
     pub endpoints: bool,
 }
 
 impl DebounceSettings {
-    /// Istio's fixed rule when `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set, or is not what it is by default; else the
+    /// Istio's fixed rule when `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set, or differs from its default; else the
     /// adaptive one.
     #[must_use]
     pub fn of(features: &Features, is_set: impl Fn(&str) -> bool) -> Self {
@@ -64,12 +64,12 @@ impl DebounceSettings {
 pub struct Batch {
     /// All events since the last push, merged.
     pub request: PushRequest,
-    /// How many events that were.
+    /// The number of these events.
     pub events: u32,
-    /// From the first of them to now.
+    /// The time from the first of them to now.
     pub waited: Duration,
-    /// It takes the place of the one push that is built at a time: [`Debounce::finished`] must be told of its end. False
-    /// for endpoint changes that are not gathered.
+    /// Whether it is the one push that is built at a time: [`Debounce::finished`] must be told of its end. False for
+    /// endpoint changes that are not gathered.
     pub exclusive: bool,
 }
 
@@ -81,7 +81,7 @@ struct Pending {
     last: Instant,
 }
 
-/// The machine.
+/// The state machine of the debounce.
 #[derive(Debug)]
 pub struct Debounce {
     settings: DebounceSettings,
@@ -97,7 +97,7 @@ pub struct Debounce {
 }
 
 impl Debounce {
-    /// Nothing waits, nothing is built.
+    /// Starts idle: no event waits, no push is built.
     #[must_use]
     pub fn new(settings: DebounceSettings) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Debounce {
         }
     }
 
-    /// Takes an event in. A batch comes back only for endpoint changes that are not gathered.
+    /// Takes an event. Returns a batch only for endpoint changes that are not gathered.
     pub fn event(&mut self, now: Instant, mut request: PushRequest) -> Option<Batch> {
         if request.reasons.is_empty() {
             request.reasons.insert(Reason::Unknown, 1);
@@ -139,13 +139,13 @@ impl Debounce {
         None
     }
 
-    /// When [`Debounce::wake`] is to be called; `None` for "not before something else happens".
+    /// The time for the next [`Debounce::wake`]; `None` for "not before another event".
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {
         self.timer
     }
 
-    /// The time that was waited for has come. Nothing happens when called too early, or while a push is built.
+    /// The wake time has come. Without effect when called too early, or while a push is built.
     pub fn wake(&mut self, now: Instant) -> Option<Batch> {
         if self.timer.is_none_or(|timer| now < timer) {
             return None;
@@ -160,16 +160,10 @@ impl Debounce {
         self.push(now)
     }
 
-    /// Events that wait.
+    /// The number of events that wait.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.pending.as_ref().map_or(0, |p| p.events)
-    }
-
-    /// Whether a push is being built.
-    #[must_use]
-    pub fn is_building(&self) -> bool {
-        self.building
     }
 
     /// A push that found no quiet lets the next one wait longer, a storm longer than other churn.

@@ -55,7 +55,7 @@ impl MergedDestinationRule {
     }
 }
 
-/// DestinationRules, indexed.
+/// DestinationRules by namespace and host.
 #[derive(Debug, Default)]
 pub struct DestinationRuleIndex {
     /// Rules that count for proxies of their own namespace, by namespace.
@@ -131,8 +131,8 @@ impl DestinationRuleIndex {
         service_namespace: &str,
     ) -> Vec<Arc<MergedDestinationRule>> {
         let root = inputs.mesh.config.root_namespace.as_str();
-        // Rules of the root namespace are meant for everybody: a proxy that lives there must not prefer them to the
-        // service's own, except for those that nobody else sees.
+        // Rules of the root namespace are meant for the whole mesh: a proxy of that namespace must not prefer them to the
+        // service's own, except for private ones.
         let own = if proxy_namespace == root { Some(&self.root_private) } else { self.local.get(proxy_namespace) };
         if let Some(rules) = own.and_then(|rules| rules.most_specific(host)) {
             return rules.to_vec();

@@ -38,7 +38,7 @@ pub struct ServerPort {
     pub bind: String,
 }
 
-/// The servers of one port.
+/// The servers of one port, merged.
 #[derive(Debug, Clone, Default)]
 pub struct MergedServers {
     /// In the order of their Gateways.
@@ -62,15 +62,15 @@ pub struct MergedGateway {
     pub servers_by_route_name: BTreeMap<String, Vec<Arc<GatewayServer>>>,
     /// `namespace/name` of every Gateway that takes part.
     pub gateway_names: BTreeSet<Arc<str>>,
-    /// Some server is AUTO_PASSTHROUGH, so clusters with SNI names are needed.
+    /// Whether some server is AUTO_PASSTHROUGH, so clusters with SNI names are needed.
     pub contains_auto_passthrough: bool,
     /// Hosts of the AUTO_PASSTHROUGH servers.
     pub auto_passthrough_sni_hosts: BTreeSet<String>,
     /// Server ports by the port number in the RDS name.
     pub port_map: BTreeMap<u32, BTreeSet<u32>>,
-    /// Credentials that the servers refer to; who may have them: [`MergedGateway::verified_references`].
+    /// Credentials that the servers refer to; [`MergedGateway::verified_references`] decides the proxies that get them.
     pub credentials: Vec<CredentialReference>,
-    /// What was left out and why, in a form to show to people.
+    /// The servers that were left out, each with its reason, as text for users.
     pub conflicts: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ impl MergedGateway {
     }
 }
 
-/// Gateways, indexed.
+/// All Gateways, and the memo of merged ones.
 #[derive(Debug, Default)]
 pub struct GatewayIndex {
     /// All Gateways, oldest first.

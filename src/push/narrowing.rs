@@ -1,7 +1,7 @@
-//! From a node to its view: what the registry knows of it is added, and what nothing reads is taken away, so that as many
-//! proxies as possible have equal views.
+//! From a node to its view: adds the registry's data on the node and removes the data that no generator reads, so that as
+//! many proxies as possible have equal views.
 //!
-//! Invariant: a label that some selector or setting of the snapshot reads is never taken away. A new reader of labels,
+//! Invariant: a label that some selector or setting of the snapshot reads is never removed. A new reader of labels,
 //! `NODE_NAME` or own IPs must be added to [`ReadKeys`].
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -31,7 +31,7 @@ const TELEMETRY_LABELS: [&str; 3] = ["app", "app.kubernetes.io/name", "app.kuber
 
 const NODE_NAME_LABEL: &str = "kubernetes.io/hostname";
 
-/// What the configuration reads of a proxy.
+/// The labels and fields of a proxy that the configuration reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReadKeys {
     /// Label keys that clusters, endpoints and routes of sidecars depend on.
@@ -42,7 +42,7 @@ pub struct ReadKeys {
     sidecar: BTreeSet<Arc<str>>,
     /// Label keys that resources of routers depend on.
     router: BTreeSet<Arc<str>>,
-    /// Some service or setting asks which Kubernetes node the proxy runs on.
+    /// Whether some service or setting reads the name of the proxy's Kubernetes node.
     node_name: bool,
 }
 
@@ -62,7 +62,7 @@ impl ReadKeys {
         Kind::TrafficExtension,
     ];
 
-    /// Collects them.
+    /// Collects the keys from all inputs.
     #[must_use]
     pub fn build(inputs: &PushInputs) -> Self {
         let mut routing = Keys::default();
@@ -100,7 +100,7 @@ impl ReadKeys {
     }
 }
 
-/// Labels that services compare which prefer endpoints near the client.
+/// Label keys that services with a preference for endpoints near the client compare.
 const TOPOLOGY_LABELS: [&str; 4] = [
     "topology.istio.io/network",
     "topology.kubernetes.io/region",
@@ -108,7 +108,7 @@ const TOPOLOGY_LABELS: [&str; 4] = [
     "topology.istio.io/subzone",
 ];
 
-/// The service prefers or demands endpoints on the client's own Kubernetes node.
+/// Whether the service prefers or demands endpoints on the client's own Kubernetes node.
 fn asks_for_node(service: &Service) -> bool {
     service.node_local || prefers_node(service)
 }
@@ -217,7 +217,7 @@ impl PushContext {
         view
     }
 
-    /// Whether what is generated for a view can hold its own IPs.
+    /// Whether the resources of a view can hold its own IPs.
     fn reads_own_ips(&self, view: &ProxyView) -> bool {
         let has_ingress = || {
             let sidecar = self.sidecars.sidecar_of(view).and_then(|config| config.sidecar());
@@ -245,7 +245,7 @@ impl PushContext {
         half
     }
 
-    /// The part of the outbound half that clusters, endpoints and routes depend on: without what only listeners read
+    /// The part of the outbound half that clusters, endpoints and routes depend on: without the inputs of listeners alone
     /// (own IP, labels that become tags of traces). Shared by more workloads than the whole half.
     #[must_use]
     pub fn routing_view(&self, view: &ProxyView) -> ProxyView {
@@ -254,7 +254,7 @@ impl PushContext {
         part
     }
 
-    /// Metadata without what no generator reads: it names the single workload.
+    /// Metadata without the fields that no generator reads and that name the single workload.
     fn read_metadata(&self, metadata: &NodeMetadata) -> NodeMetadata {
         let mut read = metadata.clone();
         read.service_account = Arc::default();
@@ -278,7 +278,7 @@ fn static_labels(node: &Node) -> Labels {
     labels.into_iter().flatten().filter_map(text).collect()
 }
 
-/// The locality that labels tell: the topology labels, else `istio-locality` with dots or slashes.
+/// The locality in the labels: the topology labels, else `istio-locality` with dots or slashes.
 fn locality_of(labels: &Labels) -> Option<Locality> {
     let keys = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
     if keys.iter().any(|key| labels.contains_key(*key)) {

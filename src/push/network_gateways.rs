@@ -28,25 +28,25 @@ const REMOTE_CLASS: &str = "istio-remote";
 const MODE_OPTION: &str = "gateway.istio.io/listener-protocol";
 const AUTO_PASSTHROUGH: &str = "auto-passthrough";
 
-/// One way into a network. Ordered by address, then port, as Istio orders them.
+/// One address and port that leads into a network. Ordered by address, then port, as Istio orders them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetworkGateway {
     /// IP or host name.
     pub address: String,
     /// Port for mutual TLS with SNI.
     pub port: u32,
-    /// The network behind it.
+    /// The network behind the gateway.
     pub network: Arc<str>,
-    /// The cluster that it is in; empty when unknown.
+    /// The cluster that the gateway is in; empty when unknown.
     pub cluster: Arc<str>,
 }
 
-/// A set of gateways, indexed.
+/// A set of gateways by network and cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GatewaySet {
     by_network: BTreeMap<Arc<str>, Vec<NetworkGateway>>,
     by_network_and_cluster: BTreeMap<(Arc<str>, Arc<str>), Vec<NetworkGateway>>,
-    /// Least common multiple of the numbers of gateways per network and per cluster: what weights are scaled by.
+    /// Least common multiple of the numbers of gateways per network and per cluster: the factor that weights are scaled by.
     pub scale: u32,
     /// Hash of the content: equal stamps mean equal sets.
     pub stamp: u64,
@@ -68,7 +68,7 @@ impl GatewaySet {
         set
     }
 
-    /// More than one network: some network has a gateway.
+    /// Whether the mesh has more than one network: some network has a gateway.
     #[must_use]
     pub fn is_multi_network(&self) -> bool {
         !self.by_network.is_empty()
@@ -88,7 +88,7 @@ impl GatewaySet {
 /// All gateways between networks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NetworkGateways {
-    /// Those with an IP.
+    /// Gateways with an IP.
     pub resolved: GatewaySet,
     /// Those that count for DNS clusters: all, but none where any has an IP.
     pub unresolved: GatewaySet,

@@ -1,9 +1,9 @@
-//! Who needs what: the types of resources that the step from one context to the next can change for a view.
+//! The types of resources that the step from one context to the next can change for a view.
 //!
 //! Invariant: a type that is left out here does not change for the view, nor does a name that is left out. A type that is
-//! named may turn out unchanged; its bytes are compared anyway. Istio sends more in places: here it is enough that nothing is
-//! missed. The rules say what generators read, so a generator that reads something new needs a line here; the random worlds
-//! of `xds::incremental` compare the outcome with a fresh process.
+//! named may turn out unchanged; its bytes are compared anyway. Istio sends more in places: here it is enough that no change
+//! is missed. The rules repeat the inputs of generators, so a generator with a new input needs a line here; the random
+//! worlds of `xds::incremental` compare the outcome with a fresh process.
 
 use std::{collections::HashSet, ops::BitOr};
 
@@ -78,7 +78,7 @@ const SERVICE: Types = Types(Types::CDS.0 | Types::EDS.0 | Types::LDS.0 | Types:
 const ROUTES: Types = Types(Types::LDS.0 | Types::RDS.0);
 const ENDPOINTS: Types = Types(Types::CDS.0 | Types::EDS.0);
 
-/// What a change can change for a view.
+/// The resources that a change can affect for a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effects {
     /// The types.
@@ -87,7 +87,7 @@ pub struct Effects {
     pub hosts: Option<HashSet<Hostname>>,
 }
 
-/// What a change can change for a view.
+/// The resources that a change can affect for a view.
 #[must_use]
 pub fn effects(change: &Change<'_>, view: &ProxyView) -> Effects {
     let has_name_table = view.node_type == NodeType::Sidecar && view.metadata.dns_capture;
@@ -126,7 +126,7 @@ impl Effects {
         }
     }
 
-    /// What the scope holds: services with their rules, routes, the Sidecar itself.
+    /// Differences inside the scope: services with their rules, routes, the Sidecar itself.
     fn add_scope(&mut self, change: &Change<'_>, view: &ProxyView) {
         let (_, _, scope) = change.scopes(view);
         if scope.sidecar {
@@ -136,7 +136,7 @@ impl Effects {
             self.add_hosts(SERVICE, scope.hosts.iter().cloned());
         }
         if scope.routes && !view.is_router() {
-            // Routes over HTTP alone are in no listener of a sidecar; what other clients get instead may hold them.
+            // Routes over HTTP alone are in no listener of a sidecar; listeners of other clients may hold them.
             let listeners = scope.stream_routes || !view.metadata.generator.is_empty();
             self.add(Types::RDS | Types::LDS.when(listeners));
         }
@@ -161,7 +161,8 @@ impl Effects {
         }
     }
 
-    /// The mode of mutual TLS: of the workload itself in its listeners, of services and endpoints in what leads to them.
+    /// The mode of mutual TLS: of the workload itself in its listeners, of services and endpoints in the resources that lead
+    /// to them.
     fn add_policies(&mut self, change: &Change<'_>, view: &ProxyView) {
         let mut policies = change.what().inputs.of_kind(Kind::PeerAuthentication).peekable();
         if policies.peek().is_none() {
@@ -179,7 +180,7 @@ impl Effects {
         self.add((ENDPOINTS | Types::LDS.when(view.is_router())).when(concerned));
     }
 
-    /// Objects that do not depend on what a proxy sees.
+    /// Objects that do not depend on the scope of a proxy.
     fn add_others(&mut self, change: &Change<'_>, view: &ProxyView) {
         let root = change.now.mesh().config.root_namespace.as_str();
         for kind in change.what().inputs.kinds() {
@@ -188,7 +189,7 @@ impl Effects {
             let types = of_kind(kind);
             self.add(types.when(!is_selective(kind) || names.any(|(namespace, _)| own(namespace))));
         }
-        // Listeners name the clusters of providers, whatever the proxy sees of these services.
+        // Listeners name the clusters of providers, whether the proxy sees these services or not.
         self.add(Types::LDS.when(change.moves_providers()));
     }
 
@@ -239,7 +240,7 @@ const fn is_selective(kind: Kind) -> bool {
     )
 }
 
-/// Types that objects of a kind are in by themselves; what they are translated to, or become in the registry, is compared.
+/// Types that hold objects of a kind directly; their translations and their entries in the registry are compared.
 const fn of_kind(kind: Kind) -> Types {
     match kind {
         Kind::EnvoyFilter => Types(SERVICE.without(Types::NDS).0 | Types::ECDS.0),

@@ -1,7 +1,7 @@
-//! Services by host and by who may see them (Istio's `serviceIndex` and `exportTo` rules).
+//! Services by host and by the namespaces that see them (Istio's `serviceIndex` and `exportTo` rules).
 //!
 //! Invariants: `all` is in push order (creation time, then name, then namespace); `by_host` holds one service per host and
-//! namespace. A service that is exported to nobody (`~`) is in both, but [`ServiceIndex::visible_to`] never gives it.
+//! namespace. A service that is exported to no namespace (`~`) is in both, but [`ServiceIndex::visible_to`] never gives it.
 
 mod aliases;
 
@@ -13,7 +13,7 @@ use std::{
 use super::context::PushInputs;
 use crate::model::{Hostname, Registry, Service, Visibility};
 
-/// Services, indexed.
+/// Services by host and by visibility.
 #[derive(Debug, Default)]
 pub struct ServiceIndex {
     /// All services in push order (creation time, then name, then namespace), with their aliases resolved.
@@ -21,11 +21,11 @@ pub struct ServiceIndex {
     /// By host, then one per namespace in push order. The oldest service of a host and namespace wins, but one from
     /// Kubernetes wins over any other.
     pub by_host: HashMap<Hostname, Vec<Arc<Service>>>,
-    /// Services that all may see, in push order.
+    /// Services that every namespace sees, in push order.
     public: Vec<Arc<Service>>,
-    /// Services exported to some namespaces only, by namespace that may see them, in push order.
+    /// Services exported to some namespaces only, by the namespace that sees them, in push order.
     exported: HashMap<Arc<str>, Vec<Arc<Service>>>,
-    /// Who sees a service that says nothing.
+    /// Visibility of a service without `exportTo`.
     default_export_to: BTreeSet<Visibility>,
 }
 
@@ -116,7 +116,7 @@ fn wins(new: &Service, existing: &Service) -> bool {
     existing.registry != Registry::Kubernetes && new.registry == Registry::Kubernetes
 }
 
-/// What services are sorted by: creation time, then name, then namespace (Istio's `SortServicesByCreationTime`).
+/// Sort key of services: creation time, then name, then namespace (Istio's `SortServicesByCreationTime`).
 pub(super) fn push_order(service: &Service) -> (crate::model::Timestamp, &str, &str) {
     (service.creation_time, &service.name, &service.namespace)
 }

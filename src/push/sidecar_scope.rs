@@ -1,7 +1,7 @@
-//! The sidecar scope: which services, routes and rules a proxy sees (Istio's `SidecarScope`).
+//! The sidecar scope: the services, routes and rules that a proxy sees (Istio's `SidecarScope`).
 //!
-//! Invariants: a scope holds one service per host; what a scope holds depends on the context, the namespace and the chosen
-//! Sidecar only, never on the proxy. Scopes are computed when first asked for and shared by all proxies that have the same.
+//! Invariants: a scope holds one service per host; its contents depend on the context, the namespace and the chosen Sidecar
+//! only, never on the proxy. Scopes are computed on first demand and shared by all proxies that have the same.
 
 mod build;
 mod change;
@@ -29,7 +29,7 @@ pub use index::SidecarIndex;
 pub struct EgressListener {
     /// As written; `None` for the catch-all listener of a default scope.
     pub spec: Option<networking::IstioEgressListener>,
-    /// Services that it imports, in push order: those exported to the namespace by name first. Empty for routers.
+    /// Imported services in push order: those exported to the namespace by name first. Empty for routers.
     pub services: Vec<Arc<Service>>,
     /// VirtualServices (bound to `mesh`) that it imports: private ones, those exported to the namespace by name, public
     /// ones, each oldest first.
@@ -38,7 +38,7 @@ pub struct EgressListener {
     pub most_specific_virtual_services: HashMap<Hostname, (Arc<str>, Arc<str>)>,
 }
 
-/// What a proxy sees.
+/// The configuration that a proxy sees.
 #[derive(Debug)]
 pub struct SidecarScope {
     /// Name of the Sidecar, or of the default scope.
@@ -108,15 +108,6 @@ impl SidecarScope {
             };
             wanted.number == port && (port != 0 || spec.bind == bind)
         })
-    }
-
-    /// Services that a host stands for; it may be a wildcard.
-    #[must_use]
-    pub fn services_for_host(&self, host: &str) -> Vec<&Arc<Service>> {
-        if crate::model::host::is_wildcard(host) {
-            return self.services.iter().filter(|s| crate::model::host::matches(host, &s.hostname)).collect();
-        }
-        self.services_by_host.get(host).into_iter().collect()
     }
 
     /// Whether the scope holds this service.

@@ -1,7 +1,7 @@
 //! The view: everything of a proxy that generation may read, and nothing else. Proxies with equal views get equal bytes.
 //!
-//! A view is the cache key of what is generated for it, so a generator cannot read an input that the key does not hold.
-//! It has two halves. [`ProxyView::outbound`] blanks what only inbound generation needs (own IPs, own services), so that
+//! A view is the cache key of the resources generated for it, so a generator cannot read an input that the key does not
+//! hold. It has two halves. [`ProxyView::outbound`] blanks the inputs of inbound generation (own IPs, own services), so that
 //! all workloads of a namespace share the outbound half; generators of outbound resources are given that one.
 
 use std::{hash::Hash, sync::Arc};
@@ -10,30 +10,30 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::model::{Labels, Locality, Node, NodeMetadata, NodeType, ServiceTarget};
 
-/// What generation may know of a proxy.
+/// The inputs of generation that come from a proxy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyView {
-    /// Sidecar, router, …
+    /// Kind of the proxy: sidecar, router, …
     pub node_type: NodeType,
     /// Config namespace.
     pub namespace: Arc<str>,
-    /// `ns.svc.cluster.local`.
+    /// DNS domain of the namespace, as `ns.svc.cluster.local`.
     pub dns_domain: Arc<str>,
     /// Workload labels, restricted to keys that some selector of the snapshot reads (see `PushContext::view_of`).
     pub labels: Labels,
-    /// Where it is.
+    /// Region, zone and subzone of the proxy.
     pub locality: Locality,
-    /// Its network.
+    /// Network of the proxy; empty when it is unknown.
     pub network: Arc<str>,
-    /// Its cluster.
+    /// Cluster that the proxy runs in.
     pub cluster_id: Arc<str>,
-    /// It has an IPv4 address.
+    /// Whether the proxy has an IPv4 address.
     pub ipv4: bool,
-    /// It has an IPv6 address.
+    /// Whether the proxy has an IPv6 address.
     pub ipv6: bool,
     /// The first address is IPv6 (decides wildcard and localhost addresses on dual-stack proxies).
     pub ipv6_first: bool,
-    /// Metadata that changes what is generated.
+    /// Metadata that changes the generated resources.
     pub metadata: Arc<NodeMetadata>,
     /// Names a proxyless gRPC client or SDS asks for are not here: they are arguments of those generators.
     /// Own IPs; empty in the outbound half unless outbound generation needs them (own pod of a headless service).
@@ -103,7 +103,7 @@ impl ProxyView {
         if self.ipv4 { "127.0.0.1" } else { "::1" }
     }
 
-    /// Supports both families (only counts with `ISTIO_DUAL_STACK`).
+    /// Whether the proxy supports both address families (only counts with `ISTIO_DUAL_STACK`).
     #[must_use]
     pub fn is_dual_stack(&self) -> bool {
         self.ipv4 && self.ipv6

@@ -27,7 +27,7 @@ const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
 /// VirtualServices by gateway name.
 type ByGateway = HashMap<Arc<str>, Vec<Arc<Config>>>;
 
-/// VirtualServices, indexed.
+/// VirtualServices by gateway and visibility.
 #[derive(Debug, Default)]
 pub struct VirtualServiceIndex {
     /// All root VirtualServices after merging, oldest first.
@@ -35,8 +35,8 @@ pub struct VirtualServiceIndex {
     public: ByGateway,
     private: HashMap<Arc<str>, ByGateway>,
     exported: HashMap<Arc<str>, ByGateway>,
-    /// Those of `all` that differ from what was written only in that names are written out, by the address of the config as
-    /// written, which is held so that the address stays its own.
+    /// Those of `all` that differ from the written config only in that names are written out, by the address of the config
+    /// as written, which is held so that the address stays its own.
     resolved: HashMap<usize, (Arc<Config>, Arc<Config>)>,
     /// Destination hosts of VirtualServices by gateway, kept only with `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`.
     destinations: HashMap<Arc<str>, BTreeSet<String>>,
@@ -49,7 +49,7 @@ impl VirtualServiceIndex {
         Self::build_after(inputs, None)
     }
 
-    /// Builds the index with what is still valid of an earlier one, which had the same mesh settings.
+    /// Builds the index with the still valid parts of an earlier one, which had the same mesh settings.
     #[must_use]
     pub(super) fn build_after(inputs: &PushInputs, previous: Option<&Self>) -> Self {
         let configs = inputs.configs.list(Kind::VirtualService);
@@ -118,7 +118,8 @@ impl VirtualServiceIndex {
         private.iter().chain(exported).chain(own).chain(others).cloned().collect()
     }
 
-    /// What `namespace` may see at a gateway: private ones, those exported to it by name, public ones; each oldest first.
+    /// VirtualServices that `namespace` may see at a gateway: private ones, those exported to it by name, public ones; each
+    /// oldest first.
     pub(super) fn lists(&self, namespace: &str, gateway: &str) -> [&[Arc<Config>]; 3] {
         let list = |map| of_gateway(map, gateway);
         [list(self.private.get(namespace)), list(self.exported.get(namespace)), list(Some(&self.public))]
@@ -153,7 +154,7 @@ fn merged(config: &Arc<Config>, delegates: &Delegates, domain: &str) -> Option<A
     Some(delegates.merge_into(&resolved))
 }
 
-/// Who sees a VirtualService, `.` written out as its own namespace.
+/// Namespaces that see a VirtualService, `.` written out as its own namespace.
 fn export_to(entries: &[String], own: &Arc<str>, default: &BTreeSet<Visibility>) -> BTreeSet<Visibility> {
     let named = |v: Visibility| if v == Visibility::Private { Visibility::Namespace(own.clone()) } else { v };
     if entries.is_empty() {
@@ -179,13 +180,13 @@ fn insert(map: &mut ByGateway, gateways: &[Arc<str>], config: &Arc<Config>) {
     }
 }
 
-/// The VirtualService was made from Gateway API routes (Istio's `UseGatewaySemantics`).
+/// Whether the VirtualService was made from Gateway API routes (Istio's `UseGatewaySemantics`).
 #[must_use]
 pub fn has_gateway_semantics(config: &Config) -> bool {
     config.meta.annotations.get(ROUTE_SEMANTICS).is_some_and(|v| v == "gateway")
 }
 
-/// The VirtualService was made from an Ingress (Istio's `UseIngressSemantics`).
+/// Whether the VirtualService was made from an Ingress (Istio's `UseIngressSemantics`).
 #[must_use]
 pub fn has_ingress_semantics(config: &Config) -> bool {
     config.meta.annotations.get(ROUTE_SEMANTICS).is_some_and(|v| v == "ingress")

@@ -10,10 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture, Supervised, Supervisor};
+use actix::{
+    Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseFuture, Supervised, Supervisor, WrapFuture,
+};
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::jiff::Timestamp;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::{
     ClusterEntries, EntryKey, EntryStore, MemoryEntries, SOURCE,
@@ -30,8 +32,10 @@ use crate::{
     runtime::{Mailbox, Vitals, Wards},
 };
 
-/// How often it looks at what is in force, and at what is due.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The pause after a look: objects that come in force in this time are looked at together.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long it waits for other objects: entries are due, and other processes end, without any.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How often entries that are not in force are asked for, although nothing has changed.
 const MISS_EVERY: Duration = Duration::from_secs(5);
 
@@ -48,6 +52,8 @@ pub struct Setup {
     pub features: Arc<Features>,
     /// What is in force.
     pub snapshots: Snapshots,
+    /// Tells that other objects are in force.
+    pub changes: watch::Receiver<Arc<ConfigSnapshot>>,
     /// Entries that no cluster takes.
     pub memory: MemoryEntries,
     /// The cluster, where it may be written to.
@@ -152,6 +158,20 @@ impl RegistrationActor {
             let mailbox = self.vitals.mailbox(context);
             actix::spawn(async move { mailbox.tell(Done(key, work.await)) });
         }
+    }
+
+    /// Looks when other objects are in force, or something may be due.
+    fn follow(&self, context: &mut Context<Self>) {
+        let mut configs = self.setup.changes.clone();
+        configs.mark_unchanged();
+        let wait = async move {
+            tokio::time::sleep(PAUSE).await;
+            let _ = tokio::time::timeout(PATIENCE, configs.changed()).await;
+        };
+        context.spawn(wait.into_actor(self).map(|(), actor, context| {
+            actor.look(context);
+            actor.follow(context);
+        }));
     }
 
     fn look(&mut self, context: &mut Context<Self>) {
@@ -272,7 +292,7 @@ impl Actor for RegistrationActor {
             (actor.seen, actor.gone) = (None, Gone::default());
             actor.vitals.recovered();
         });
-        context.run_interval(LOOK_EVERY, Self::look);
+        self.follow(context);
     }
 }
 

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Message, Supervised, Supervisor};
-use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
 use metrics::{counter, gauge};
+use tokio::sync::watch;
 
 use super::{ServiceEntryStore, XdsUpdate, push_of, quarantine::Quarantine};
 use crate::{
@@ -34,8 +34,10 @@ pub struct RegistrySetup {
     pub mesh: Arc<Mesh>,
     /// Feature flags.
     pub features: Arc<Features>,
-    /// Reads the store's published snapshot.
-    pub configs: Arc<dyn Fn() -> Arc<ConfigSnapshot> + Send + Sync>,
+    /// The objects that the store publishes.
+    pub configs: watch::Receiver<Arc<ConfigSnapshot>>,
+    /// Where the registry is published.
+    pub published: watch::Sender<Arc<RegistrySnapshot>>,
     /// Takes the updates.
     pub updater: Arc<dyn XdsUpdater>,
 }
@@ -45,7 +47,6 @@ pub struct ServiceEntryStoreActor {
     setup: RegistrySetup,
     store: ServiceEntryStore,
     quarantine: Quarantine,
-    published: Arc<ArcSwap<RegistrySnapshot>>,
     vitals: Vitals,
 }
 
@@ -53,7 +54,7 @@ pub struct ServiceEntryStoreActor {
 #[derive(Clone)]
 pub struct RegistryHandle {
     mailbox: Mailbox<ServiceEntryStoreActor>,
-    published: Arc<ArcSwap<RegistrySnapshot>>,
+    published: watch::Receiver<Arc<RegistrySnapshot>>,
 }
 
 impl ServiceEntryStoreActor {
@@ -61,11 +62,10 @@ impl ServiceEntryStoreActor {
     #[must_use]
     pub fn start(wards: &Wards, setup: RegistrySetup) -> RegistryHandle {
         let vitals = wards.admit("service-entry-store");
-        let (queue, published) = (vitals.queue(), Arc::new(ArcSwap::from_pointee(RegistrySnapshot::default())));
+        let (queue, published) = (vitals.queue(), setup.published.subscribe());
         let store = ServiceEntryStore::new(setup.mesh.clone(), setup.features.clone());
-        let shared = published.clone();
         let quarantine = Quarantine::default();
-        let address = Supervisor::start(move |_| Self { setup, store, quarantine, published: shared, vitals });
+        let address = Supervisor::start(move |_| Self { setup, store, quarantine, vitals });
         RegistryHandle { mailbox: Mailbox::new(address, queue), published }
     }
 
@@ -76,14 +76,14 @@ impl ServiceEntryStoreActor {
                 counter!("pilot_inbound_updates", "type" => inbound(update)).increment(1);
             }
         }
-        let push = push_of(&self.published.load(), &snapshot, updates);
-        self.published.store(Arc::new(snapshot));
+        let push = push_of(&self.setup.published.borrow(), &snapshot, updates);
+        self.setup.published.send_replace(Arc::new(snapshot));
         push.into_iter().for_each(|request| self.setup.updater.config_update(request));
     }
 
     /// Builds the registry from what the store has published.
     fn rebuild(&mut self, context: &mut Context<Self>) {
-        let configs = (self.setup.configs)();
+        let configs = self.setup.configs.borrow().clone();
         match self.quarantine.rebuild(&self.setup.mesh, &self.setup.features, &configs) {
             Ok(mut store) => {
                 let snapshot = store.snapshot();
@@ -155,7 +155,7 @@ impl RegistryHandle {
     /// The registry as last published.
     #[must_use]
     pub fn snapshot(&self) -> Arc<RegistrySnapshot> {
-        self.published.load_full()
+        self.published.borrow().clone()
     }
 
     /// Brings the registry to new mesh settings; the reply comes when it is there.

@@ -7,7 +7,7 @@ use super::{
     auto_allocation,
     external::{External, Instance},
     kube::{Cluster, Directory},
-    memory::service_order,
+    service_order::service_order,
 };
 use crate::model::{
     Features, Hostname, MovedNodes, Node, Service, ServiceTarget, Workload, WorkloadDirectory, difference,

@@ -1,11 +1,12 @@
-//! The status reporter: looks at what was published and acknowledged, and answers what became of each object.
+//! The status reporter: compares what was published with what was acknowledged, and answers what became of each object. It is
+//! woken by acknowledgements, publications and clients that come or go; a process that writes also looks once a second.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, Supervised, Supervisor};
+use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised, Supervisor, WrapFuture};
 use serde_json::{Value, json};
 
 use super::{
@@ -21,13 +22,14 @@ use crate::{
     runtime::{Mailbox, Vitals, Wards},
 };
 
-/// How often it looks. Acknowledgements are not told one by one: a look reads what each connection says of itself.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The pause after a look, which reads what each connection says of itself: acknowledgements in this time are looked at together.
+const PAUSE: Duration = Duration::from_millis(250);
 
-/// In how many looks this process reports to the one that writes.
-const REPORT_EVERY: u64 = 4;
+/// How long a process that writes waits for an acknowledgement: terms begin and writes are due without one. It reports to the
+/// process that writes as often.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Writes of one batch: one batch at a time and four looks a second bound what the API server gets from us.
+/// Writes of one batch: one batch at a time and the pause between two looks bound what the API server gets from us.
 const BATCH: usize = 50;
 
 /// Where statuses are written, and whether by us.
@@ -69,7 +71,7 @@ pub struct StatusReporterActor {
     under_way: bool,
     /// Somebody wants to see statuses. Where none are written there is no other reason to know them.
     asked: bool,
-    looks: u64,
+    reported: Option<Instant>,
     vitals: Vitals,
 }
 
@@ -92,7 +94,7 @@ impl StatusReporterActor {
             term: None,
             under_way: false,
             asked: false,
-            looks: 0,
+            reported: None,
             vitals,
         });
         StatusHandle { mailbox: Mailbox::new(address, queue) }
@@ -102,8 +104,11 @@ impl StatusReporterActor {
         if self.vitals.is_down() {
             return;
         }
-        self.looks += 1;
-        let report = self.looks.is_multiple_of(REPORT_EVERY);
+        let now = Instant::now();
+        let report = self.reported.is_none_or(|last| now.duration_since(last) >= PATIENCE);
+        if report {
+            self.reported = Some(now);
+        }
         let (core, xds, writing, term) = (&mut self.core, &self.xds, &self.writing, &mut self.term);
         let (free, asked) = (!self.under_way, self.asked);
         let jobs = self.vitals.run(context, || {
@@ -129,6 +134,23 @@ impl StatusReporterActor {
             if may && free { core.due(Instant::now(), BATCH) } else { Vec::new() }
         });
         self.write(jobs.unwrap_or_default(), context);
+    }
+
+    /// Looks when something may have changed, with a pause between two looks.
+    fn follow(&self, context: &mut Context<Self>) {
+        let (xds, writes) = (self.xds.clone(), self.writing.is_some());
+        let wait = async move {
+            tokio::time::sleep(PAUSE).await;
+            if writes {
+                let _ = tokio::time::timeout(PATIENCE - PAUSE, xds.progress()).await;
+            } else {
+                xds.progress().await;
+            }
+        };
+        context.spawn(wait.into_actor(self).map(|(), actor, context| {
+            actor.look(context);
+            actor.follow(context);
+        }));
     }
 
     fn write(&mut self, jobs: Vec<Job>, context: &mut Context<Self>) {
@@ -179,7 +201,7 @@ impl Actor for StatusReporterActor {
             actor.vitals.up();
             actor.vitals.recovered();
         });
-        context.run_interval(LOOK_EVERY, Self::look);
+        self.follow(context);
     }
 }
 
@@ -187,7 +209,7 @@ impl Supervised for StatusReporterActor {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.vitals.restarting();
         self.core = Reporter::default();
-        (self.term, self.under_way) = (None, false);
+        (self.term, self.under_way, self.reported) = (None, false, None);
     }
 }
 
@@ -198,6 +220,8 @@ impl Handler<Wrote> for StatusReporterActor {
         self.under_way = false;
         let core = &mut self.core;
         let failures = self.vitals.guard(context, || core.done(Instant::now(), outcomes));
+        // More may be due.
+        self.xds.wake_reader();
         for failure in failures.unwrap_or_default() {
             let (object, error) = (failure.object, failure.error);
             tracing::warn!(%object, error, "a status was not written (--write-status), trying again");

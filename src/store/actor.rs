@@ -1,4 +1,4 @@
-//! The actor that owns the aggregate: batches and writes in, events out to the handlers in the order of their registration.
+//! The actor that owns the aggregate: batches in, events out to the handlers in the order of their registration.
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
@@ -6,10 +6,10 @@ use actix::{
     Actor, ActorFutureExt, ActorTryFutureExt, AsyncContext, AtomicResponse, Context, Handler, Message, MessageResult,
     Supervised, Supervisor, WrapFuture, fut,
 };
-use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::watch;
 
-use super::{Aggregate, Shadowed, StoreError, WriteRequest};
+use super::{Aggregate, Shadowed};
 use crate::{
     model::{Config, ConfigEvent, ConfigSnapshot, EventKind, Interrupted, Kind},
     runtime::{Mailbox, Vitals, Wards},
@@ -40,11 +40,6 @@ pub trait EventHandler: Send + Sync + 'static {
 #[derive(Message)]
 #[rtype(result = "Result<Applied, Interrupted>")]
 struct Apply(SourceBatch);
-
-/// Takes in a write.
-#[derive(Message)]
-#[rtype(result = "Result<Result<Arc<Config>, StoreError>, Interrupted>")]
-struct Write(WriteRequest);
 
 /// Asks what is hidden by precedence.
 #[derive(Message)]
@@ -84,10 +79,9 @@ struct Retry(usize, Arc<[ConfigEvent]>);
 /// Owns the aggregate.
 pub struct AggregateCacheActor {
     order: Vec<SourceId>,
-    writer: Option<SourceId>,
     aggregate: Aggregate,
     handlers: Arc<[Arc<dyn EventHandler>]>,
-    published: Arc<ArcSwap<ConfigSnapshot>>,
+    published: watch::Sender<Arc<ConfigSnapshot>>,
     resync: Arc<dyn Fn() + Send + Sync>,
     vitals: Vitals,
 }
@@ -96,34 +90,33 @@ pub struct AggregateCacheActor {
 #[derive(Clone)]
 pub struct StoreHandle {
     mailbox: Mailbox<AggregateCacheActor>,
-    published: Arc<ArcSwap<ConfigSnapshot>>,
+    published: watch::Receiver<Arc<ConfigSnapshot>>,
 }
 
 impl AggregateCacheActor {
-    /// Starts the actor. `order` is the precedence; `resync` asks all sources to send everything again.
+    /// Starts the actor. `order` is the precedence; the effective objects are published to `published`; `resync` asks all sources
+    /// to send everything again.
     #[must_use]
     pub fn start(
         wards: &Wards,
         order: Vec<SourceId>,
-        writer: Option<SourceId>,
+        published: watch::Sender<Arc<ConfigSnapshot>>,
         handlers: Vec<Arc<dyn EventHandler>>,
         resync: Arc<dyn Fn() + Send + Sync>,
     ) -> StoreHandle {
         let vitals = wards.admit("aggregate-cache");
         let queue = vitals.queue();
-        let published = Arc::new(ArcSwap::from_pointee(ConfigSnapshot::default()));
         // Nothing is published before every source has spoken, or proxies that reconnect would lose what is still to come.
-        let aggregate = Aggregate::recovering(&order, writer.clone(), &published.load());
-        let (handlers, shared) = (handlers.into(), published.clone());
-        let address =
-            Supervisor::start(move |_| Self { order, writer, aggregate, handlers, published: shared, resync, vitals });
-        StoreHandle { mailbox: Mailbox::new(address, queue), published }
+        let aggregate = Aggregate::recovering(&order, &published.borrow());
+        let (handlers, reader) = (handlers.into(), published.subscribe());
+        let address = Supervisor::start(move |_| Self { order, aggregate, handlers, published, resync, vitals });
+        StoreHandle { mailbox: Mailbox::new(address, queue), published: reader }
     }
 
     /// Publishes the snapshot, then tells the handlers; those that fail are told again later.
     fn tell(&self, events: Vec<ConfigEvent>) -> impl actix::ActorFuture<Self, Output = ()> + 'static {
         if !events.is_empty() {
-            self.published.store(Arc::new(self.aggregate.snapshot()));
+            self.published.send_replace(Arc::new(self.aggregate.snapshot()));
             count(&events);
         }
         let (handlers, events): (_, Arc<[ConfigEvent]>) = (self.handlers.clone(), events.into());
@@ -193,7 +186,7 @@ impl Supervised for AggregateCacheActor {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.vitals.restarting();
         let (late, waited): (Vec<_>, Vec<_>) = self.order.iter().cloned().partition(|s| self.aggregate.is_late(s));
-        self.aggregate = Aggregate::recovering(&waited, self.writer.clone(), &self.published.load());
+        self.aggregate = Aggregate::recovering(&waited, &self.published.borrow());
         late.into_iter().for_each(|source| self.aggregate.add_source(source));
     }
 }
@@ -211,22 +204,6 @@ impl Handler<Apply> for AggregateCacheActor {
         }
         let changes = events.len();
         AtomicResponse::new(Box::pin(self.tell(events).map(move |(), _, _| Ok(Applied { changes }))))
-    }
-}
-
-impl Handler<Write> for AggregateCacheActor {
-    type Result = AtomicResponse<Self, Result<Result<Arc<Config>, StoreError>, Interrupted>>;
-
-    fn handle(&mut self, Write(request): Write, context: &mut Self::Context) -> Self::Result {
-        let aggregate = &mut self.aggregate;
-        let done = self.vitals.guard(context, || aggregate.write(request)).ok_or(Interrupted);
-        match done {
-            Ok(Ok((config, events))) => {
-                AtomicResponse::new(Box::pin(self.tell(events).map(move |(), _, _| Ok(Ok(config)))))
-            }
-            Ok(Err(refused)) => AtomicResponse::new(Box::pin(fut::ready(Ok(Err(refused))))),
-            Err(interrupted) => AtomicResponse::new(Box::pin(fut::ready(Err(interrupted)))),
-        }
     }
 }
 
@@ -338,15 +315,7 @@ impl StoreHandle {
     /// The effective objects as last published.
     #[must_use]
     pub fn snapshot(&self) -> Arc<ConfigSnapshot> {
-        self.published.load_full()
-    }
-
-    /// Writes to the source that takes writes.
-    ///
-    /// # Errors
-    /// [`Interrupted`] when the store restarts; inside, the store's refusal.
-    pub async fn write(&self, request: WriteRequest) -> Result<Result<Arc<Config>, StoreError>, Interrupted> {
-        self.mailbox.send(Write(request)).await.map_err(|_| Interrupted)?
+        self.published.borrow().clone()
     }
 
     /// Objects that are hidden by another source's.

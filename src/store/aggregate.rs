@@ -5,47 +5,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
-use super::{MemoryStore, StoreError, write::WriteRequest};
+use super::{MemoryStore, key::StoreKey};
 use crate::{
-    model::{Config, ConfigEvent, ConfigKey, ConfigSet, ConfigSnapshot, EventKind, Kind, Place, Placed},
+    model::{Config, ConfigEvent, ConfigSet, ConfigSnapshot, EventKind, Kind, Place, Placed},
     sources::{Change, SourceBatch, SourceId},
 };
-
-/// Identity of an object over all clusters.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StoreKey {
-    /// Cluster that the object is from; empty is the main one.
-    pub cluster: Arc<str>,
-    /// Kind, namespace, name.
-    pub key: ConfigKey,
-}
-
-impl StoreKey {
-    /// The identity of an object.
-    #[must_use]
-    pub fn of(config: &Config) -> Self {
-        Self { cluster: config.origin.cluster.clone(), key: config.key() }
-    }
-}
-
-impl Placed for StoreKey {
-    fn place(&self) -> Place<'_> {
-        self.key.within(&self.cluster)
-    }
-}
-
-impl fmt::Display for StoreKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.cluster.is_empty() {
-            write!(f, "{}:", self.cluster)?;
-        }
-        write!(f, "{}", self.key)
-    }
-}
 
 /// An object that another source's object of the same key hides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +33,6 @@ pub struct Shadowed {
 #[derive(Debug, Default)]
 pub struct Aggregate {
     sources: Vec<(SourceId, MemoryStore)>,
-    writer: Option<SourceId>,
     view: ConfigSet,
     snapshot: ConfigSnapshot,
     missing: BTreeSet<SourceId>,
@@ -75,19 +41,19 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
-    /// An empty aggregate over these sources, highest precedence first. Writes go to `writer`, if there is one.
+    /// An empty aggregate over these sources, highest precedence first.
     #[must_use]
-    pub fn new(order: &[SourceId], writer: Option<SourceId>) -> Self {
+    pub fn new(order: &[SourceId]) -> Self {
         let sources = order.iter().map(|id| (id.clone(), MemoryStore::default())).collect();
-        Self { sources, writer, ..Self::default() }
+        Self { sources, ..Self::default() }
     }
 
     /// An aggregate after a restart: `published` stays in force until all sources have sent everything again.
     #[must_use]
-    pub fn recovering(order: &[SourceId], writer: Option<SourceId>, published: &ConfigSnapshot) -> Self {
+    pub fn recovering(order: &[SourceId], published: &ConfigSnapshot) -> Self {
         let view = published.by_kind.values().flat_map(|l| l.iter()).cloned().collect();
-        let missing = order.iter().filter(|id| Some(*id) != writer.as_ref()).cloned().collect();
-        Self { view, snapshot: published.clone(), missing, ..Self::new(order, writer) }
+        let missing = order.iter().cloned().collect();
+        Self { view, snapshot: published.clone(), missing, ..Self::new(order) }
     }
 
     /// Adds a source, with the lowest precedence. Nothing waits for what it has to say. One that is known stays as it is.
@@ -224,25 +190,6 @@ impl Aggregate {
             (Some(now), _) => ConfigEvent { current: now.clone(), kind: EventKind::Update, ..event.clone() },
             (None, _) => ConfigEvent { kind: EventKind::Delete, ..event.clone() },
         }
-    }
-
-    /// Takes a write in.
-    ///
-    /// # Errors
-    /// [`StoreError`], and nothing was changed.
-    pub fn write(&mut self, request: WriteRequest) -> Result<(Arc<Config>, Vec<ConfigEvent>), StoreError> {
-        let writer = self.writer.clone().ok_or(StoreError::ReadOnly)?;
-        let Some((_, store)) = self.sources.iter_mut().find(|(id, _)| *id == writer) else {
-            return Err(StoreError::ReadOnly);
-        };
-        let written = match request {
-            WriteRequest::Create(config) => store.create(*config)?,
-            WriteRequest::Update(config) => store.update(*config)?,
-            WriteRequest::Patch(key, patch) => store.patch(&key, &patch)?,
-            WriteRequest::Delete(key, version) => store.delete(&key, version.as_deref())?,
-        };
-        let key = StoreKey::of(&written);
-        Ok((written, self.settle(vec![key])))
     }
 
     /// Recomputes the view of these keys and gives what changed, by key.

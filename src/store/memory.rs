@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{StoreKey, write::Patch};
+use super::{key::StoreKey, patch::Patch};
 use crate::model::{Config, ConfigSet, decode, validation};
 
 /// Why a write is refused. Nothing was changed.
@@ -35,9 +35,6 @@ pub enum StoreError {
         /// All reasons, joined by `; `.
         errors: String,
     },
-    /// No source takes writes.
-    #[error("unsupported operation: the config aggregator is read-only")]
-    ReadOnly,
     /// The patch does not apply.
     #[error("{key}: {reason}")]
     BadPatch {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Content;
 use crate::{
-    discovery::{self, Affected, Audience, Generator, Layout, Part, Slot, XdsState},
+    discovery::{self, Affected, Audience, Generator, Layout, Part, Ports, Slot, XdsState},
     model::{Identity, MovedNodes, Node, PushRequest, Reason},
     proto::wkt,
     push::{Change, PushContext, context::PushInputs},
@@ -105,12 +105,20 @@ impl FakeServer {
     /// # Errors
     /// When no port can be had.
     pub async fn start_unready(options: XdsOptions) -> std::io::Result<Self> {
+        Self::start_with(options, Ports::default()).await
+    }
+
+    /// Starts a server that nothing was published to, with other rooms behind it.
+    ///
+    /// # Errors
+    /// When no port can be had.
+    pub async fn start_with(options: XdsOptions, ports: Ports) -> std::io::Result<Self> {
         let generator = Arc::new(FakeGenerator::default());
         let state = XdsState::new(generator.clone(), options);
         let listener = xds::listen("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let shutdown = CancellationToken::new();
-        tokio::spawn(discovery::serve(listener, state.clone(), shutdown.clone()));
+        tokio::spawn(discovery::serve(listener, state.clone(), ports, shutdown.clone()));
         Ok(Self { address, state, generator, shutdown })
     }
 

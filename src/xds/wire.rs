@@ -5,6 +5,7 @@ pub mod request;
 mod written;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
 /// Why bytes are not a protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,16 +37,7 @@ impl<'a> Fields<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, Malformed> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or(Malformed)?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(Malformed)
+        decode_varint(&mut self.0).map_err(|_| Malformed)
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
@@ -89,22 +81,10 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-fn put_varint(out: &mut BytesMut, mut value: u64) {
-    while value >= 0x80 {
-        out.put_u8((value as u8 & 0x7f) | 0x80);
-        value >>= 7;
-    }
-    out.put_u8(value as u8);
-}
-
-fn varint_len(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
-}
-
 /// Appends the tag and the length of a length-delimited field.
 pub fn put_head(out: &mut BytesMut, field: u32, length: usize) {
-    put_varint(out, u64::from(field << 3) | u64::from(LENGTH_DELIMITED));
-    put_varint(out, length as u64);
+    encode_varint(u64::from(field << 3) | u64::from(LENGTH_DELIMITED), out);
+    encode_varint(length as u64, out);
 }
 
 /// Appends a length-delimited field.
@@ -116,7 +96,7 @@ pub fn put_bytes(out: &mut BytesMut, field: u32, value: &[u8]) {
 /// What [`put_bytes`] takes for a value of this length.
 #[must_use]
 pub fn bytes_len(field: u32, length: usize) -> usize {
-    varint_len(u64::from(field << 3)) + varint_len(length as u64) + length
+    encoded_len_varint(u64::from(field << 3)) + encoded_len_varint(length as u64) + length
 }
 
 /// A version text: 16 hexadecimal digits of a hash.
@@ -178,13 +158,6 @@ mod tests {
         #[test]
         fn any_bytes_are_walked_to_an_end(bytes: Vec<u8>) {
             prop_assert!(Fields::of(&bytes).count() <= bytes.len());
-        }
-
-        #[test]
-        fn varint_lengths_are_right(value: u64) {
-            let mut out = BytesMut::new();
-            put_varint(&mut out, value);
-            prop_assert_eq!(out.len(), varint_len(value));
         }
     }
 }

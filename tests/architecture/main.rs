@@ -79,10 +79,6 @@ const CIRCLES: &[(&[&str], &str)] = &[
     ),
     (&["status::distribution", "status::report"], "a report is made from the distribution, which keeps the last one"),
     (
-        &["store::aggregate", "store::memory", "store::write"],
-        "the aggregate is written through the memory stores that it merges",
-    ),
-    (
         &["telemetry::line", "telemetry::log", "telemetry::repeats"],
         "a line is cut and counted by the layer that writes it",
     ),

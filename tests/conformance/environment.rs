@@ -130,7 +130,7 @@ fn in_memory(services: &Value, instances: &Value) -> RegistrySnapshot {
             (host, Arc::<str>::from(text(&i["serviceNamespace"])), endpoint(i))
         })
         .collect();
-    registry::snapshot_of(services, endpoints)
+    pilothouse::testing::snapshot_of(services, endpoints)
 }
 
 fn service(s: &Value) -> Service {

@@ -8,7 +8,6 @@ use pilothouse::{
         Service, decode,
     },
     proto::to_json,
-    registry,
     translate::Translation,
 };
 use serde_json::{Value, json};
@@ -131,7 +130,7 @@ fn inputs(case: &Case) -> PushInputs {
     let namespaces: Vec<Value> = namespaces.iter().map(|name| namespace(name)).collect();
     configs.extend(environment::configs(&namespaces, "", "", false).0);
     let endpoints = services.iter().flat_map(endpoints).collect();
-    let registry = registry::snapshot_of(services.into_iter().map(Arc::new).collect(), endpoints);
+    let registry = pilothouse::testing::snapshot_of(services.into_iter().map(Arc::new).collect(), endpoints);
     let features = Arc::new(environment::features(&flags));
     PushInputs { mesh, features, configs: ConfigSnapshot::of(configs), registry }
 }

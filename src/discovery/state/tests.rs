@@ -16,7 +16,7 @@ use crate::{
     discovery::generator::{Layout, Slot},
     model::{Locality, Reason},
     push::{ProxyView, context::PushInputs},
-    xds::{Resource, ResourceType, TypeSet},
+    xds::{Protocol, Resource, ResourceType, TypeSet},
 };
 
 /// Gives every node another view with each generation, and looks in the middle of a publication who knows of his.
@@ -95,7 +95,7 @@ fn connect(state: &XdsState, number: u8) -> Arc<Connection> {
     state.connect(Arc::new(node), None, None, Protocol::Delta).unwrap()
 }
 
-/// A stream that takes its view notes the last publication that is propagated_version as the one that it was served as of. Were it told of
+/// A stream that takes its view notes the last propagated publication as the one that it was served as of. Were it told of
 /// the view before, its client would count as behind that publication for ever.
 #[test]
 fn nobody_is_told_of_another_view_before_it_counts() {

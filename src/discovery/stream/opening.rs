@@ -16,7 +16,7 @@ use crate::{
     discovery::{
         claimant::{self, authorize, authorize_objects, read_node},
         debug::Questions,
-        registrar::{Arrival, HEALTH, Presence},
+        registrar::{Arrival, HEALTH, Presence, Registrar},
         state::XdsState,
     },
     model::{Identity, Node},
@@ -38,7 +38,7 @@ pub(super) async fn open(
     mut requests: Requests,
     outgoing: &mpsc::Sender<Outgoing>,
 ) -> Result<Stream, Status> {
-    let Start { state, protocol, only, mut turn, identity } = start;
+    let Start { state, ports, protocol, only, mut turn, identity } = start;
     if state.current().is_none() || state.is_shutting_down() {
         return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
     }
@@ -61,7 +61,7 @@ pub(super) async fn open(
     }
     let node = state.shared_node(key, node);
     let peer = turn.client().peer;
-    let presence = register(&state, &node, identity.as_ref(), peer).await?;
+    let presence = register(ports.registrar.as_deref(), &node, identity.as_ref(), peer).await?;
     if presence.is_some() {
         state.until(REGISTERED, |context| claimant::is_registered(&node, context)).await;
     }
@@ -87,6 +87,7 @@ pub(super) async fn open(
         seen,
         pushes: PerType::default(),
         unknown: UnknownTypes::default(),
+        debug: ports.debug,
         questions: Questions::default(),
         presence,
         _turn: turn,
@@ -117,12 +118,12 @@ async fn first_request(requests: &mut Requests, protocol: Protocol) -> Result<By
 
 /// Registers the workload behind a proxy, where it asks for it.
 async fn register(
-    state: &XdsState,
+    registrar: Option<&dyn Registrar>,
     node: &Arc<Node>,
     identity: Option<&Identity>,
     peer: Option<std::net::SocketAddr>,
 ) -> Result<Option<Box<dyn Presence>>, Status> {
-    let Some(registrar) = state.registrar() else { return Ok(None) };
+    let Some(registrar) = registrar else { return Ok(None) };
     let arrival = Arrival { node: node.clone(), identity: identity.cloned(), peer, at: SystemTime::now() };
     Ok(registrar.arrive(arrival).await?)
 }

@@ -83,7 +83,13 @@ fn start(panics: u32) -> (StoreHandle, Arc<Recorder>, Wards) {
     let recorder = Arc::new(Recorder::default());
     let panicky = Panicky { panics: Arc::new(AtomicU32::new(panics)) };
     let port = HandlerActor::start(&wards, panicky, recorder.clone(), recorder.clone());
-    let store = AggregateCacheActor::start(&wards, vec!["test".into()], None, vec![Arc::new(port)], Arc::new(|| {}));
+    let store = AggregateCacheActor::start(
+        &wards,
+        vec!["test".into()],
+        tokio::sync::watch::Sender::default(),
+        vec![Arc::new(port)],
+        Arc::new(|| {}),
+    );
     (store, recorder, wards)
 }
 

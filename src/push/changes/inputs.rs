@@ -1,4 +1,4 @@
-//! How the inputs of two contexts differ: which parts of a context have to be built again.
+//! The difference between the inputs of two contexts: it decides the parts of a context to build again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use crate::model::{Kind, PushInputs, difference};
 /// `(namespace, name)`.
 type ObjectName = (Arc<str>, Arc<str>);
 
-/// Which inputs of a context are other ones than those of the context before.
+/// The inputs of a context that differ from those of the context before.
 #[derive(Debug, Default)]
 pub struct InputChanges {
     /// Mesh settings or feature flags: everything depends on these.
@@ -22,7 +22,7 @@ pub struct InputChanges {
 }
 
 impl InputChanges {
-    /// Compares the inputs of two contexts.
+    /// Compares the inputs of two contexts by pointer and stamp.
     pub fn between(old: &PushInputs, new: &PushInputs) -> Self {
         let same_mesh = Arc::ptr_eq(&old.mesh, &new.mesh) || old.mesh == new.mesh;
         let same_features = Arc::ptr_eq(&old.features, &new.features) || old.features == new.features;
@@ -56,7 +56,7 @@ impl InputChanges {
         self.kinds.get(&kind).into_iter().flatten()
     }
 
-    /// Nothing differs.
+    /// Whether the inputs are equal.
     pub fn is_empty(&self) -> bool {
         !self.settings && !self.services && self.kinds.is_empty()
     }

@@ -1,4 +1,4 @@
-//! `next` builds what `build` builds, and keeps the parts whose inputs did not change.
+//! `next` and `build` build equal contexts, and `next` keeps the parts whose inputs did not change.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn view(context: &PushContext) -> ProxyView {
     context.view_of(&node.expect("a node"))
 }
 
-/// Everything that the parts say, as text.
+/// The contents of all parts, as text.
 fn picture(context: &PushContext) -> String {
     let view = view(context);
     let scope = context.scope(&view);

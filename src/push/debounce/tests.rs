@@ -83,7 +83,7 @@ fn the_adaptive_rule_is_quick_after_idleness_and_slows_under_churn() {
     assert_eq!(starts(&[0, 200, 400, 3000]), [10, 210, 420, 3010]);
 }
 
-/// Endpoints that change for ever hold a route up for half a second at most, where the fixed rule waits for ten.
+/// Endless endpoint changes delay a route by half a second at most, where the fixed rule waits for ten.
 #[test]
 fn steady_churn_starves_nothing() {
     let longest = |settings: DebounceSettings, every: u64| {

@@ -14,7 +14,7 @@ use crate::model::{
 
 type RuleList = Vec<Arc<MergedDestinationRule>>;
 
-/// Rules by host.
+/// Rules of one namespace by host.
 #[derive(Debug, Default)]
 pub(super) struct MergedRules {
     by_host: HashMap<Hostname, RuleList>,
@@ -42,7 +42,7 @@ impl MergedRules {
         }
     }
 
-    /// Makes look-ups possible; to be called when the last rule is in.
+    /// Sorts the wildcards for look-ups; to be called after the last rule.
     pub(super) fn seal(&mut self) {
         self.wildcards = self.by_host.keys().filter(|host| is_wildcard(host)).cloned().collect();
         self.wildcards.sort_by(|a, b| specificity(a, b));

@@ -1,12 +1,12 @@
-//! Which traffic policy counts for a port and a subset: top level, port level, subset, port level of the subset
-//! (Istio's `GetPortLevelTrafficPolicy`, `MergeSubsetTrafficPolicy`).
+//! The traffic policy in force for a port and a subset: top level, port level, subset, port level of the subset (Istio's
+//! `GetPortLevelTrafficPolicy`, `MergeSubsetTrafficPolicy`).
 
 use std::borrow::Cow;
 
 use crate::proto::networking::{DestinationRule, Subset, TrafficPolicy};
 
-/// The policy for a port, and whether it is a port-level one. A port-level policy replaces the whole policy: what it leaves
-/// out has its default, nothing is inherited.
+/// The policy for a port, and whether it is a port-level one. A port-level policy replaces the whole policy: a field that it
+/// leaves out has its default and inherits nothing.
 #[must_use]
 pub fn port_level_policy(policy: Option<&TrafficPolicy>, port: Option<u32>) -> (Option<Cow<'_, TrafficPolicy>>, bool) {
     let Some(policy) = policy else { return (None, false) };

@@ -1,4 +1,4 @@
-//! Which credentials the servers of a gateway refer to, and to whom a reference grants them.
+//! The credentials that the servers of a gateway refer to, and the proxies that a reference grants them to.
 
 use std::sync::Arc;
 
@@ -19,13 +19,14 @@ pub struct CredentialReference {
     pub resource_name: String,
     /// The CA certificates beside it (`-cacert`) are referred to as well.
     pub with_ca: bool,
-    /// What the user wrote: a Gateway, or a ListenerSet, which may live elsewhere than its Gateway.
+    /// Kind of the object that holds the reference: a Gateway, or a ListenerSet, which may be in another namespace than its
+    /// Gateway.
     pub owner: Kind,
     /// Namespace of the Gateway.
     pub config_namespace: Arc<str>,
-    /// Namespace that the proxy has to be of.
+    /// Namespace that the proxy must be in.
     pub expected_namespace: Arc<str>,
-    /// Service account that the proxy has to be of; empty for any.
+    /// Service account that the proxy must have; empty for any.
     pub expected_service_account: Arc<str>,
 }
 

@@ -154,9 +154,9 @@ impl Merge {
         self.out.quic_servers.entry(port).or_default().servers.push(server);
     }
 
-    /// Marks the hosts of a TLS server as taken on its port and address, or says which one is taken already. What is
-    /// terminated here is told apart by SNI alone, so there `a/*.com` and `b/*.com` are the same; passed-through servers
-    /// get their SNI matches from VirtualServices, whose namespaces tell them apart.
+    /// Marks the hosts of a TLS server as taken on its port and address, or names one that is taken already. Terminated
+    /// servers are told apart by SNI alone, so there `a/*.com` and `b/*.com` are the same; passed-through servers get their
+    /// SNI matches from VirtualServices, whose namespaces tell them apart.
     fn claim_hosts(&mut self, server: &GatewayServer, bound: u32) -> Option<String> {
         let taken = self.tls_hosts.entry((bound, server.spec.bind.clone())).or_default();
         let mut claims: BTreeSet<String> = server.spec.hosts.iter().cloned().collect();

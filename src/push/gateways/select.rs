@@ -1,4 +1,4 @@
-//! Which Gateways apply to a router, which of its services they speak of, and the memo of merged results.
+//! The Gateways that apply to a router, the router's services that they name, and the memo of merged results.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,7 +19,7 @@ pub(super) const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
 /// Service account of a Gateway that has a Deployment of its own.
 pub(super) const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
 const GATEWAY_SEMANTICS: &str = "internal.istio.io/gateway-semantics";
-/// A Service with this label wants no translation of Gateway ports.
+/// Label of a Service that turns off the translation of Gateway ports.
 const DISABLE_PORT_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";
 
 /// A Gateway that applies to the router.
@@ -105,7 +105,7 @@ pub(super) fn keep_managed_namespaces(selected: &mut Vec<Selected<'_>>) {
     }
 }
 
-/// Merged gateways by what of a view they depend on.
+/// Merged gateways by the fields of a view that they depend on.
 #[derive(Debug, Default)]
 pub(super) struct Memo(Mutex<HashMap<Key, Option<Arc<MergedGateway>>>>);
 

@@ -1,4 +1,4 @@
-//! One server of a Gateway on one bound port, and what its protocol and TLS settings make of it.
+//! One server of a Gateway on one bound port, and the meaning of its protocol and TLS settings.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -19,9 +19,9 @@ pub struct GatewayServer {
     pub port: networking::Port,
     /// Protocol of the port.
     pub protocol: Protocol,
-    /// Name of its route configuration; empty for what is not terminated HTTP.
+    /// Name of its route configuration; empty unless the server is terminated HTTP.
     pub route_name: String,
-    /// Hosts without namespaces, sorted: what a TLS server matches by SNI. Empty without TLS settings.
+    /// Hosts without namespaces, sorted: the SNI names that a TLS server matches. Empty without TLS settings.
     pub sni_hosts: Vec<String>,
 }
 
@@ -38,37 +38,38 @@ impl GatewayServer {
         Some(server)
     }
 
-    /// TLS settings on something other than plaintext HTTP (where they can only mean a redirect).
+    /// Whether TLS settings are on a port other than plaintext HTTP (where they can only mean a redirect).
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.spec.tls.is_some() && !self.protocol.is_http()
     }
 
-    /// HTTP, or HTTPS that is terminated here.
+    /// Whether the server is HTTP, or HTTPS that is terminated here.
     #[must_use]
     pub fn is_http(&self) -> bool {
         self.protocol.is_http() || (self.protocol == Protocol::Https && !self.is_passthrough())
     }
 
-    /// HTTPS that is terminated here.
+    /// Whether the server is HTTPS that is terminated here.
     #[must_use]
     pub fn is_https_termination(&self) -> bool {
         self.spec.tls.is_some() && self.protocol == Protocol::Https && !self.is_passthrough()
     }
 
-    /// TLS goes through untouched.
+    /// Whether TLS is passed through.
     #[must_use]
     pub fn is_passthrough(&self) -> bool {
         matches!(self.tls_mode(), Some(TlSmode::Passthrough | TlSmode::AutoPassthrough))
     }
 
-    /// Something other than HTTP whose TLS, if any, ends here (Istio's `IsTCPServerWithTLSTermination`).
+    /// Whether the server is other than HTTP and its TLS, if any, is terminated here (Istio's
+    /// `IsTCPServerWithTLSTermination`).
     #[must_use]
     pub fn is_tcp_termination(&self) -> bool {
         !self.is_passthrough() && !self.protocol.is_http() && self.protocol != Protocol::Https
     }
 
-    /// Can be offered over QUIC too: HTTPS that is terminated here.
+    /// Whether the server can be offered over QUIC too: HTTPS that is terminated here.
     #[must_use]
     pub fn can_be_http3(&self) -> bool {
         self.protocol == Protocol::Https && !self.is_passthrough()
@@ -80,7 +81,7 @@ impl GatewayServer {
         self.spec.tls.as_ref().map(|t| TlSmode::try_from(t.mode).unwrap_or(TlSmode::Passthrough))
     }
 
-    /// Plaintext requests are sent to HTTPS.
+    /// Whether plaintext requests are redirected to HTTPS.
     #[must_use]
     pub fn redirects_to_https(&self) -> bool {
         self.spec.tls.as_ref().is_some_and(|t| t.https_redirect)

@@ -1,4 +1,4 @@
-//! Merging rules, seen on small sets of Gateways.
+//! Merging rules, tested on small sets of Gateways.
 
 use std::sync::Arc;
 

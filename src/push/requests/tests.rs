@@ -1,4 +1,4 @@
-//! Who needs what, after the recorded rules (only types that really can change are named).
+//! The types pushed for each kind of change, after the recorded rules (only types that really can change are named).
 
 use std::sync::Arc;
 
@@ -109,8 +109,8 @@ fn of_view(before: &Parts, after: &Parts, kind: &str, namespace: &str) -> Effect
     effects(&Change::between(&before, &after), &view(&after, kind, namespace))
 }
 
-/// What a change means for a sidecar of shop, one of bank (which imports its own namespace only), and a router. What is
-/// taken back means the same.
+/// The types that a change affects for a sidecar of shop, one of bank (which imports its own namespace only), and a router.
+/// Undoing the change affects the same.
 fn rows(after: &Parts) -> [Types; 3] {
     let before = mesh();
     [("sidecar", "shop"), ("sidecar", "bank"), ("router", "istio-system")].map(|(kind, namespace)| {

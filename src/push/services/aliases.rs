@@ -1,4 +1,4 @@
-//! ExternalName services: which other names a service has (Istio's `resolveServiceAliases`).
+//! ExternalName services: the other names of a service (Istio's `resolveServiceAliases`).
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -1,4 +1,4 @@
-//! How a scope comes about (Istio's `convertToSidecarScope`, `DefaultSidecarScopeForGateway`).
+//! The building of a scope (Istio's `convertToSidecarScope`, `DefaultSidecarScopeForGateway`).
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -19,7 +19,7 @@ use crate::{
 const DEFAULT_SIDECAR: &str = "default-sidecar";
 
 impl SidecarScope {
-    /// What the workloads of a namespace see under a Sidecar, or without one.
+    /// The scope for the workloads of a namespace, under a Sidecar or without one.
     pub(super) fn for_sidecar(context: &PushContext, namespace: &Arc<str>, sidecar: Option<&Arc<Config>>) -> Self {
         let spec = sidecar.and_then(|config| config.sidecar());
         let mut egress: Vec<EgressListener> = spec
@@ -35,7 +35,7 @@ impl SidecarScope {
         Self::assemble(context, namespace, sidecar, egress, services, policy)
     }
 
-    /// What routers of a namespace see: all services that the namespace may see.
+    /// The scope for routers of a namespace: all services that the namespace may see.
     pub(super) fn for_router(context: &PushContext, namespace: &Arc<str>) -> Self {
         let mut services = ScopeServices::default();
         for service in context.services.visible_to(&context.inputs, namespace) {

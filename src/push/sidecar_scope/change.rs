@@ -1,4 +1,4 @@
-//! What differs between two scopes of one view.
+//! The difference between two scopes of one view.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -11,7 +11,7 @@ use crate::{
     push::PushContext,
 };
 
-/// What differs between the scope of a view and the one that it had before.
+/// The difference between the scope of a view and the one that it had before.
 #[derive(Debug, Default)]
 pub struct ScopeChange {
     /// Another Sidecar counts, or it says something else: anything may differ.
@@ -25,7 +25,7 @@ pub struct ScopeChange {
 }
 
 impl ScopeChange {
-    /// Compares what two scopes hold, their DestinationRules left aside.
+    /// Compares the contents of two scopes, their DestinationRules left aside.
     pub fn between(before: &Arc<SidecarScope>, now: &Arc<SidecarScope>) -> Self {
         let mut change = Self::default();
         if Arc::ptr_eq(before, now) {

@@ -17,18 +17,18 @@ pub(super) struct NamespaceHosts {
 }
 
 impl NamespaceHosts {
-    /// An entry with `~` covers the host.
+    /// Whether an entry with `~` covers the host.
     pub(super) fn excludes(&self, host: &str) -> bool {
         self.excluded.iter().any(|excluded| subset_of(host, excluded))
     }
 
-    /// An entry covers the host.
+    /// Whether an entry covers the host.
     pub(super) fn imports(&self, host: &str) -> bool {
         self.matches(host, subset_of)
     }
 
-    /// An entry covers the host of a VirtualService. Except for routes of the Gateway API it is enough that the host covers
-    /// the entry: importing `a.com` imports a VirtualService for `*.com`.
+    /// Whether an entry covers the host of a VirtualService. Except for routes of the Gateway API it is enough that the host
+    /// covers the entry: importing `a.com` imports a VirtualService for `*.com`.
     pub(super) fn imports_route_host(&self, host: &str, gateway_semantics: bool) -> bool {
         self.matches(host, if gateway_semantics { subset_of } else { matches })
     }
@@ -46,7 +46,7 @@ impl NamespaceHosts {
 #[derive(Debug, Default)]
 pub(super) struct ImportedHosts {
     by_namespace: HashMap<String, NamespaceHosts>,
-    /// Every import names its namespace and an exact host, so that services can be looked up instead of searched.
+    /// Whether every import names its namespace and an exact host, so that services can be looked up instead of searched.
     pub(super) exact_only: bool,
 }
 
@@ -81,13 +81,13 @@ impl ImportedHosts {
         hosts
     }
 
-    /// The entries that count for something of this namespace: its own, then those for all namespaces.
+    /// The entries for hosts of this namespace: its own, then those for all namespaces.
     pub(super) fn of(&self, namespace: &str) -> impl Iterator<Item = &NamespaceHosts> {
         let own = (namespace != ALL).then(|| self.by_namespace.get(namespace)).flatten();
         own.into_iter().chain(self.by_namespace.get(ALL))
     }
 
-    /// Whether an entry with `~` takes the host of this namespace out.
+    /// Whether an entry with `~` excludes the host of this namespace.
     pub(super) fn excludes(&self, namespace: &str, host: &str) -> bool {
         self.of(namespace).any(|hosts| hosts.excludes(host))
     }

@@ -1,4 +1,4 @@
-//! Which Sidecar counts for a workload, and the memo of scopes.
+//! The choice of the Sidecar for a workload, and the memo of scopes.
 
 use std::{
     collections::HashMap,
@@ -14,11 +14,11 @@ use crate::{
     },
 };
 
-/// Scopes that are kept; namespaces are named by clients, so there must be an end. When it is reached all are forgotten and
-/// computed again when asked for.
+/// Limit of the memo, because clients choose the names of namespaces. At the limit all scopes are dropped and computed again
+/// on demand.
 const MEMO_LIMIT: usize = 4096;
 
-/// A computed scope is decided by the namespace and by this.
+/// Key of a scope beside its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ScopeSource {
     /// No Sidecar object: everything that the namespace may see.
@@ -29,12 +29,12 @@ enum ScopeSource {
     Sidecar(Arc<str>, Arc<str>),
 }
 
-/// A place for a scope that is computed by the first who asks; others wait for that one, not for the whole memo.
+/// A place for a scope that the first caller computes; other callers wait for that scope, not for the whole memo.
 type ScopeCell = Arc<OnceLock<Arc<SidecarScope>>>;
 
 type Memo = HashMap<(Arc<str>, ScopeSource), ScopeCell>;
 
-/// Sidecars, indexed, with computed scopes memoised.
+/// Sidecars by namespace, with computed scopes memoised.
 #[derive(Debug, Default)]
 pub struct SidecarIndex {
     /// Sidecars by namespace, those with a workload selector first, each part oldest first.
@@ -104,7 +104,7 @@ impl SidecarIndex {
         memo.entry(key).or_default().clone()
     }
 
-    /// All Sidecars.
+    /// All Sidecars of all namespaces.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Config>> {
         self.by_namespace.values().flatten()
     }

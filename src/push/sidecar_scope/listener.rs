@@ -1,4 +1,4 @@
-//! What one egress listener imports (Istio's `convertIstioListenerToWrapper`).
+//! The imports of one egress listener (Istio's `convertIstioListenerToWrapper`).
 
 use std::{
     collections::{HashMap, HashSet},

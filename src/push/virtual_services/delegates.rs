@@ -180,8 +180,8 @@ fn gateways_conflict(root: &[String], leaf: &[String]) -> bool {
         && (root.len() < leaf.len() || leaf.iter().any(|gateway| !root.contains(gateway)))
 }
 
-/// Whether the leaf may match a text that the root does not. One that is absent contradicts nothing; a regular expression
-/// contradicts everything, since nobody can tell.
+/// Whether the leaf may match a text that the root does not. An absent match contradicts nothing; a regular expression
+/// contradicts everything, since inclusion of one cannot be decided.
 fn string_conflict(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> bool {
     let (Some(root), Some(leaf)) = (root, leaf) else { return false };
     match (set_match(root), set_match(leaf)) {

@@ -35,7 +35,7 @@ fn content(aggregate: &Aggregate) -> Vec<(String, u64)> {
 
 #[test]
 fn the_first_source_wins_and_the_other_is_reported() {
-    let mut aggregate = Aggregate::new(&order(), None);
+    let mut aggregate = Aggregate::new(&order());
     aggregate.apply(full("second", vec![entry("second", "a", 2)]));
     let events = aggregate.apply(full("first", vec![entry("first", "a", 1)]));
     assert_eq!(events.len(), 1);
@@ -48,7 +48,7 @@ fn the_first_source_wins_and_the_other_is_reported() {
 
 #[test]
 fn a_source_may_come_later_and_go_with_what_it_holds() {
-    let mut aggregate = Aggregate::new(&order(), None);
+    let mut aggregate = Aggregate::new(&order());
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));
     assert!(aggregate.apply(full("third", vec![entry("third", "b", 1)])).is_empty(), "nobody knows it");
     aggregate.add_source("third".into());
@@ -67,7 +67,7 @@ fn a_source_may_come_later_and_go_with_what_it_holds() {
 
 #[test]
 fn equal_content_makes_no_event_and_keeps_the_list() {
-    let mut aggregate = Aggregate::new(&order(), None);
+    let mut aggregate = Aggregate::new(&order());
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));
     let before = aggregate.snapshot();
     assert!(aggregate.apply(full("first", vec![entry("first", "a", 1)])).is_empty());
@@ -77,24 +77,17 @@ fn equal_content_makes_no_event_and_keeps_the_list() {
 
 #[test]
 fn after_a_restart_nothing_is_deleted_until_all_sources_have_spoken() {
-    let mut aggregate = Aggregate::new(&order(), None);
+    let mut aggregate = Aggregate::new(&order());
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));
     aggregate.apply(full("second", vec![entry("second", "b", 1), entry("second", "c", 1)]));
     let published = aggregate.snapshot();
 
-    let mut again = Aggregate::recovering(&order(), None, &published);
+    let mut again = Aggregate::recovering(&order(), &published);
     assert!(again.apply(full("first", vec![entry("first", "a", 1)])).is_empty());
     assert_eq!(content(&again), content(&aggregate));
     let events = again.apply(full("second", vec![entry("second", "b", 2)]));
     let told: Vec<_> = events.iter().map(|e| (e.kind, &*e.current.meta.name)).collect();
     assert_eq!(told, [(EventKind::Update, "b"), (EventKind::Delete, "c")]);
-}
-
-#[test]
-fn without_a_writer_writes_are_refused() {
-    let mut aggregate = Aggregate::new(&order(), None);
-    let create = WriteRequest::Create(Box::new((*entry("first", "a", 1)).clone()));
-    assert_eq!(aggregate.write(create).unwrap_err(), StoreError::ReadOnly);
 }
 
 proptest! {
@@ -103,7 +96,7 @@ proptest! {
         steps in prop::collection::vec((0..3usize, prop::collection::btree_map(0..4u8, 0..3u8, 0..4), any::<bool>()), 1..12)
     ) {
         let ids = three();
-        let mut aggregate = Aggregate::new(&ids, None);
+        let mut aggregate = Aggregate::new(&ids);
         let mut last: [BTreeMap<u8, u8>; 3] = Default::default();
         let mut told: BTreeMap<StoreKey, Arc<Config>> = BTreeMap::new();
         for (which, content, whole) in steps {
@@ -127,7 +120,7 @@ proptest! {
                 }
             }
         }
-        let mut cold = Aggregate::new(&ids, None);
+        let mut cold = Aggregate::new(&ids);
         for which in [2, 1, 0] {
             let configs = last[which].iter().map(|(n, v)| entry(&ids[which], &format!("n{n}"), *v)).collect();
             cold.apply(full(&ids[which], configs));
@@ -143,7 +136,7 @@ proptest! {
 
 #[test]
 fn an_event_that_was_told_too_late_says_what_is_true_now() {
-    let mut aggregate = Aggregate::new(&order(), None);
+    let mut aggregate = Aggregate::new(&order());
     let first = aggregate.apply(full("first", vec![entry("first", "a", 1)])).remove(0);
     aggregate.apply(full("first", vec![entry("first", "a", 2)]));
     let overtaken = aggregate.overtaken(&first);
@@ -155,7 +148,7 @@ fn an_event_that_was_told_too_late_says_what_is_true_now() {
 #[test]
 fn a_namespace_moves_from_one_source_to_another_without_a_gap() {
     for (from, to) in [("first", "second"), ("second", "first")] {
-        let mut aggregate = Aggregate::new(&order(), None);
+        let mut aggregate = Aggregate::new(&order());
         let objects = |source| ["a", "b", "c"].map(|name| entry(source, name, 1)).to_vec();
         aggregate.apply(full(from, objects(from)));
         aggregate.apply(full(to, Vec::new()));
@@ -173,7 +166,7 @@ fn a_namespace_moves_from_one_source_to_another_without_a_gap() {
 
 #[test]
 fn old_content_stands_in_for_a_source_until_it_delivers() {
-    let mut aggregate = Aggregate::recovering(&order(), None, &ConfigSnapshot::default());
+    let mut aggregate = Aggregate::recovering(&order(), &ConfigSnapshot::default());
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));
     assert!(content(&aggregate).is_empty(), "nothing before everybody has spoken");
     assert!(aggregate.seed("first".into(), vec![entry("first", "a", 9)]).is_none(), "it has delivered");

@@ -12,7 +12,7 @@ use super::{answer, size};
 use crate::{content, set};
 use futures::future::BoxFuture;
 use pilothouse::{
-    discovery::{DebugPages, DebugQuestion, debug},
+    discovery::{DebugPages, DebugQuestion, Ports, debug},
     proto::{
         envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
         wkt::Any,
@@ -54,9 +54,9 @@ impl DebugPages for Shared {
 #[tokio::test]
 async fn pages_are_answered_one_at_a_time_beside_the_work() {
     let options = XdsOptions { trust_nodes: true, ..XdsOptions::default() };
-    let server = FakeServer::start(options).await.expect("a free port");
     let pages = Arc::new(Dear::default());
-    server.state.set_debug(Arc::new(Shared(pages.clone())));
+    let ports = Ports { debug: Some(Arc::new(Shared(pages.clone()))), ..Ports::default() };
+    let server = FakeServer::start_with(options, ports).await.expect("a free port");
     set(&server, Cluster, &["a"], "1");
     let id = "sidecar~10.0.0.7~ctl.istio-system~istio-system.svc.cluster.local".to_string();
     let mut asking = Vec::new();

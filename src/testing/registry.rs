@@ -1,12 +1,15 @@
-//! A registry from given services and endpoints: what Istio's in-memory service discovery answers.
+//! A registry from given services and endpoints: the answers of Istio's in-memory service discovery.
 
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
-use crate::model::{
-    Endpoint, EndpointIndex, EndpointSet, Hostname, Registry, RegistrySnapshot, Service, ServiceTarget, ShardKey,
+use crate::{
+    model::{
+        Endpoint, EndpointIndex, EndpointSet, Hostname, Registry, RegistrySnapshot, Service, ServiceTarget, ShardKey,
+    },
+    registry::service_order,
 };
 
 /// A snapshot of these services and endpoints. An endpoint names its service by host and namespace and the service port by
@@ -45,11 +48,4 @@ fn service_port<'a>(service: &'a Service, endpoint: &Endpoint) -> Option<&'a cra
     service
         .port_by_name(&endpoint.service_port_name)
         .or_else(|| service.port_by_number(endpoint.legacy_cluster_port_key))
-}
-
-/// Oldest first, then by name and namespace (Istio's `SortServicesByCreationTime`; the name is the Kubernetes Service's
-/// name or the ServiceEntry's host).
-#[must_use]
-pub fn service_order(a: &Service, b: &Service) -> std::cmp::Ordering {
-    (a.creation_time, &a.name, &a.namespace).cmp(&(b.creation_time, &b.name, &b.namespace))
 }

@@ -1,9 +1,41 @@
-//! Limits of the xDS server, from Istio's flags and the size of the machine.
+//! The xDS server: its limits, from Istio's flags and the size of the machine, and its actor.
 
-use crate::{model::Features, settings::XdsSettings, xds::XdsOptions};
+use std::sync::Arc;
+
+use super::{Inputs, sources};
+use crate::{
+    discovery::{MeshGenerator, XdsServerActor, XdsServerHandle},
+    model::Features,
+    push::DebounceSettings,
+    runtime::{Readiness, Wards},
+    settings::{MeshSettings, RuntimeSettings, SourceSettings, XdsSettings},
+    xds::XdsOptions,
+};
+
+/// Starts the xDS server; clients are served when it is given a listener. `proves_nothing` is true where clients come over
+/// loopback in plain text.
+pub(super) fn start(
+    (wards, readiness): (&Wards, &Readiness),
+    inputs: &Arc<Inputs>,
+    xds: &XdsSettings,
+    (mesh, sources): (&MeshSettings, &SourceSettings),
+    (runtime, is_loopback): (&RuntimeSettings, bool),
+) -> XdsServerHandle {
+    let options = XdsOptions {
+        drain: runtime.shutdown / 4,
+        // Plain text proves nothing.
+        trust_nodes: is_loopback,
+        secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(sources)),
+        cluster_aliases: mesh.cluster_aliases.iter().map(|a| (a.alias.clone(), a.cluster.as_str().into())).collect(),
+        ..options(&inputs.features, xds)
+    };
+    let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());
+    let generator = Arc::<MeshGenerator>::default();
+    XdsServerActor::start(wards, (generator, options), inputs.reader(), debounce, readiness.guard("first push"))
+}
 
 /// The options that flags and settings say.
-pub(super) fn options(features: &Features, settings: &XdsSettings) -> XdsOptions {
+fn options(features: &Features, settings: &XdsSettings) -> XdsOptions {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let defaults = XdsOptions::default();
     XdsOptions {

@@ -1,22 +1,8 @@
-//! Writes to the aggregate.
+//! JSON merge patches of objects.
 
 use serde_json::{Map, Value};
 
-use super::StoreKey;
 use crate::model::{Config, document};
-
-/// A write, as the aggregate takes it.
-#[derive(Debug, Clone)]
-pub enum WriteRequest {
-    /// A new object.
-    Create(Box<Config>),
-    /// Another version of an object.
-    Update(Box<Config>),
-    /// A change of some fields.
-    Patch(StoreKey, Patch),
-    /// The end of an object, if its resource version is this one (`None`: whatever it is).
-    Delete(StoreKey, Option<String>),
-}
 
 /// A JSON merge patch (RFC 7386) of an object's document.
 #[derive(Debug, Clone, PartialEq)]

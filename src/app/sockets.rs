@@ -1,0 +1,46 @@
+//! The addresses that the process listens on, bound before anything is started.
+
+use std::{io, net::SocketAddr};
+
+use tokio::net::TcpListener;
+
+use super::Error;
+use crate::settings::{AdminSettings, ListenAddress, XdsSettings};
+
+/// The addresses that were bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// xDS.
+    pub grpc: SocketAddr,
+    /// Readiness and debug pages.
+    pub http: SocketAddr,
+    /// Metrics, when they have an address of their own.
+    pub monitoring: Option<SocketAddr>,
+}
+
+/// Bound sockets.
+pub(super) struct Sockets {
+    pub(super) addresses: Addresses,
+    pub(super) grpc: TcpListener,
+    /// Readiness and debug pages, then metrics.
+    pub(super) pages: Vec<std::net::TcpListener>,
+}
+
+impl Sockets {
+    /// Binds every address that the settings name.
+    pub(super) async fn bind(xds: &XdsSettings, admin: &AdminSettings) -> Result<Self, Error> {
+        let grpc = bind(&xds.grpc_address).await?;
+        let mut pages = Vec::new();
+        for address in std::iter::once(&admin.http_address).chain(&admin.monitoring_address) {
+            pages.push(bind(address).await?.into_std()?);
+        }
+        let mut bound = pages.iter().map(std::net::TcpListener::local_addr);
+        let http = bound.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
+        let addresses = Addresses { grpc: grpc.local_addr()?, http, monitoring: bound.next().transpose()? };
+        Ok(Self { addresses, grpc, pages })
+    }
+}
+
+async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {
+    crate::xds::listen(address.as_str()).await.map_err(|error| Error::Bind { address: address.clone(), error })
+}
