@@ -16,22 +16,29 @@ use crate::xds::{Block, Entry, PerType, ResourceType, Scope, Snapshot, TypeSet};
 
 type SnapshotKey = (ResourceType, (bool, u128));
 
+/// For each part of a view the last publication that may have changed a type in it.
+///
+/// A publication marks one part after another. One number for all of them would take a snapshot that was arranged in the
+/// middle of that for one that holds the publication, though a part that was not marked yet is still the one before.
+type Versions = [u64; Part::COUNT];
+
 /// The place of the snapshot of one type and scope. Whoever finds it out of date makes it anew; others wait for that one.
 #[derive(Debug, Default)]
 struct Place {
     making: tokio::sync::Mutex<()>,
-    /// The snapshot, and up to which publication it is known to be right.
-    known: Mutex<(u64, Weak<Snapshot>)>,
+    /// The snapshot, and up to which publication each of its parts is known to be right.
+    known: Mutex<(Versions, Weak<Snapshot>)>,
 }
 
 impl Place {
-    fn known(&self) -> Option<(u64, Arc<Snapshot>)> {
+    fn known(&self) -> Option<(Versions, Arc<Snapshot>)> {
         let known = locked(&self.known);
         Some((known.0, known.1.upgrade()?))
     }
 
-    fn at_least(&self, version_lower_bound: u64) -> Option<Arc<Snapshot>> {
-        self.known().filter(|(version, _)| *version >= version_lower_bound).map(|(_, snapshot)| snapshot)
+    fn at_least(&self, wanted: &Versions) -> Option<Arc<Snapshot>> {
+        let reaches = |known: &Versions| known.iter().zip(wanted).all(|(known, wanted)| known >= wanted);
+        self.known().filter(|(known, _)| reaches(known)).map(|(_, snapshot)| snapshot)
     }
 }
 
@@ -92,6 +99,14 @@ impl View {
         self.tick.send_replace(version);
     }
 
+    fn versions(&self, kind: ResourceType) -> Versions {
+        let mut versions = Versions::default();
+        for (version, slot_cache) in versions.iter_mut().zip(self.parts(kind)) {
+            *version = slot_cache.dirty(kind);
+        }
+        versions
+    }
+
     /// Version of the last publication that may have changed the type.
     pub(super) fn dirty(&self, kind: ResourceType) -> u64 {
         self.parts(kind).map(|slot_cache| slot_cache.dirty(kind)).max().unwrap_or_default()
@@ -121,18 +136,18 @@ impl View {
         current: &(impl Fn() -> Arc<Published> + Sync),
     ) -> Result<Arc<Snapshot>, BuildError> {
         let place = self.place((kind, scope.key()));
-        if let Some(snapshot) = place.at_least(self.dirty(kind)) {
+        if let Some(snapshot) = place.at_least(&self.versions(kind)) {
             return Ok(snapshot);
         }
         let _making = place.making.lock().await;
-        let version_lower_bound = self.dirty(kind);
-        if let Some(snapshot) = place.at_least(version_lower_bound) {
+        let wanted = self.versions(kind);
+        if let Some(snapshot) = place.at_least(&wanted) {
             return Ok(snapshot);
         }
         let before = place.known().map(|(_, snapshot)| snapshot);
         let blocks = self.blocks(kind, scope, before.as_deref(), builder, current).await?;
         let snapshot = builder.arrange(kind, scope, blocks);
-        *locked(&place.known) = (version_lower_bound, Arc::downgrade(&snapshot));
+        *locked(&place.known) = (wanted, Arc::downgrade(&snapshot));
         Ok(snapshot)
     }
 
@@ -155,12 +170,21 @@ impl View {
         let names = scope.names.names();
         let mut blocks = Vec::with_capacity(2);
         for (at, slot_cache) in self.parts(kind).enumerate() {
+            let (before, listed) = (before.and_then(|s| s.blocks().get(at)), self.layout(kind).listed);
             if scope.wildcard {
-                blocks.push(slot_cache.list(kind, builder, current).await?);
+                let all = slot_cache.list(kind, builder, current).await?;
+                blocks.push(match listed || names.is_empty() {
+                    true => all,
+                    false => {
+                        // Names may be asked for beside everything that is listed.
+                        let others: Vec<_> = names.iter().filter(|name| all.get(name).is_none()).cloned().collect();
+                        let others = slot_cache.named(kind, &others, builder, current).await?;
+                        builder.block(all.resources().iter().cloned().chain(others).collect(), before)
+                    }
+                });
                 continue;
             }
-            let before = before.and_then(|s| s.blocks().get(at));
-            let resources = if self.layout(kind).listed {
+            let resources = if listed {
                 let all = slot_cache.list(kind, builder, current).await?;
                 names.iter().filter_map(|name| all.get(name).cloned()).collect()
             } else {

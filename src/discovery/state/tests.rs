@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    discovery::generator::{Layout, Slot},
+    discovery::generator::{Layout, Part, Slot},
     model::{Locality, Reason},
     push::{ProxyView, context::PushInputs},
-    xds::{Protocol, Resource, ResourceType, TypeSet},
+    xds::{NameSet, Protocol, Resource, ResourceType, Scope, Snapshot, TypeSet},
 };
 
 /// Gives every node another view with each generation, and looks in the middle of a publication who knows of his.
@@ -159,5 +159,105 @@ fn where_nodes_are_believed_secrets_may_need_more() {
         publish(&state, &generator);
         let view = |identity| state.view_of(&node, identity).unwrap().key;
         assert_eq!(view(Some(&identity)) != view(None), sent, "{trust_nodes} {secrets_by_node}");
+    }
+}
+
+/// Its resources say of which context they are, in two parts. Whenever it is asked whether a part changed, somebody else looks
+/// up what there is.
+#[derive(Default)]
+struct Parts {
+    generation: AtomicU64,
+    looking: OnceLock<(tokio::runtime::Runtime, XdsState, Arc<View>)>,
+    /// What was looked up last: what nobody holds is not remembered.
+    last: Mutex<Option<Arc<Snapshot>>>,
+}
+
+impl Parts {
+    fn held(&self) -> Option<Vec<String>> {
+        let (runtime, state, view) = self.looking.get()?;
+        let current = || state.current().unwrap();
+        let made = runtime.block_on(view.snapshot(ResourceType::Cluster, &Scope::all(), state.builder(), &current));
+        let snapshot = made.unwrap();
+        let names = snapshot.iter().map(|r| r.name().to_string()).collect();
+        *self.last.lock().unwrap() = Some(snapshot);
+        Some(names)
+    }
+}
+
+impl Generator for Parts {
+    fn audience(&self, _: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+        let view = Arc::new(ProxyView::of_node(node));
+        Audience::new(view.clone(), view.clone(), view, identity.cloned())
+    }
+
+    fn layout(&self, _: &Slot, kind: ResourceType) -> Layout {
+        Layout { parts: &[Part::Routing, Part::Own], listed: kind == ResourceType::Cluster }
+    }
+
+    fn list(&self, _: &PushContext, slot: &Slot, _: ResourceType) -> Vec<Arc<Resource>> {
+        let name = format!("{:?} {}", slot.part, self.generation.load(Ordering::Relaxed));
+        vec![Arc::new(Resource::of_parts(name.as_str(), "t/x", b""))]
+    }
+
+    fn named(&self, _: &PushContext, slot: &Slot, _: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
+        let own = names.iter().filter(|name| name.starts_with(&format!("{:?}", slot.part)));
+        own.map(|name| Arc::new(Resource::of_parts(name.clone(), "t/x", b"named"))).collect()
+    }
+
+    fn affects<'a>(&self, _: &Change<'_>, _: &Slot) -> Affected<'a> {
+        self.held();
+        Affected::whole(TypeSet::MESH)
+    }
+
+    fn moves<'a>(&self, _: &'a Change<'_>) -> Cow<'a, MovedNodes> {
+        Cow::Owned(MovedNodes::default())
+    }
+}
+
+/// A publication marks one part after another, and clients ask meanwhile.
+#[test]
+fn what_is_looked_up_while_parts_are_marked_is_not_taken_for_the_end() {
+    let generator = Arc::new(Parts::default());
+    let state = XdsState::new(generator.clone(), XdsOptions::default());
+    let publish = || {
+        let generation = generator.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let context = PushContext::build(PushInputs::default());
+        state.publish(Arc::new(context), &PushRequest::quiet(Reason::Config));
+        vec![format!("Own {generation}"), format!("Routing {generation}")]
+    };
+    publish();
+    let view = connect(&state, 1).current_view();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    assert!(generator.looking.set((runtime, state.clone(), view)).is_ok());
+    for _ in 0..3 {
+        let expected = publish();
+        let mut held = generator.held().unwrap();
+        held.sort();
+        assert_eq!(held, expected);
+    }
+}
+
+/// Where resources are made when they are asked for, everything is what the generator lists, and names may be asked for beside
+/// that.
+#[test]
+fn names_beside_everything_are_answered() {
+    let generator = Arc::new(Parts::default());
+    let state = XdsState::new(generator, XdsOptions::default());
+    state.publish(Arc::new(PushContext::build(PushInputs::default())), &PushRequest::everything(Reason::Global));
+    let view = connect(&state, 1).current_view();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (names, expected) in [
+        (&[][..], vec!["Own 0", "Routing 0"]),
+        (&["Own x", "Own 0", "nobody's"], vec!["Own 0", "Own x", "Routing 0"]),
+        (&["Routing y", "Own x"], vec!["Own 0", "Own x", "Routing 0", "Routing y"]),
+    ] {
+        let scope = Scope { wildcard: true, names: NameSet::of(names.iter().map(|name| Arc::from(*name))) };
+        let current = || state.current().unwrap();
+        let made = runtime.block_on(view.snapshot(ResourceType::Endpoint, &scope, state.builder(), &current)).unwrap();
+        let mut held: Vec<&str> = made.iter().map(|r| &**r.name()).collect();
+        held.sort_unstable();
+        assert_eq!(held, expected);
+        let listed = made.get("Own 0").unwrap();
+        assert!(!listed.any().windows(5).any(|bytes| bytes == b"named"), "the one of the list counts");
     }
 }
