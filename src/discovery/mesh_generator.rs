@@ -151,11 +151,6 @@ impl MeshGenerator {
         let plan = EndpointPlan::of(context, view);
         let known = |name: &str| {
             let make = |i: &EndpointInputs<'_>| Resource::encode(name, &i.load_assignment());
-            if is_grpc(view) {
-                let distinct = |i: &EndpointInputs<'_>| Resource::encode(name, &grpc::distinct(i.load_assignment()));
-                // The same inputs make another resource for Envoy: the complement of their key is the key of this one.
-                return plan.with(name, |i| self.endpoints.get_or(!i.key(), || Some(distinct(i)))).flatten();
-            }
             plan.with(name, |inputs| self.endpoints.get_or(inputs.key(), || Some(make(inputs)))).flatten()
         };
         let unknown = |name: &str| {

@@ -6,6 +6,7 @@
 
 mod build;
 mod client;
+mod distinct;
 mod group;
 mod inputs;
 mod locality;

@@ -6,13 +6,11 @@
 //! RBAC filters here.
 
 mod cluster;
-mod endpoint;
 mod listener;
 mod route;
 mod tls;
 
 pub use cluster::clusters;
-pub use endpoint::distinct;
 pub use listener::{SERVER_LISTENER_PREFIX, listeners};
 
 use std::collections::BTreeSet;

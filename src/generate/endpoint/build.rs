@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{
+    distinct::distinct,
     group::Group,
     inputs::EndpointInputs,
     locality::LocalityLb,
@@ -27,11 +28,12 @@ impl EndpointInputs<'_> {
         if let (Some(setting), Some(place)) = (setting, &self.place) {
             setting.apply(&mut groups, place, policy.outlier_detection.is_some());
         }
-        ClusterLoadAssignment {
+        let assignment = ClusterLoadAssignment {
             cluster_name: self.cluster_name.clone(),
             endpoints: groups.into_iter().map(LocalityLbEndpoints::from).collect(),
             ..ClusterLoadAssignment::default()
-        }
+        };
+        if self.client.addresses_once { distinct(assignment) } else { assignment }
     }
 
     /// The inline endpoints of a DNS cluster, before locality load balancing.

@@ -26,6 +26,8 @@ pub struct EndpointClient {
     pub ipv4: bool,
     /// Has an IPv6 address.
     pub ipv6: bool,
+    /// Refuses a load assignment that names an address twice (gRPC).
+    pub addresses_once: bool,
     stamp: u64,
 }
 
@@ -40,6 +42,7 @@ impl EndpointClient {
             visible_networks: view.metadata.requested_network_view.clone(),
             ipv4: view.ipv4,
             ipv6: view.ipv6,
+            addresses_once: &*view.metadata.generator == "grpc",
             stamp: 0,
         };
         let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();

@@ -8,8 +8,7 @@ use crate::proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoin
 
 /// Puts endpoints of one address together: gRPC-Go refuses a load assignment that names an address twice. The first place
 /// keeps the address, with the weights of all.
-#[must_use]
-pub fn distinct(mut assignment: ClusterLoadAssignment) -> ClusterLoadAssignment {
+pub(super) fn distinct(mut assignment: ClusterLoadAssignment) -> ClusterLoadAssignment {
     let address = |endpoint: &LbEndpoint| match &endpoint.host_identifier {
         Some(HostIdentifier::Endpoint(endpoint)) => endpoint.address.as_ref().map(Message::encode_to_vec),
         _ => None,
