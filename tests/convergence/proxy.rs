@@ -2,7 +2,7 @@
 //! asks again or comes back as it is told.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -30,6 +30,9 @@ pub const TYPES: [ResourceType; 7] = [
     ResourceType::Extension,
     ResourceType::NameTable,
 ];
+
+/// Messages of a client that are kept for a report.
+const SAID: usize = 60;
 
 /// Which protocol a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,7 @@ pub struct Proxy {
     pub who: Who,
     pub speaks: Speaks,
     holds: Arc<Mutex<Holds>>,
+    said: Arc<Mutex<VecDeque<String>>>,
     commands: mpsc::UnboundedSender<Command>,
     task: JoinHandle<()>,
 }
@@ -105,9 +109,17 @@ impl Proxy {
     /// Connects, and stays connected.
     pub fn start(who: &Who, speaks: Speaks, server: SocketAddr) -> Self {
         let (commands, told) = mpsc::unbounded_channel();
-        let holds = Arc::<Mutex<Holds>>::default();
-        let run = Run { who: who.clone(), speaks, server, holds: holds.clone(), refuse: BTreeSet::new(), told };
-        Self { who: who.clone(), speaks, holds, commands, task: tokio::spawn(run.run()) }
+        let (holds, said) = (Arc::<Mutex<Holds>>::default(), Arc::<Mutex<VecDeque<String>>>::default());
+        let run = Run {
+            who: who.clone(),
+            speaks,
+            server,
+            holds: holds.clone(),
+            said: said.clone(),
+            refuse: BTreeSet::new(),
+            told,
+        };
+        Self { who: who.clone(), speaks, holds, said, commands, task: tokio::spawn(run.run()) }
     }
 
     /// Has it do something, as soon as it comes to it.
@@ -125,6 +137,11 @@ impl Proxy {
         self.holds.lock().unwrap()
     }
 
+    /// The last messages that it sent and was sent.
+    pub fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().iter().cloned().collect()
+    }
+
     /// `name (protocol)`.
     pub fn label(&self) -> String {
         format!("{} ({:?})", self.who.name, self.speaks)
@@ -136,6 +153,7 @@ struct Run {
     speaks: Speaks,
     server: SocketAddr,
     holds: Arc<Mutex<Holds>>,
+    said: Arc<Mutex<VecDeque<String>>>,
     refuse: BTreeSet<ResourceType>,
     told: mpsc::UnboundedReceiver<Command>,
 }
@@ -160,6 +178,7 @@ impl Stream {
 }
 
 /// What is to be sent for a type.
+#[derive(Debug)]
 enum Ask {
     /// Everything that is wanted, as the first request of the stream.
     First,
@@ -192,6 +211,7 @@ impl Run {
             (Ok(client), Speaks::Sotw) => Stream::Sotw(client.sotw(None).await?),
             (Ok(client), Speaks::Delta) => Stream::Delta(client.delta(None).await?),
         };
+        self.say("connected".to_string());
         self.begin(&mut stream).await?;
         loop {
             tokio::select! {
@@ -213,6 +233,14 @@ impl Run {
                 },
             }
         }
+    }
+
+    fn say(&self, text: String) {
+        let mut said = self.said.lock().unwrap();
+        if said.len() == SAID {
+            said.pop_front();
+        }
+        said.push_back(text);
     }
 
     fn note(&mut self, command: Command) {
@@ -271,8 +299,10 @@ impl Run {
             details: Vec::new(),
         });
         let type_url = kind.url().to_string();
+        let short = kind.short();
         match stream {
             Stream::Sotw(stream) => {
+                self.say(format!("-> {short} {ask:?}, names {names:?}, nonce {nonce}"));
                 let request = DiscoveryRequest {
                     type_url,
                     resource_names: names,
@@ -295,6 +325,13 @@ impl Run {
                     }
                     Ask::Answer { .. } => request.response_nonce = nonce,
                 }
+                self.say(format!(
+                    "-> {short} +{:?} -{:?} claims {}, nonce {}, refused {refused}",
+                    request.resource_names_subscribe,
+                    request.resource_names_unsubscribe,
+                    request.initial_resource_versions.len(),
+                    request.response_nonce
+                ));
                 stream.send(request).await
             }
         }
@@ -307,6 +344,15 @@ impl Run {
         };
         let kind = ResourceType::of_url(url).expect("a type that is not served");
         let refused = self.refuse.remove(&kind);
+        let (names, gone, nonce) = match &response {
+            Response::Sotw(r) => {
+                (r.resources.iter().map(|any| refers::name(kind, &any.value)).collect::<Vec<_>>(), &[][..], &r.nonce)
+            }
+            Response::Delta(r) => {
+                (r.resources.iter().map(|r| r.name.clone()).collect(), &r.removed_resources[..], &r.nonce)
+            }
+        };
+        self.say(format!("<- {} {names:?} -{gone:?}, nonce {nonce}, refuses {refused}", kind.short()));
         self.apply(kind, response, refused);
         let acknowledges_first = self.who.node.id.len().is_multiple_of(2);
         if acknowledges_first || refused {

@@ -21,6 +21,8 @@ pub const EDITS: usize = 25;
 const FIRST: usize = 40;
 /// More objects than this are not kept at once.
 const MOST: usize = 75;
+/// From this seed on the upstream is restarted too, the process more often, and pauses grow to a second.
+pub const ROUGH: u64 = 1_000_000;
 /// Files of a folder.
 const FILES: [&str; 4] = ["a.yaml", "b.yaml", "c.yaml", "sub/d.yaml"];
 /// Types that clients refuse or ask for again.
@@ -68,6 +70,8 @@ pub enum Step {
     Client(usize, Move),
     /// The process ends, and another one takes its place.
     Restart,
+    /// The upstream ends, and another process takes its place and its address.
+    RestartUpstream,
     /// Left out.
     Nothing,
 }
@@ -123,14 +127,55 @@ impl Trace {
     /// The run of a seed, for so many clients.
     pub fn of(seed: u64, clients: usize) -> Self {
         let mut random = Random::new(seed);
+        let setup = Self::setup(&mut random);
+        let mut trace = Self::with(seed, random, setup, clients);
+        if seed >= ROUGH {
+            trace.roughen();
+        }
+        trace
+    }
+
+    /// The run of a seed with files only.
+    pub fn of_files(seed: u64, clients: usize) -> Self {
+        let mut random = Random::new(seed);
+        let setup = Setup { api_server: false, upstream: None, ..Self::setup(&mut random) };
+        Self::with(seed, random, setup, clients)
+    }
+
+    /// Adds restarts of the upstream and of the process, and longer pauses.
+    fn roughen(&mut self) {
+        let mut random = Random::new(!self.seed);
+        for burst in &mut self.bursts {
+            for timed in burst.iter_mut() {
+                if random.chance(4) {
+                    timed.pause = Duration::from_millis(300 + random.below(700) as u64);
+                }
+            }
+            let mut add = |percent, text: &str, step: Step| {
+                if random.chance(percent) {
+                    let (at, pause) = (random.below(burst.len()), random.pause(300));
+                    burst.insert(at, Timed { pause, text: text.to_string(), step });
+                }
+            };
+            add(40, "restart", Step::Restart);
+            if self.setup.upstream.is_some() {
+                add(60, "restart of the upstream", Step::RestartUpstream);
+            }
+        }
+    }
+
+    fn setup(random: &mut Random) -> Setup {
         let quiets = [None, None, Some(1), Some(10), Some(90), Some(300), Some(1000)];
-        let setup = Setup {
+        Setup {
             quiet: random.of(&quiets).map(Duration::from_millis),
             endpoints_debounced: random.chance(60),
             addresses_from_status: random.chance(80),
             api_server: random.chance(40),
             upstream: random.chance(40).then_some(random.chance(50)),
-        };
+        }
+    }
+
+    fn with(seed: u64, random: Random, setup: Setup, clients: usize) -> Self {
         let mut world = World { random, setup, objects: BTreeMap::new(), clients, steps: Vec::new() };
         world.mesh();
         while world.objects.len() < FIRST {

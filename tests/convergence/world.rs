@@ -9,7 +9,9 @@ use std::{
 
 use pilothouse::{
     app::{self, Running},
+    generate::resources,
     model::Kind,
+    push::PushContext,
     runtime::Shutdown,
     settings::{
         AdminSettings, KubeAccess, KubeSettings, ListenAddress, MeshSettings, RuntimeSettings, Settings,
@@ -28,7 +30,7 @@ use crate::{
 };
 
 /// How long convergence may take. A run that converges takes a fraction of it.
-fn patience() -> Duration {
+pub fn patience() -> Duration {
     Duration::from_secs(std::env::var("CONVERGENCE_PATIENCE").ok().and_then(|s| s.parse().ok()).unwrap_or(60))
 }
 
@@ -42,6 +44,14 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Counts a comparison that found no difference.
+    pub fn agree(&mut self, stayed: &[Proxy], fresh: &[Proxy], excused: &Excused) {
+        self.excused.refused += excused.refused;
+        self.excused.never_taken += excused.never_taken;
+        self.comparisons += stayed.len() + fresh.len();
+        self.resources += stayed.iter().chain(fresh).map(|p| compare::count(&p.holds())).sum::<usize>();
+    }
+
     /// Both together.
     pub fn add(&mut self, other: &Self) {
         self.edits += other.edits;
@@ -94,10 +104,17 @@ async fn end(running: Running) {
     assert!(matches!(ended, Ok(Ok(()))), "the process ended with {ended:?}");
 }
 
+/// The process that others read from.
+async fn upstream(dir: &Path, setup: &Setup, port: u16) -> Running {
+    let mut settings = bare(setup);
+    settings.sources.config_dirs = vec![dir.join(UPSTREAM.to_string())];
+    settings.xds.grpc_address = ListenAddress::loopback(port);
+    app::build(settings, Shutdown::default()).await.unwrap()
+}
+
 impl World {
     async fn start(trace: &Trace) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        (0..FOLDERS).for_each(|at| fs::create_dir_all(dir.path().join(format!("{at}/sub"))).unwrap());
+        let dir = folders();
         let fake = if trace.setup.api_server { Some(Fake::start().await) } else { None };
         // A cluster has the kinds before it has objects of them.
         fake.iter().for_each(|fake| Kind::ALL.iter().for_each(|kind| fake.serve_kind(kind.plural())));
@@ -105,22 +122,18 @@ impl World {
             edit(dir.path(), fake.as_ref(), &timed.step).await;
         }
         let setup = trace.setup;
-        let upstream = match setup.upstream {
-            Some(_) => {
-                let mut settings = bare(&setup);
-                settings.sources.config_dirs = vec![dir.path().join(UPSTREAM.to_string())];
-                Some(app::build(settings, Shutdown::default()).await.unwrap())
-            }
+        let source = match setup.upstream {
+            Some(_) => Some(upstream(dir.path(), &setup, 0).await),
             None => None,
         };
-        let settings = settings(dir.path(), &setup, fake.as_ref(), upstream.as_ref());
+        let settings = settings(dir.path(), &setup, fake.as_ref(), source.as_ref());
         let live = app::build(settings, Shutdown::default()).await.unwrap();
         let who = nodes::all();
         let stayed = who
             .iter()
             .flat_map(|who| [Speaks::Sotw, Speaks::Delta].map(|speaks| Proxy::start(who, speaks, live.addresses.grpc)))
             .collect();
-        Self { dir, setup, fake, upstream, live, who, stayed }
+        Self { dir, setup, fake, upstream: source, live, who, stayed }
     }
 
     async fn end(self) {
@@ -140,6 +153,13 @@ impl World {
                 let next = self.process().await;
                 self.stayed.iter().for_each(|proxy| proxy.moves_to(next.addresses.grpc));
                 end(std::mem::replace(&mut self.live, next)).await;
+            }
+            Step::RestartUpstream => {
+                if let Some(before) = self.upstream.take() {
+                    let port = before.addresses.grpc.port();
+                    end(before).await;
+                    self.upstream = Some(upstream(self.dir.path(), &self.setup, port).await);
+                }
             }
             step => edit(self.dir.path(), self.fake.as_ref(), step).await,
         }
@@ -167,17 +187,15 @@ impl World {
                 notes.push(format!("the new process waits for {:?}", cold.readiness.waiting_for()));
             }
             notes.extend(stored(&self.live, &cold));
-            let mut excused = Excused::default();
-            let differences = self.differences(&of_cold, &fresh, &mut excused);
+            let (differences, excused) = differences(&self.stayed, &of_cold, &fresh);
             if notes.is_empty() && differences.is_empty() {
-                tally.excused.refused += excused.refused;
-                tally.excused.never_taken += excused.never_taken;
-                tally.comparisons += self.stayed.len() + fresh.len();
-                tally.resources += self.stayed.iter().chain(&fresh).map(|p| compare::count(&p.holds())).sum::<usize>();
+                tally.agree(&self.stayed, &fresh, &excused);
                 break Ok(());
             }
             if Instant::now() >= deadline {
                 notes.extend(refused(&self.live));
+                notes.extend(layers(&self.live, &cold));
+                notes.extend(said(&self.stayed, &differences));
                 break Err(Failure { burst, differences, notes });
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -186,21 +204,35 @@ impl World {
         end(cold).await;
         outcome
     }
+}
 
-    fn differences(&self, of_cold: &[Proxy], fresh: &[Proxy], excused: &mut Excused) -> Vec<Difference> {
-        let mut all = Vec::new();
-        for (at, cold) in of_cold.iter().enumerate() {
-            let expected = cold.holds().clone();
-            let clients = self.stayed.iter().skip(2 * at).take(2).map(|p| (p, "stayed"));
-            for (proxy, what) in clients.chain([(&fresh[at], "new")]) {
-                let client = format!("{}, {what}", proxy.label());
-                let holds = proxy.holds().clone();
-                let who = (client.as_str(), proxy.speaks);
-                all.extend(compare::differences(who, "a new process", (&holds, &expected), excused));
-            }
+/// What clients of a process hold otherwise than those of a new one: those that stayed (two of each node) and new ones.
+pub fn differences(stayed: &[Proxy], of_cold: &[Proxy], fresh: &[Proxy]) -> (Vec<Difference>, Excused) {
+    let (mut all, mut excused) = (Vec::new(), Excused::default());
+    for ((cold, fresh), stayed) in of_cold.iter().zip(fresh).zip(stayed.chunks(2)) {
+        let expected = cold.holds().clone();
+        for (proxy, what) in stayed.iter().map(|p| (p, "stayed")).chain([(fresh, "new")]) {
+            let client = format!("{}, {what}", proxy.label());
+            let holds = proxy.holds().clone();
+            let who = (client.as_str(), proxy.speaks);
+            all.extend(compare::differences(who, "a new process", (&holds, &expected), &mut excused));
         }
-        all
     }
+    (all, excused)
+}
+
+/// The last messages of clients that stayed and hold something else.
+pub fn said(stayed: &[Proxy], differences: &[Difference]) -> Vec<String> {
+    let differs = |p: &&Proxy| differences.iter().any(|d| d.client.starts_with(&p.label()));
+    let lines = |p: &Proxy| p.said().into_iter().map(|line| format!("{}: {line}", p.label())).collect::<Vec<_>>();
+    stayed.iter().filter(differs).flat_map(lines).collect()
+}
+
+/// Folders without files.
+pub fn folders() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    (0..FOLDERS).for_each(|at| fs::create_dir_all(dir.path().join(format!("{at}/sub"))).unwrap());
+    dir
 }
 
 /// Objects whose content differs between two processes.
@@ -296,7 +328,8 @@ fn settings(dir: &Path, setup: &Setup, fake: Option<&Fake>, upstream: Option<&Ru
     settings
 }
 
-async fn edit(dir: &Path, fake: Option<&Fake>, step: &Step) {
+/// Does what a step says to files or to the API server.
+pub async fn edit(dir: &Path, fake: Option<&Fake>, step: &Step) {
     match step {
         Step::File { folder, file, objects, how } => {
             write(&dir.join(folder.to_string()).join(file), objects, *how).await;
@@ -314,7 +347,7 @@ async fn edit(dir: &Path, fake: Option<&Fake>, step: &Step) {
             }
         }
         Step::Mesh(mesh) => fs::write(dir.join("mesh.yaml"), mesh.to_string()).unwrap(),
-        Step::Client(..) | Step::Restart | Step::Nothing => {}
+        Step::Client(..) | Step::Restart | Step::RestartUpstream | Step::Nothing => {}
     }
 }
 
@@ -345,4 +378,48 @@ async fn write(path: &Path, objects: &[Object], how: How) {
             fs::write(path, text).unwrap();
         }
     }
+}
+
+/// Where two processes part, for a client: in what was read, in what was made of it, or in what clients were told of it.
+fn layers(live: &Running, cold: &Running) -> Vec<String> {
+    let (Some(ran), Some(new)) = (live.state.current(), cold.state.current()) else { return Vec::new() };
+    let (ran, new) = (&ran.context, &new.context);
+    let again = PushContext::build(live.inputs.read());
+    let mut notes = Vec::new();
+    let services = |context: &PushContext| -> Vec<String> {
+        context.services.all.iter().map(|s| format!("{} {} {}", s.hostname, s.namespace, s.stamp)).collect()
+    };
+    for (what, other) in [("built anew from its inputs", &again), ("of the new process", new)] {
+        let (a, b) = (services(ran), services(other));
+        if a != b {
+            let only = |a: &[String], b: &[String]| a.iter().filter(|s| !b.contains(s)).cloned().collect::<Vec<_>>();
+            notes.push(format!(
+                "services differ from those {what}: only ours {:?}, only theirs {:?}",
+                only(&a, &b),
+                only(&b, &a)
+            ));
+            notes.push(format!("ours {a:?} theirs {b:?}"));
+        }
+    }
+    for connection in live.state.connections() {
+        let made = |context: &PushContext| {
+            let view = context.view_of(&connection.node);
+            let clusters = resources::clusters(context, &view);
+            let listeners = resources::listeners(context, &view);
+            (view, clusters, listeners)
+        };
+        let (one, two, three) = (made(ran), made(&again), made(new));
+        for (what, other) in [("built anew from its inputs", &two), ("of the new process", &three)] {
+            if one.0 != other.0 {
+                notes.push(format!("{}: the view differs from that {what}: {:?} {:?}", connection.id, one.0, other.0));
+            }
+            if one.1 != other.1 || one.2 != other.2 {
+                notes.push(format!("{}: clusters or listeners differ from those {what}", connection.id));
+            }
+        }
+    }
+    if notes.is_empty() {
+        notes.push("the contexts say the same: a change was not told".to_string());
+    }
+    notes
 }
