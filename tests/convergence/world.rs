@@ -9,7 +9,7 @@ use std::{
 
 use pilothouse::{
     app::{self, Running},
-    generate::resources,
+    discovery::Composer,
     model::Kind,
     push::PushContext,
     runtime::Shutdown,
@@ -194,7 +194,7 @@ impl World {
             }
             if Instant::now() >= deadline {
                 notes.extend(refused(&self.live));
-                notes.extend(layers(&self.live, &cold));
+                notes.extend(layers(&self.live, &cold, &self.who));
                 notes.extend(said(&self.stayed, &differences));
                 break Err(Failure { burst, differences, notes });
             }
@@ -380,46 +380,35 @@ async fn write(path: &Path, objects: &[Object], how: How) {
     }
 }
 
-/// Where two processes part, for a client: in what was read, in what was made of it, or in what clients were told of it.
-fn layers(live: &Running, cold: &Running) -> Vec<String> {
+/// Where two processes part: in what was read, in what was made of it, or in what clients were told of it.
+fn layers(live: &Running, cold: &Running, who: &[Who]) -> Vec<String> {
     let (Some(ran), Some(new)) = (live.state.current(), cold.state.current()) else { return Vec::new() };
-    let (ran, new) = (&ran.context, &new.context);
     let again = PushContext::build(live.inputs.read());
+    let others = [("made anew of its inputs", &again), ("of the new process", &*new.context)];
     let mut notes = Vec::new();
-    let services = |context: &PushContext| -> Vec<String> {
-        context.services.all.iter().map(|s| format!("{} {} {}", s.hostname, s.namespace, s.stamp)).collect()
-    };
-    for (what, other) in [("built anew from its inputs", &again), ("of the new process", new)] {
-        let (a, b) = (services(ran), services(other));
-        if a != b {
-            let only = |a: &[String], b: &[String]| a.iter().filter(|s| !b.contains(s)).cloned().collect::<Vec<_>>();
-            notes.push(format!(
-                "services differ from those {what}: only ours {:?}, only theirs {:?}",
-                only(&a, &b),
-                only(&b, &a)
-            ));
-            notes.push(format!("ours {a:?} theirs {b:?}"));
-        }
-    }
-    for connection in live.state.connections() {
-        let made = |context: &PushContext| {
-            let view = context.view_of(&connection.node);
-            let clusters = resources::clusters(context, &view);
-            let listeners = resources::listeners(context, &view);
-            (view, clusters, listeners)
+    for (what, other) in others {
+        let services = |context: &PushContext| -> Vec<String> {
+            context.services.all.iter().map(|s| format!("{} of {} {:x}", s.hostname, s.namespace, s.stamp)).collect()
         };
-        let (one, two, three) = (made(ran), made(&again), made(new));
-        for (what, other) in [("built anew from its inputs", &two), ("of the new process", &three)] {
-            if one.0 != other.0 {
-                notes.push(format!("{}: the view differs from that {what}: {:?} {:?}", connection.id, one.0, other.0));
-            }
-            if one.1 != other.1 || one.2 != other.2 {
-                notes.push(format!("{}: clusters or listeners differ from those {what}", connection.id));
+        let (ours, theirs) = (services(&ran.context), services(other));
+        if ours != theirs {
+            let only = |a: &[String], b: &[String]| a.iter().filter(|s| !b.contains(s)).cloned().collect::<Vec<_>>();
+            let (ours, theirs) = (only(&ours, &theirs), only(&theirs, &ours));
+            notes.push(format!("services are others than those {what}, or in another order: {ours:?}, {theirs:?}"));
+        }
+        for connection in live.state.connections() {
+            let targets = who.iter().find(|who| who.node.id == *connection.node.raw_id).map(|who| &who.targets[..]);
+            let made = |context: &PushContext| {
+                let composer = Composer::new(context, context.view_of(&connection.node), connection.identity.as_ref());
+                composer.all(targets.unwrap_or_default()).unwrap()
+            };
+            if made(&ran.context) != made(other) {
+                notes.push(format!("{} would be sent other resources than {what}", connection.id));
             }
         }
     }
     if notes.is_empty() {
-        notes.push("the contexts say the same: a change was not told".to_string());
+        notes.push("both processes would send a new client the same: a change was not told".to_string());
     }
     notes
 }
