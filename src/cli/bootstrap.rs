@@ -41,6 +41,9 @@ pub struct BootstrapArgs {
     /// Node metadata (JSON).
     #[arg(long, env = "PILOTHOUSE_METADATA", value_name = "FILE.json")]
     pub metadata: Option<PathBuf>,
+    /// Locality of the client: endpoints near it are preferred where the configuration says so.
+    #[arg(long, env = "PILOTHOUSE_LOCALITY", value_name = "REGION/ZONE/SUBZONE")]
+    pub locality: Option<String>,
     /// Use the delta protocol.
     #[arg(long, env = "PILOTHOUSE_DELTA")]
     pub delta: bool,
@@ -62,7 +65,8 @@ pub fn run(args: BootstrapArgs) -> anyhow::Result<ExitCode> {
     if args.client == Client::Grpc {
         object.insert("GENERATOR".to_string(), Value::from("grpc"));
     }
-    let node = match Node::from_parts(&args.node, metadata.clone(), Locality::default()) {
+    let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
+    let node = match Node::from_parts(&args.node, metadata.clone(), locality) {
         Ok(node) => node,
         Err(error) => {
             eprintln!("pilothouse: {error}");
@@ -96,11 +100,20 @@ fn service_cluster(node: &Node) -> String {
     }
 }
 
+/// The node as the client is to describe itself. grpc-js refuses a node without a locality, even if it has nothing to say.
+fn described(node: &Node, metadata: &Value) -> Value {
+    let Locality { region, zone, subzone } = &node.locality;
+    let parts = [("region", region), ("zone", zone), ("sub_zone", subzone)].into_iter();
+    let locality: Map<String, Value> =
+        parts.filter(|(_, part)| !part.is_empty()).map(|(key, part)| (key.to_string(), Value::from(&**part))).collect();
+    json!({"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata, "locality": locality})
+}
+
 fn envoy(node: &Node, metadata: &Value, host: &str, port: u16, delta: bool) -> Value {
     let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
     let by_name = host.parse::<std::net::IpAddr>().is_err();
     json!({
-        "node": {"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata},
+        "node": described(node, metadata),
         "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 15000}}},
         "dynamic_resources": {
             "ads_config": {
@@ -150,8 +163,7 @@ fn grpc(node: &Node, metadata: &Value, address: &str) -> Value {
             "channel_creds": [{"type": "insecure"}],
             "server_features": ["xds_v3"],
         }],
-        // grpc-js refuses a node without a locality, even if it has nothing to say.
-        "node": {"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata, "locality": {}},
+        "node": described(node, metadata),
         "server_listener_resource_name_template": format!("{SERVER_LISTENER_PREFIX}%s"),
     });
     if let (Some(provider), Some(object)) = (certificate_provider(node), bootstrap.as_object_mut()) {
@@ -195,6 +207,20 @@ mod tests {
         assert_eq!(bootstrap["node"]["cluster"], "web.shop");
         let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
         assert_eq!(layer["re2.max_program_size.error_level"], 32_768);
+    }
+
+    #[test]
+    fn both_clients_say_where_they_are() {
+        let of = |locality: &str| {
+            let id = "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local";
+            let node = Node::from_parts(id, json!({}), Locality::parse(locality)).unwrap();
+            [envoy(&node, &json!({}), "h", 1, false), grpc(&node, &json!({}), "h:1")]
+                .map(|bootstrap| bootstrap["node"]["locality"].clone())
+        };
+        let whole = json!({"region": "east", "zone": "z1", "sub_zone": "rack"});
+        assert_eq!(of("east/z1/rack"), [whole.clone(), whole]);
+        assert_eq!(of("east"), [json!({"region": "east"}), json!({"region": "east"})]);
+        assert_eq!(of(""), [json!({}), json!({})]);
     }
 
     #[test]

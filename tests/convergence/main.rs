@@ -38,6 +38,7 @@ mod objects;
 mod proxy;
 mod random;
 mod refers;
+mod said;
 mod shrink;
 mod trace;
 mod traffic;

@@ -2,7 +2,7 @@
 //! asks again or comes back as it is told.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -18,7 +18,7 @@ use pilothouse::{
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use crate::refers;
+use crate::{refers, said::Said};
 
 /// The types in the order in which a client that comes back asks for them.
 pub const TYPES: [ResourceType; 7] = [
@@ -30,9 +30,6 @@ pub const TYPES: [ResourceType; 7] = [
     ResourceType::Extension,
     ResourceType::NameTable,
 ];
-
-/// Messages of a client that are kept for a report.
-const SAID: usize = 60;
 
 /// Which protocol a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +86,7 @@ pub struct Proxy {
     pub who: Who,
     pub speaks: Speaks,
     holds: Arc<Mutex<Holds>>,
-    said: Arc<Mutex<VecDeque<String>>>,
+    said: Said,
     commands: mpsc::UnboundedSender<Command>,
     task: JoinHandle<()>,
 }
@@ -109,17 +106,10 @@ impl Proxy {
     /// Connects, and stays connected.
     pub fn start(who: &Who, speaks: Speaks, server: SocketAddr) -> Self {
         let (commands, told) = mpsc::unbounded_channel();
-        let (holds, said) = (Arc::<Mutex<Holds>>::default(), Arc::<Mutex<VecDeque<String>>>::default());
-        let run = Run {
-            who: who.clone(),
-            speaks,
-            server,
-            holds: holds.clone(),
-            said: said.clone(),
-            refuse: BTreeSet::new(),
-            told,
-        };
-        Self { who: who.clone(), speaks, holds, said, commands, task: tokio::spawn(run.run()) }
+        let (holds, said) = (Arc::<Mutex<Holds>>::default(), Said::default());
+        let (who, refuse) = (who.clone(), BTreeSet::new());
+        let run = Run { who: who.clone(), speaks, server, holds: holds.clone(), said: said.clone(), refuse, told };
+        Self { who, speaks, holds, said, commands, task: tokio::spawn(run.run()) }
     }
 
     /// Has it do something, as soon as it comes to it.
@@ -139,7 +129,7 @@ impl Proxy {
 
     /// The last messages that it sent and was sent.
     pub fn said(&self) -> Vec<String> {
-        self.said.lock().unwrap().iter().cloned().collect()
+        self.said.lines()
     }
 
     /// `name (protocol)`.
@@ -153,7 +143,7 @@ struct Run {
     speaks: Speaks,
     server: SocketAddr,
     holds: Arc<Mutex<Holds>>,
-    said: Arc<Mutex<VecDeque<String>>>,
+    said: Said,
     refuse: BTreeSet<ResourceType>,
     told: mpsc::UnboundedReceiver<Command>,
 }
@@ -211,7 +201,7 @@ impl Run {
             (Ok(client), Speaks::Sotw) => Stream::Sotw(client.sotw(None).await?),
             (Ok(client), Speaks::Delta) => Stream::Delta(client.delta(None).await?),
         };
-        self.say("connected".to_string());
+        self.said.note("connected".to_string());
         self.begin(&mut stream).await?;
         loop {
             tokio::select! {
@@ -233,14 +223,6 @@ impl Run {
                 },
             }
         }
-    }
-
-    fn say(&self, text: String) {
-        let mut said = self.said.lock().unwrap();
-        if said.len() == SAID {
-            said.pop_front();
-        }
-        said.push_back(text);
     }
 
     fn note(&mut self, command: Command) {
@@ -302,7 +284,7 @@ impl Run {
         let short = kind.short();
         match stream {
             Stream::Sotw(stream) => {
-                self.say(format!("-> {short} {ask:?}, names {names:?}, nonce {nonce}"));
+                self.said.note(format!("-> {short} {ask:?}, names {names:?}, nonce {nonce}"));
                 let request = DiscoveryRequest {
                     type_url,
                     resource_names: names,
@@ -325,13 +307,10 @@ impl Run {
                     }
                     Ask::Answer { .. } => request.response_nonce = nonce,
                 }
-                self.say(format!(
-                    "-> {short} +{:?} -{:?} claims {}, nonce {}, refused {refused}",
-                    request.resource_names_subscribe,
-                    request.resource_names_unsubscribe,
-                    request.initial_resource_versions.len(),
-                    request.response_nonce
-                ));
+                let (more, fewer) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
+                let (claims, nonce) = (request.initial_resource_versions.len(), &request.response_nonce);
+                self.said
+                    .note(format!("-> {short} +{more:?} -{fewer:?} claims {claims}, nonce {nonce}, refused {refused}"));
                 stream.send(request).await
             }
         }
@@ -352,7 +331,7 @@ impl Run {
                 (r.resources.iter().map(|r| r.name.clone()).collect(), &r.removed_resources[..], &r.nonce)
             }
         };
-        self.say(format!("<- {} {names:?} -{gone:?}, nonce {nonce}, refuses {refused}", kind.short()));
+        self.said.note(format!("<- {} {names:?} -{gone:?}, nonce {nonce}, refuses {refused}", kind.short()));
         self.apply(kind, response, refused);
         let acknowledges_first = self.who.node.id.len().is_multiple_of(2);
         if acknowledges_first || refused {
