@@ -174,7 +174,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         status::stand(cluster.as_ref(), &me, (&store, &xds_server, &board), &inputs.features, &shutdown).unzip();
     let statuses = StatusReporterActor::start(&wards, state.clone(), writing);
 
-    // Admin pages read all of the above, and feed nobody.
+    // Admin pages read all of the above.
     let shown = AdminState {
         xds: state.clone(),
         store: store.clone(),

@@ -50,7 +50,7 @@ fn options(features: &Features, settings: &XdsSettings) -> XdsOptions {
     }
 }
 
-/// More builds at once than there are cores help nobody; 0 is as many as there are cores.
+/// More builds at once than there are cores do not help; 0 is the number of cores.
 fn threads(throttle: u32, cores: usize) -> usize {
     match throttle as usize {
         0 => cores,

@@ -22,7 +22,7 @@ pub(super) fn open(settings: &StateSettings, store: &StoreHandle) -> Result<Opti
     Ok(Some(Keeper::new(folder, store.clone(), settings.quiet)))
 }
 
-/// What was saved of a source, before anything is started.
+/// The saved content of a source, before anything is started.
 ///
 /// # Errors
 /// A text, when there is no folder, or nothing to be believed in it.

@@ -16,7 +16,7 @@ use crate::{
     store::last_good::Folder,
 };
 
-/// Changes that nobody waits for are gathered for this time before they are written to disk.
+/// Changes without a waiting workload are gathered for this time before they are written to disk.
 const QUIET: Duration = Duration::from_secs(1);
 /// Pauses before a write that failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));

@@ -188,7 +188,7 @@ impl Remotes {
             match named.get_mut(&id) {
                 Some(remote) if remote.access == access => {}
                 Some(remote) => {
-                    // What is in force stays until the cluster has been listed in the new way.
+                    // The content in force stays until the cluster has been listed in the new way.
                     remote.cluster.set_access(access.clone());
                     remote.access = access;
                     remote.handles.iter().for_each(SourceHandle::restart);

@@ -24,7 +24,7 @@ pub(super) struct Tasks {
     /// Write what is kept on disk; each ends when all is written.
     pub(super) keeping: Vec<JoinHandle<()>>,
     pub(super) config_thread: Arbiter,
-    /// Who stands for the lease; gives it back when the end begins.
+    /// The candidate for the lease; gives it back when the end begins.
     pub(super) candidate: Option<JoinHandle<()>>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Tasks {
 pub struct Running {
     /// The addresses that were bound.
     pub addresses: Addresses,
-    /// Who is still to come.
+    /// The parts that have not synced yet.
     pub readiness: Readiness,
     /// Begins the end.
     pub shutdown: Shutdown,

@@ -1,8 +1,8 @@
-//! The actor that owns the table of connections and decides when a push is built: clients that come and go, and requests to
+//! The actor that owns the table of connections and the debounce of pushes: clients that come and go, and requests to
 //! push, in; contexts built off the actor threads and published.
 //!
-//! The actor is the only writer of the table; others read it. One request waits at most: what comes while it waits is merged into it. After a fault the published context stays in
-//! force and everything is looked at again.
+//! The actor is the only writer of the table; others read it. One request waits at most: later ones are merged into it. After a
+//! fault the published context stays in force and everything is looked at again.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,7 @@ struct Built(Result<(), Panicked>);
 /// Reads what a context is built from, as it stands.
 pub type InputReader = Arc<dyn Fn() -> PushInputs + Send + Sync>;
 
-/// What waits to be taken up. Bounded by the number of clients.
+/// Changes that wait to be taken up. Bounded by the number of clients.
 #[derive(Debug, Default)]
 struct Inbox {
     request: Option<PushRequest>,
@@ -136,7 +136,7 @@ impl XdsServerActor {
             ready: Some(ready),
             vitals,
         });
-        // Nobody has the handle yet: the letterbox is empty.
+        // The handle has not been given away yet: the letterbox is empty.
         let _ = letterbox.mailbox.set(Mailbox::new(address, queue));
         handle
     }
@@ -254,7 +254,7 @@ impl XdsUpdater for XdsServerHandle {
 }
 
 impl XdsServerHandle {
-    /// What is served, to read.
+    /// The state of the server, to read.
     #[must_use]
     pub const fn state(&self) -> &XdsState {
         &self.state

@@ -102,7 +102,7 @@ impl Builder {
     }
 }
 
-/// What is cached of one type of one slot.
+/// The cached resources of one type of one slot.
 #[derive(Debug, Default)]
 struct TypeCache {
     /// Version of the last publication that may have changed the type.

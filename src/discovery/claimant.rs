@@ -18,7 +18,7 @@ use crate::{
 /// hundred.
 const MAX_NODE_VALUES: usize = 4096;
 
-/// How many values there are, at any depth.
+/// The number of values, at any depth.
 fn values(fields: &wkt::Struct) -> usize {
     fields.fields.values().map(|value| 1 + value.kind.as_ref().map_or(0, values_in)).sum()
 }

@@ -39,9 +39,9 @@ pub struct TypeStatus {
     pub answered_at: Option<SystemTime>,
     /// Text of the last refusal; empty since the last acceptance.
     pub last_error: String,
-    /// How often responses were refused.
+    /// The number of refused responses.
     pub rejects: u64,
-    /// What the client was sent.
+    /// The snapshot that the client was sent.
     pub sent: Option<Arc<Snapshot>>,
     /// Resources and bytes of the last response.
     pub last_size: (usize, usize),
@@ -56,9 +56,9 @@ pub struct TypeStatus {
 pub struct Connection {
     /// `<proxy id>-<number>`.
     pub id: String,
-    /// What the client says of itself.
+    /// The node that the client sent.
     pub node: Arc<Node>,
-    /// Who it proved to be.
+    /// The identity that it proved.
     pub identity: Option<Identity>,
     /// Where it comes from.
     pub peer: Option<SocketAddr>,
@@ -160,7 +160,7 @@ pub struct Load {
     pub connections: usize,
     /// Bytes of requests that have not come whole.
     pub unfinished_bytes: usize,
-    /// Names that are asked for and nobody knows.
+    /// Subscribed names without a resource.
     pub unknown_names: usize,
     /// Views.
     pub views: usize,

@@ -34,7 +34,7 @@ pub const CONFIG_DUMP: &str = "istio.io/debug/config_dump";
 
 /// The generator that clients of debug pages name.
 pub const GENERATOR: &str = "event";
-/// How the nonces of answers begin.
+/// The prefix of the nonces of answers.
 const NONCE: &str = "debug-";
 /// Questions that wait on one stream.
 const MOST: usize = 16;

@@ -21,14 +21,14 @@ pub enum Part {
     Routing,
     /// Listeners for what a proxy sends.
     Outbound,
-    /// What depends on the workload itself.
+    /// Resources that depend on the workload itself.
     Own,
-    /// What depends on the identity that the client proved: secrets. Never shared across identities.
+    /// Resources that depend on the identity that the client proved: secrets. Never shared across identities.
     Private,
 }
 
 impl Part {
-    /// How many parts there are.
+    /// The number of parts.
     pub const COUNT: usize = 4;
 
     /// All parts.
@@ -46,9 +46,9 @@ impl Part {
 pub struct Slot {
     /// Which part.
     pub part: Part,
-    /// What may be known of the proxy.
+    /// The view: all that generators may know of the proxy.
     pub view: Arc<ProxyView>,
-    /// Who the client proved to be; only in the private part.
+    /// The identity that the client proved; only in the private part.
     pub identity: Option<Identity>,
 }
 
@@ -64,7 +64,7 @@ impl Slot {
     }
 }
 
-/// What is generated for one client: its slots, by [`Part::index`].
+/// The slots of one client, by [`Part::index`].
 #[derive(Debug, Clone)]
 pub struct Audience {
     /// The slots.
@@ -92,7 +92,7 @@ impl Audience {
     }
 }
 
-/// How a type is put together for a proxy.
+/// The composition of a type for a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// The parts that resources of the type come from, first part first.
@@ -104,7 +104,7 @@ pub struct Layout {
 /// Tells whether a change may change the resource of a name, for types whose resources are generated when asked for.
 pub type AffectsName<'a> = Box<dyn Fn(ResourceType, &str) -> bool + 'a>;
 
-/// What a change may change for a slot.
+/// The effects of a change on a slot.
 pub struct Affected<'a> {
     /// Types whose resources may differ.
     pub types: TypeSet,
@@ -128,7 +128,7 @@ impl fmt::Debug for Affected<'_> {
 
 /// Makes resources. Calls come from worker threads; a panic costs the resources of that call and nothing else.
 pub trait Generator: Send + Sync + 'static {
-    /// What is generated for a node whose client proved this identity.
+    /// The slots of a node whose client proved this identity.
     fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience;
 
     /// The types that may be asked for by a client with this slot; others are answered with nothing.
@@ -136,7 +136,7 @@ pub trait Generator: Send + Sync + 'static {
         TypeSet::MESH
     }
 
-    /// How a type is put together for a proxy.
+    /// The composition of a type for a proxy.
     fn layout(&self, slot: &Slot, kind: ResourceType) -> Layout;
 
     /// All resources of a type that the slot is for.
@@ -145,12 +145,12 @@ pub trait Generator: Send + Sync + 'static {
     /// The resources of these names, as far as they exist.
     fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>>;
 
-    /// What proxies are not sent although their objects say it.
+    /// Content of objects that proxies are not sent.
     fn omissions(&self) -> Vec<Omission> {
         Vec::new()
     }
 
-    /// What the step from one context to the next may change of what the slot is for. Everything when in doubt.
+    /// The resources of the slot that the step from one context to the next may change. All of them when in doubt.
     fn affects<'a>(&self, change: &Change<'_>, slot: &Slot) -> Affected<'a>;
 
     /// Nodes whose slots may be others now than in the context before.

@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::model::{PushRequest, push_request::PushKind};
 
-/// How many pushes are remembered.
+/// The number of pushes that are remembered.
 const LAST: usize = 200;
-/// How many changed things of one push are named.
+/// The number of changed keys of one push that are named.
 const NAMED: usize = 20;
 
 /// One push while it is under way.

@@ -34,7 +34,7 @@ use objects::{HOSTS, SLOTS, mesh, object};
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime"));
 
-/// What a client holds: by its name, type and resource name, the hash of the bytes.
+/// The resources of a client: the hash of the bytes, by the client's name, type and resource name.
 type Held = BTreeMap<(String, &'static str, String), u128>;
 
 /// A server with connected clients, told of changes as the process tells it.
@@ -45,7 +45,7 @@ struct World {
     snapshot: RegistrySnapshot,
     state: XdsState,
     clients: Vec<Arc<Connection>>,
-    /// Snapshots that the clients were sent last: what is remembered is what somebody holds.
+    /// Snapshots that the clients were sent last; memo tables keep only held snapshots.
     sent: Vec<Arc<Snapshot>>,
 }
 
@@ -111,7 +111,7 @@ impl World {
         self.read();
     }
 
-    /// What all clients are offered now.
+    /// The resources that all clients are offered now.
     fn read(&mut self) -> Held {
         let (mut held, mut sent) = (Held::new(), Vec::new());
         for client in &self.clients {
@@ -131,7 +131,7 @@ impl World {
         held
     }
 
-    /// What clients of a fresh process on the same inputs are offered.
+    /// The resources that clients of a fresh process on the same inputs are offered.
     fn fresh(&self) -> Held {
         Self::new(self.mesh.clone(), self.objects.clone()).read()
     }
@@ -189,7 +189,7 @@ fn nodes() -> Vec<(Node, Option<Identity>)> {
     ]
 }
 
-/// What a client asks for: always the same, so that what is remembered of it is used as long as it can be.
+/// The scopes that a client asks for: always the same, so that memo tables are used for as long as they can be.
 fn asked(client: &Connection) -> Vec<(ResourceType, Scope)> {
     let named = |names: Vec<String>| Scope::of(NameSet::of(names.iter().map(|n| Arc::from(n.as_str()))));
     let clusters = || -> Vec<String> {
@@ -279,7 +279,7 @@ proptest! {
     }
 }
 
-/// How many random worlds are tried; `PILOTHOUSE_INCREMENTAL_CASES` asks for more.
+/// The number of random worlds; `PILOTHOUSE_INCREMENTAL_CASES` asks for more.
 fn cases() -> u32 {
     std::env::var("PILOTHOUSE_INCREMENTAL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
 }

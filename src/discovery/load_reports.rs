@@ -27,7 +27,7 @@ use crate::{
     xds::{self, Outgoing, Requests, Turn, wire},
 };
 
-/// How often clients report.
+/// The interval of reports.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// A stream that reports nothing for so long is ended.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -106,7 +106,7 @@ async fn next(requests: &mut Requests, patience: Duration) -> Result<Option<Load
     message.map(decode).transpose().map_err(|_| Status::invalid_argument("the report is not a protobuf message"))
 }
 
-/// What is asked of each client.
+/// The request to each client.
 fn demand() -> LoadStatsResponse {
     LoadStatsResponse {
         send_all_clusters: true,

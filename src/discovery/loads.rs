@@ -18,7 +18,7 @@ const MOST_CLUSTERS: usize = 4096;
 /// Bytes of a cluster's name.
 const LONGEST_NAME: usize = 512;
 
-/// What clients reported of one cluster since the start of the process.
+/// The reports of all clients on one cluster since the start of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ClusterLoad {
     /// Requests that were sent.
@@ -67,7 +67,7 @@ impl ClusterLoad {
     }
 }
 
-/// What all clients reported.
+/// The reports of all clients.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Loads {
     /// By cluster.

@@ -65,7 +65,7 @@ impl MeshGenerator {
         Audience::new(Arc::new(routing), Arc::new(outbound), Arc::new(own), identity.cloned())
     }
 
-    /// Route configurations that nobody knows are empty, or a listener would wait for them; to gRPC they do not exist.
+    /// Unknown route configurations are sent empty, because listeners wait for them; gRPC gets none.
     fn routes<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
         let texts = names.iter().map(AsRef::as_ref);
         let url = RouteConfiguration::type_url();
@@ -141,7 +141,7 @@ impl MeshGenerator {
         into.extend(plan.make(|inputs| self.clusters.get_or(inputs.key(), || make(inputs))));
     }
 
-    /// A cluster that nobody knows has no endpoints, which a client must be told so that it does not wait.
+    /// Unknown clusters get an empty load assignment, because clients wait for one.
     fn endpoints<S: AsRef<str> + Sync>(
         &self,
         context: &PushContext,
@@ -289,7 +289,7 @@ impl Generator for MeshGenerator {
         let types = effects.types;
         let objects = ObjectType::all().filter(|_| api::is_client(&slot.view));
         let differ = |o: &ObjectType| {
-            // What the client sees of services decides which of them are made up as ServiceEntries.
+            // The services that the client sees decide which of them are made up as ServiceEntries.
             let made_up = o.kind() == Some(Kind::ServiceEntry) && types.contains(Types::CDS);
             made_up || objects_differ(change.before, change.now, *o)
         };

@@ -6,7 +6,7 @@ pub struct Omission {
     /// The name of Istio's metric for it. Conflicts (`pilot_conflict_…`) are gauges of how many there are now, as in Istio;
     /// the others are counters, which are not kept here.
     pub metric: &'static str,
-    /// What is concerned: a listener, a Gateway, a secret.
+    /// The resource: a listener, a Gateway, a secret.
     pub resource: String,
     /// Why, for a person.
     pub message: String,

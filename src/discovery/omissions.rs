@@ -1,4 +1,4 @@
-//! What generation had to leave out, for as long as a proxy is served from it: conflicting listeners, refused secrets.
+//! Content that generation had to leave out, for as long as a proxy is served from it: conflicting listeners, refused secrets.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -10,7 +10,7 @@ use metrics::gauge;
 use super::{generator::Slot, omission::Omission};
 use crate::{push::ProxyView, telemetry::LogThrottle};
 
-/// How the names of those metrics begin that tell a number of now.
+/// The prefix of the metrics that are gauges.
 const GAUGES: &str = "pilot_conflict_";
 
 /// Omissions of one slot, while its view lives.

@@ -12,6 +12,6 @@ pub struct Published {
     pub version: u64,
     /// The context.
     pub context: Arc<PushContext>,
-    /// What became of the push.
+    /// The record of the push.
     pub record: Arc<PushRecord>,
 }

@@ -1,4 +1,4 @@
-//! Workloads that register themselves: what the server tells whoever keeps their entries. `app` joins the two.
+//! The port to the room that registers workloads. `app` joins the two.
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::SystemTime};
 
@@ -13,9 +13,9 @@ pub const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 /// A proxy that has connected and may be served.
 #[derive(Debug, Clone)]
 pub struct Arrival {
-    /// What it says of itself.
+    /// Its node.
     pub node: Arc<Node>,
-    /// Who it proved to be.
+    /// The identity that it proved.
     pub identity: Option<Identity>,
     /// The address that it connects from.
     pub peer: Option<SocketAddr>,
@@ -26,16 +26,16 @@ pub struct Arrival {
 /// Why a proxy may not register. Its stream ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// What it asks for makes no sense.
+    /// The request is malformed.
     #[error("{0}")]
     Invalid(String),
-    /// What it refers to does not exist.
+    /// The object that it refers to does not exist.
     #[error("{0}")]
     Missing(String),
-    /// It is somebody else's.
+    /// The entry belongs to another workload.
     #[error("{0}")]
     Denied(String),
-    /// Nobody can say now.
+    /// The answer is not known at the moment.
     #[error("{0}")]
     Unavailable(String),
 }

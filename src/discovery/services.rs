@@ -95,7 +95,7 @@ pub async fn serve(
 /// A discovery service of the xDS API.
 trait Kind: Clone + Send + Sync + 'static {
     const NAME: &'static str;
-    /// What its two methods end with.
+    /// The suffix of its two methods.
     const SUFFIX: &'static str;
     const ONLY: Option<ResourceType>;
 }

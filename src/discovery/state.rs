@@ -1,4 +1,4 @@
-//! What the server knows: the published context, the views, the connections. The handle that everybody else holds.
+//! The state of the server: the published context, the views, the connections, behind one handle.
 
 mod table;
 
@@ -107,9 +107,9 @@ impl XdsState {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Publishes a context: every connection comes to hold what it says. What differs is found by comparing it with the context
-    /// before, whatever the keys of `request` say; a forced request marks everything as changed. Blocks for as long as it takes to look at each view; call it off the async threads. Returns the number of the
-    /// publication.
+    /// Publishes a context for every connection. The changes are found by comparing it with the context before, whatever the keys
+    /// of `request` say; a forced request marks everything as changed. Blocks for as long as it takes to look at each view: call it
+    /// off the async threads. Returns the number of the publication.
     pub fn publish(&self, context: Arc<PushContext>, request: &PushRequest) -> u64 {
         let inner = &*self.inner;
         let _one = inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +268,7 @@ impl XdsState {
         &self.inner.options
     }
 
-    /// What was published last; `None` before the first publication.
+    /// The last publication; `None` before the first one.
     #[must_use]
     pub fn current(&self) -> Option<Arc<Published>> {
         self.inner.current.load_full()
@@ -339,7 +339,7 @@ impl XdsState {
         }
     }
 
-    /// How many times a generator was called, and how many encoded resources are held.
+    /// The number of calls of the generator, and of encoded resources that are held.
     #[must_use]
     pub fn build_counts(&self) -> (u64, usize) {
         (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
@@ -355,7 +355,7 @@ impl XdsState {
         self.inner.nodes.one(key, Arc::new(node), |known, new| known == new)
     }
 
-    /// What proxies are not sent although their objects say it.
+    /// Content of objects that proxies are not sent.
     #[must_use]
     pub fn omissions(&self) -> Vec<Omission> {
         self.inner.builder.generator.omissions()

@@ -37,7 +37,7 @@ pub(super) const QUEUED: usize = 4;
 /// Secrets that one stream may ask for: each is looked for and, if it is refused, told by name.
 const MAX_SECRETS: usize = 10_000;
 
-/// What a stream starts with.
+/// The inputs of a stream.
 pub(super) struct Start {
     pub(super) state: XdsState,
     pub(super) ports: Ports,
@@ -105,7 +105,7 @@ struct Stream {
     /// Runs until the connection is too old.
     old_age: Option<Pin<Box<Sleep>>>,
     refusals: LogThrottle,
-    /// Names that the client asks for and nobody knows, by type, and all of them against the bounds.
+    /// Subscribed names without a resource, by type, and all of them against the bounds.
     unknown_names: Hold,
     unknown_of: PerType<usize>,
 }
@@ -346,7 +346,7 @@ impl Stream {
         let lacks = self.session.lacks(kind);
         let Some(response) = response else {
             self.connection.update_status(kind, |status| {
-                // What it accepted last is what it should hold now.
+                // The snapshot that it accepted last is the current one.
                 if status.last_error.is_empty() && !lacks {
                     status.held = status.held.max(offered);
                 }
@@ -391,7 +391,7 @@ impl Stream {
         if self.unknown_names.set(self.unknown_of.iter().sum()) {
             return Ok(());
         }
-        Err(Status::resource_exhausted("too many names that nobody knows"))
+        Err(Status::resource_exhausted("too many names without a resource"))
     }
 
     /// Number of a publication that what is looked up now is at least as new as.

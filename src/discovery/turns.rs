@@ -1,7 +1,7 @@
 //! The order of builds: as many at once as there are places; views that served clients before go first, and of these the oldest.
 //! New views do not delay a publication to connected clients.
 //!
-//! Every fourth turn goes to the build that waits longest, so that nobody waits for ever.
+//! Every fourth turn goes to the build that waits longest, so that none waits for ever.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// So many turns go by rank before one goes to the build that waits longest.
+/// After this many turns by rank, one goes to the build that waits longest.
 const BY_RANK: u64 = 3;
 
 /// Priority of a build: lower goes first.

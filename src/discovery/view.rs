@@ -22,7 +22,7 @@ type SnapshotKey = (ResourceType, (bool, u128));
 /// middle of that for one that holds the publication, though a part that was not marked yet is still the one before.
 type Versions = [u64; Part::COUNT];
 
-/// The place of the snapshot of one type and scope. Whoever finds it out of date makes it anew; others wait for that one.
+/// The place of the snapshot of one type and scope. The first caller that finds it out of date makes it anew; others wait for that one.
 #[derive(Debug, Default)]
 struct Place {
     making: tokio::sync::Mutex<()>,
@@ -46,7 +46,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What proxies with equal slots share. Lives as long as one of them is connected.
+/// The snapshots that proxies with equal slots share. Lives as long as one of them is connected.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) key: u128,
@@ -117,7 +117,7 @@ impl View {
         self.served.iter().filter(|kind| self.dirty(*kind) > version).collect()
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub(super) fn connections(&self) -> usize {
         self.tick.receiver_count()
     }
@@ -127,7 +127,7 @@ impl View {
         self.connections() > 0 || locked(&self.snapshots).values().any(|place| place.known().is_some())
     }
 
-    /// What a client that asks for this scope should hold.
+    /// The snapshot for clients that ask for this scope.
     pub(super) async fn snapshot(
         &self,
         kind: ResourceType,

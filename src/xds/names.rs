@@ -135,10 +135,10 @@ impl NameSet {
     }
 }
 
-/// A smaller set does its sums sooner than it looks them up.
+/// Below this size computing a sum is cheaper than a lookup.
 const SUMS_FROM: usize = 16;
 
-/// How many sums a set remembers.
+/// The number of sums that a set remembers.
 const SUMS: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ struct Sum {
     result: Operand,
 }
 
-/// A small set, or a large one while somebody else holds it: large ones remember sums, and must not hold each other.
+/// A small set, or a large one while it has another holder: large ones remember sums, and must not hold each other.
 #[derive(Debug)]
 enum Operand {
     Small(Arc<NameSet>),
@@ -175,7 +175,7 @@ impl Operand {
     }
 }
 
-/// What a client asks for of one type.
+/// The resources of one type that a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// Everything there is.

@@ -65,7 +65,7 @@ pub enum ResourceType {
 }
 
 impl ResourceType {
-    /// How many types of the mesh there are.
+    /// The number of types of the mesh.
     pub const COUNT: usize = 7;
 
     /// Every type of the mesh, in push order.
@@ -166,7 +166,7 @@ impl ResourceType {
     }
 }
 
-/// A value for each type. Those of the object types take room only where somebody asks for one.
+/// A value for each type. Those of the object types are allocated when one is asked for.
 #[derive(Debug)]
 pub struct PerType<T> {
     mesh: [T; ResourceType::COUNT],

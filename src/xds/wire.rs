@@ -93,7 +93,7 @@ pub fn put_bytes(out: &mut BytesMut, field: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// What [`put_bytes`] takes for a value of this length.
+/// The length of the output of [`put_bytes`] for a value of this length.
 #[must_use]
 pub fn bytes_len(field: u32, length: usize) -> usize {
     encoded_len_varint(u64::from(field << 3)) + encoded_len_varint(length as u64) + length

@@ -191,7 +191,7 @@ fn a_grant_that_comes_and_goes() {
     assert!(!world.holds("gw.edge", "SDS", name), "the key is withdrawn");
 }
 
-/// Family 5: a Service that is exported to nobody comes, changes its endpoints, and goes.
+/// Family 5: a Service with an empty export comes, changes its endpoints, and goes.
 #[test]
 fn a_service_that_nobody_may_see_still_has_workloads() {
     let route = document(
@@ -283,7 +283,7 @@ fn a_change_of_age() {
     world.settles(request);
 }
 
-/// What is changed and changed back between two publications is told to nobody.
+/// A change that is taken back between two publications is sent to no client.
 #[test]
 fn a_change_that_is_taken_back() {
     let e = |address: &str| entry("shop/e", "e.example", json!({}), &[(address, "v1", "s")]);

@@ -22,7 +22,7 @@ pub(super) const HOSTS: [&str; 8] = [
     "nobody.example",
 ];
 
-/// How many places there are.
+/// The number of places.
 pub(super) const SLOTS: usize = 49;
 
 static TABLE: LazyLock<Vec<Vec<Arc<Config>>>> = LazyLock::new(|| {
@@ -35,7 +35,7 @@ static TABLE: LazyLock<Vec<Vec<Arc<Config>>>> = LazyLock::new(|| {
     table
 });
 
-/// What stands at a place; nothing as variant 0.
+/// The object at a place; none as variant 0.
 pub(super) fn object(slot: usize, variant: u8) -> (ConfigKey, Option<Arc<Config>>) {
     let variants = &TABLE[slot % SLOTS];
     let chosen = usize::from(variant) % (variants.len() + 1);

@@ -1,4 +1,4 @@
-//! What the generator remembers is never stale: after any change, and for any proxy, it gives what a generator that
+//! The memo tables of the generator are never stale: after any change, and for any proxy, it gives what a generator that
 //! remembers nothing gives. A builder that reads something that its key does not hold fails here.
 
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn made(generator: &MeshGenerator, context: &PushContext, node: &Node) -> Vec<Ar
 #[test]
 fn what_is_remembered_is_never_stale() {
     let remembering = MeshGenerator::default();
-    // What is remembered is what somebody holds.
+    // Memo tables keep only held values.
     let mut held = Vec::new();
     for (state, context) in states().iter().enumerate() {
         for (proxy, node) in proxies().iter().enumerate() {

@@ -91,7 +91,7 @@ impl XdsState {
         }
         connection.entered.store(true, Ordering::SeqCst);
         if connection.offered_early.load(Ordering::SeqCst) {
-            // What it was offered before counts from now on.
+            // Earlier offers count from now on.
             connection.moved.notify_one();
         }
         self.count_connections();

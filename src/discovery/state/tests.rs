@@ -1,4 +1,4 @@
-//! What holds in the middle of a publication.
+//! Invariants in the middle of a publication.
 
 use std::{
     borrow::Cow,
@@ -26,9 +26,9 @@ struct Moving {
     state: OnceLock<XdsState>,
     /// Connections that were told of a view before what they are sent from it counted.
     early: Mutex<Vec<String>>,
-    /// How often there was somebody to look at who had got another view already.
+    /// The number of connections with another view that were found in the middle of a publication.
     looks: AtomicU64,
-    /// How many of the next looks at a node are overtaken by a publication.
+    /// The number of next looks at a node that are overtaken by a publication.
     overtaken: AtomicU64,
 }
 
@@ -147,7 +147,7 @@ fn a_push_counts_the_clients_that_it_was_for() {
     assert!(record.reaches(2) && !record.reaches(late.number));
 }
 
-/// What a node says of itself is no proof: where Secrets of a cluster are read it opens none.
+/// Node metadata is no proof: where Secrets of a cluster are read it opens none.
 #[test]
 fn where_nodes_are_believed_secrets_may_need_more() {
     let identity = Identity { trust_domain: "t".into(), namespace: "a".into(), service_account: "default".into() };

@@ -1,4 +1,4 @@
-//! What is known of one type on one stream: its subscription, and what stays known when that ends. No I/O, no clock.
+//! The state of one type on one stream: its subscription, and the part that outlives it. No I/O, no clock.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::xds::{
     wire::request::{Request, RequestError},
 };
 
-/// What is known of one type on one stream: the subscription, and what stays known when it ends.
+/// The state of one type on one stream: the subscription, and the part that outlives it.
 #[derive(Debug, Default)]
 pub struct Channel {
     subscription: Option<Subscription>,

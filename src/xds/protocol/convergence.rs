@@ -41,7 +41,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// A value that clients refuse.
 const BAD: u8 = 0;
 
-/// How many traces of each kind are run.
+/// The number of traces of each kind.
 pub(crate) fn traces() -> u32 {
     const FEW: u32 = 500;
     std::env::var("PILOTHOUSE_XDS_TRACES").ok().and_then(|n| n.parse().ok()).unwrap_or(FEW)
@@ -66,7 +66,7 @@ enum Step {
     /// The client starts over on the same stream, as if it held nothing.
     Again,
     Reconnect,
-    /// So many seconds pass.
+    /// This many seconds pass.
     Wait(u8),
 }
 
@@ -106,7 +106,7 @@ struct World {
     wildcard: bool,
     names: BTreeSet<String>,
     started: bool,
-    /// Whoever has named something in a wildcard type has to say `*` to ask for everything.
+    /// A client that has named something in a wildcard type has to say `*` to ask for everything.
     ever_named: bool,
     held: Content,
     versions: BTreeMap<String, String>,
@@ -261,7 +261,7 @@ impl World {
         if forgets {
             self.nonce.clear();
         }
-        // What crosses is not read, or answered with a list that is empty still.
+        // A crossing request is not read, or answered with a list that is still empty.
         while !self.quiet() {
             self.hear();
             match self.to_client.pop_front() {

@@ -32,7 +32,7 @@ use crate::{
 use ResourceType::{Cluster, Endpoint, Listener, Route};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
-/// What a load assignment without endpoints says.
+/// A load assignment without endpoints.
 const NOWHERE: &str = "nowhere";
 
 type Names = BTreeSet<String>;
@@ -67,7 +67,7 @@ fn names(mask: u8) -> Names {
     NAMES.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0).map(|(_, n)| (*n).to_string()).collect()
 }
 
-/// What the client knows of a cluster.
+/// The client's state of a cluster.
 #[derive(Debug, Clone, Default)]
 struct Known {
     /// Whether it exists, once that was told.
@@ -299,7 +299,7 @@ impl World {
             }
         }
         (self.returns, self.fresh) = (true, false);
-        // What it comes back with comes in one flight.
+        // Its first requests after a reconnect come in one flight.
         (0..4).for_each(|_| self.hear());
     }
 

@@ -46,7 +46,7 @@ pub struct Session {
     warming: Vec<Arc<NameSet>>,
     /// Clusters that the client lacked were sent, and it may not have asked for their endpoints yet.
     arriving: bool,
-    /// Types that are left with resources that are gone, and until when.
+    /// Types whose removals wait for LDS and RDS ACKs, and until when.
     keeping: BTreeMap<ResourceType, Instant>,
     /// The clusters among these, and since when they are gone.
     leaving: BTreeMap<Arc<str>, Instant>,
@@ -200,7 +200,7 @@ impl Session {
             unanswered.or_else(|| subscription.retry_at(self.backoff, self.salt))
         });
         let held = self.held.iter().map(|(kind, since)| *since + self.limit(*kind));
-        // What is past has had its effect: the client may be slow to take it.
+        // Past responses have had their effect: the client may be slow to take them.
         of_types.chain(held).chain(self.keeping.values().copied()).filter(|at| *at > self.now).min()
     }
 

@@ -19,11 +19,11 @@ use crate::xds::{
     wire::request::{Complaint, Request, RequestError},
 };
 
-/// What a client holds.
+/// The content that a client holds.
 #[derive(Debug)]
 enum Base {
     Nothing,
-    /// What a delta client says it kept from an earlier stream.
+    /// The resources that a delta client kept from an earlier stream, as it says.
     Claimed(Arc<Claims>),
     Snapshot(Arc<Snapshot>),
 }
@@ -35,7 +35,7 @@ struct Outstanding {
     at: Instant,
 }
 
-/// What a request meant for its type.
+/// The meaning of a request for its type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
     /// The first request of the type, or a renewed one: it is answered.
@@ -77,7 +77,7 @@ pub struct Subscription {
     outstanding: Option<Outstanding>,
 }
 
-/// What is to be sent.
+/// The content that is to be sent.
 #[derive(Debug, Clone)]
 pub struct Sending {
     /// The content of the response.
@@ -106,7 +106,7 @@ impl Subscription {
         }
     }
 
-    /// What is asked for.
+    /// The scope that is asked for.
     #[must_use]
     pub const fn scope(&self) -> &Scope {
         &self.scope
@@ -134,7 +134,7 @@ impl Subscription {
         self.outstanding.is_some()
     }
 
-    /// What the client acknowledged last on this stream.
+    /// The snapshot that the client acknowledged last on this stream.
     #[must_use]
     pub const fn acked(&self) -> Option<&Arc<Snapshot>> {
         match &self.base {
@@ -193,7 +193,7 @@ impl Subscription {
         self.owed = true;
     }
 
-    /// What the client was sent last on this stream.
+    /// The snapshot that the client was sent last on this stream.
     #[must_use]
     pub fn sent(&self) -> Option<&Arc<Snapshot>> {
         self.outstanding.as_ref().map(|o| &o.target).or(self.acked())
@@ -331,7 +331,7 @@ impl Subscription {
         self.again(names);
     }
 
-    /// What is to be sent so that the client comes to hold `target`, if anything. The response is unacknowledged from here
+    /// The response that brings the client to `target`, if one is needed. The response is unacknowledged from here
     /// on; `nonce` is its nonce.
     pub fn next(
         &mut self,
@@ -367,7 +367,7 @@ impl Subscription {
         let plain = match &self.base {
             _ if !self.refused.is_empty() => None,
             Base::Nothing if !self.spared.is_empty() => None,
-            // What was sent and is not known to be held may have to be taken back.
+            // Resources that were sent and not acknowledged may have to be taken back.
             Base::Nothing if self.again.iter().any(|set| set.names().iter().any(|n| target.get(n).is_none())) => {
                 Some(between(None, &self.again))
             }

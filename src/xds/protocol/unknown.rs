@@ -1,4 +1,4 @@
-//! Types that a client of config objects asks for and nobody serves. Each is answered once, with nothing, so that the client
+//! Types without a server that a client of config objects asks for. Each is answered once, with nothing, so that the client
 //! does not wait for it (Istio's "api" generator does the same).
 
 use std::collections::{BTreeSet, VecDeque};

@@ -40,7 +40,7 @@ const PREFACE: usize = 24;
 /// A pause after the first connection that cannot be accepted, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// How long streams have to end after their connection has reached its greatest age.
+/// The time that streams have to end after their connection has reached its greatest age.
 const AGE_GRACE: Duration = Duration::from_secs(10);
 
 /// A connection.

@@ -13,7 +13,7 @@ use tonic::Status;
 
 type Limiter = RateLimiter<NotKeyed, InMemoryState, DefaultClock, NoOpMiddleware<<DefaultClock as Clock>::Instant>>;
 
-/// How long a stream waits for its turn before it is refused (as in Istio).
+/// The time that a stream waits for its turn before it is refused (as in Istio).
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Decides about new streams.

@@ -23,7 +23,7 @@ pub(crate) struct Requests {
     buffer: BytesMut,
     /// Bytes of one request.
     largest: usize,
-    /// How long a request may take from its first byte to its last.
+    /// The time that a request may take from its first byte to its last.
     patience: Duration,
     /// When the request that has not come whole was begun.
     begun: Option<Instant>,
@@ -103,7 +103,7 @@ impl Requests {
     }
 }
 
-/// What goes to the transport.
+/// A message for the transport.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// A message in one or two pieces. Boxed: the runtime's queue has room for 32 from the start, and most streams are idle.

@@ -28,7 +28,7 @@ impl Budget {
         Arc::new(Share { budget: self.clone(), held: AtomicUsize::new(0) })
     }
 
-    /// How much is held.
+    /// The amount that is held.
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }

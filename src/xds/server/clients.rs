@@ -19,7 +19,7 @@ use super::budget::{Budget, Hold, Share};
 
 /// Bytes of requests that have not come whole, of all connections and of one. One request may have 4 MB.
 const UNFINISHED: (usize, usize) = (128 << 20, 16 << 20);
-/// Names that are asked for and nobody knows, of all connections and of one.
+/// Bounds on subscribed names without a resource, of all connections and of one.
 const UNKNOWN: (usize, usize) = (500_000, 100_000);
 /// Streams of one connection whose first request has not come.
 const UNOPENED: usize = 4096;
@@ -100,12 +100,12 @@ impl Clients {
         self.lock().clients.remove(&client.number);
     }
 
-    /// How many there are.
+    /// The number of them.
     pub(crate) fn count(&self) -> usize {
         self.lock().clients.len()
     }
 
-    /// Bytes of requests that have not come whole, and names that nobody knows.
+    /// Bytes of unfinished requests, and subscribed names without a resource.
     pub(crate) fn held(&self) -> (usize, usize) {
         (self.unfinished.held(), self.unknown.held())
     }
@@ -146,7 +146,7 @@ impl Turn {
         Hold::new(self.client.unfinished.clone())
     }
 
-    /// Names that nobody knows.
+    /// Subscribed names without a resource.
     pub(crate) fn unknown(&self) -> Hold {
         Hold::new(self.client.unknown.clone())
     }

@@ -1,9 +1,9 @@
-//! What delta clients say they kept from an earlier stream: versions by name.
+//! The resources that delta clients kept from an earlier stream, as they say: versions by name.
 //!
 //! A thousand clients of a view come back with the same list, each in an order of its own, since it is a map on the wire. The
 //! first list is parsed, the others are compared with it, and what lies between it and a snapshot is made once.
 //!
-//! A hash finds a candidate and every entry is compared, so nobody can be given the list of another by a hash that he chose.
+//! A hash finds a candidate and every entry is compared, so no client gets the list of another by a chosen hash.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,7 +24,7 @@ use crate::xds::{
     },
 };
 
-/// Names of lists that are kept although nobody holds them at the moment: clients come back one after another.
+/// Names of lists that are kept without a holder: clients come back one after another.
 const RECENT_NAMES: usize = 1 << 15;
 /// Snapshots for which it is remembered what they lack.
 const TARGETS: usize = 4;
@@ -134,7 +134,7 @@ impl Claims {
         })
     }
 
-    /// What a client that holds this lacks to hold `target`.
+    /// The difference between this list and `target`.
     #[must_use]
     pub fn difference(&self, target: &Snapshot) -> Difference {
         let mut difference = Difference::between(None, target);

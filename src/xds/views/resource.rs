@@ -54,7 +54,7 @@ impl Resource {
         Self { name: name.into(), hash: xxh3_128(&any), any, unknown: false }
     }
 
-    /// The answer for a name that nobody knows.
+    /// Marks the answer for an unknown name.
     #[must_use]
     pub const fn unknown(mut self) -> Self {
         self.unknown = true;
@@ -114,7 +114,7 @@ impl Resource {
 pub struct Block {
     resources: Vec<Arc<Resource>>,
     digest: u128,
-    /// How many of them answer for names that nobody knows.
+    /// The number of answers for unknown names among them.
     unknown: usize,
 }
 
@@ -148,7 +148,7 @@ impl Block {
         &self.resources
     }
 
-    /// Resources that answer for names that nobody knows.
+    /// The number of answers for unknown names.
     #[must_use]
     pub const fn unknown(&self) -> usize {
         self.unknown

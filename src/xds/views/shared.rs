@@ -1,6 +1,6 @@
 //! Equal content is held once: resources, blocks of them, and snapshots of those, whichever view they were made for.
 //!
-//! Weak tables: what nobody holds is forgotten. A hash finds a candidate and equality decides, so two contents that come to
+//! Weak tables: values without a holder are forgotten. A hash finds a candidate and equality decides, so two contents that come to
 //! have one hash are not mixed up.
 
 use std::{
@@ -43,13 +43,13 @@ impl<T> Entry<T> {
 impl<T> Drop for Entry<T> {
     fn drop(&mut self) {
         if let Some(table) = self.table.upgrade() {
-            // Somebody may have made the value anew by now.
+            // Another thread may have made the value anew by now.
             table.remove_if(&self.key, |_, held| held.strong_count() == 0);
         }
     }
 }
 
-/// Values by key, as long as somebody holds them.
+/// Values by key, as long as they have a holder.
 #[derive(Debug)]
 pub(crate) struct Table<K: Eq + Hash, T> {
     known: DashMap<K, Weak<T>>,
@@ -73,7 +73,7 @@ impl<K: Eq + Hash, T> Table<K, T> {
         new
     }
 
-    /// The value of a key; made by `make` when nobody holds it. Two callers that ask at once may both make it.
+    /// The value of a key; made by `make` when it has no holder. Two callers that ask at once may both make it.
     pub(crate) fn get_or(&self, key: K, make: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
         if let Some(known) = self.known.get(&key).and_then(|held| held.upgrade()) {
             return Some(known);
@@ -83,7 +83,7 @@ impl<K: Eq + Hash, T> Table<K, T> {
         Some(made)
     }
 
-    /// Forgets what nobody holds, now and then.
+    /// Forgets values without a holder, now and then.
     pub(crate) fn prune(&self) {
         if self.known.len() > self.prune_at.load(Ordering::Relaxed) {
             self.known.retain(|_, held| held.strong_count() > 0);
@@ -93,7 +93,7 @@ impl<K: Eq + Hash, T> Table<K, T> {
     }
 }
 
-/// What all views share.
+/// The tables that all views share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     resources: Table<u128, Resource>,

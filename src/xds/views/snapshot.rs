@@ -1,4 +1,4 @@
-//! What a client of a view should hold of one type, and the difference between two such snapshots.
+//! Snapshots of one type, and the difference between two of them.
 //!
 //! A connection keeps a pointer to the snapshot that its client acknowledged. All clients of a view move between the same
 //! two snapshots, so the difference and its encoding are made once and shared ([`super::Updates`]).
@@ -33,7 +33,7 @@ pub struct Snapshot {
     scope: Scope,
     digest: u128,
     onward: Onward,
-    /// What clients are to hold after this one, which stands in for it for a while.
+    /// The final snapshot that this intermediate one leads to.
     _next: Option<Arc<Snapshot>>,
 }
 
@@ -44,7 +44,7 @@ impl Snapshot {
         Self::arrange(blocks, scope, None)
     }
 
-    /// `next` with a block before its own. Whoever holds the result holds `next` too: it would be made anew for each client
+    /// Serves `block` ahead of `next` and keeps `next` alive: otherwise it would be made anew for each client
     /// as long as none has come to hold it itself.
     pub(crate) fn before(next: &Arc<Self>, block: Arc<Block>) -> Arc<Self> {
         let blocks = std::iter::once(block).chain(next.blocks.iter().cloned()).collect();
@@ -79,12 +79,12 @@ impl Snapshot {
         self.id
     }
 
-    /// What was made for those who hold it and go on.
+    /// The updates that lead onward from it.
     pub(crate) const fn onward(&self) -> &Onward {
         &self.onward
     }
 
-    /// What it was made for.
+    /// Its scope.
     #[must_use]
     pub const fn scope(&self) -> &Scope {
         &self.scope
@@ -114,13 +114,13 @@ impl Snapshot {
         self.blocks.iter().find_map(|b| b.get(name))
     }
 
-    /// How many resources there are.
+    /// The number of resources.
     #[must_use]
     pub fn len(&self) -> usize {
         self.blocks.iter().map(|b| b.resources().len()).sum()
     }
 
-    /// Names that were asked for and that nobody knows.
+    /// The number of subscribed names without a resource.
     #[must_use]
     pub fn unknown(&self) -> usize {
         let known = self.len() - self.blocks.iter().map(|block| block.unknown()).sum::<usize>();
@@ -148,7 +148,7 @@ impl Snapshot {
     }
 }
 
-/// What has changed from one snapshot to another, as far as the second one's scope reaches.
+/// The changes from one snapshot to another, as far as the second one's scope reaches.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// New and changed resources, in order of their names.
@@ -158,7 +158,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// What a client that holds `old` lacks to hold `new`.
+    /// The difference between `old` and `new`.
     #[must_use]
     pub fn between(old: Option<&Snapshot>, new: &Snapshot) -> Self {
         let mut difference = Self::default();

@@ -22,7 +22,7 @@ pub enum Protocol {
 /// The content of a response: everything of it but the nonce, for any number of clients.
 #[derive(Debug)]
 pub struct Update {
-    /// What is sent: for state-of-the-world types that are sent whole this is all there is.
+    /// The resources that are sent: for state-of-the-world types that are sent whole, all of them.
     pub difference: Arc<Difference>,
     kind: ResourceType,
     protocol: Protocol,
@@ -136,7 +136,7 @@ pub(crate) struct Ledger {
 
 /// Encoded bytes that may be held for clients that have yet to ask for them.
 const ENCODED_BYTES: usize = 64 << 20;
-/// What is smaller is not counted: it is less than what is held of the resources in it.
+/// Smaller updates are not counted: they take less than the resources in them.
 const COUNTED_FROM: usize = 4 << 10;
 
 impl Ledger {

@@ -1,4 +1,4 @@
-//! What lies between snapshots, made once for all clients that go the same way.
+//! Differences between snapshots, computed and encoded once for all clients that go the same way.
 //!
 //! All clients of a view move between the same snapshots, one after another. What lies between two snapshots is kept with the
 //! one that clients come from, for as long as somebody holds that one: however many views and types there are, none drives out
@@ -45,7 +45,7 @@ fn sum(names: &[Arc<NameSet>]) -> u128 {
     names.iter().fold(0, |sum, set| sum.wrapping_add(set.hash()))
 }
 
-/// What was made for those who hold a snapshot and go on to others. It ends with the snapshot.
+/// The updates that lead from a snapshot to others. They end with the snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Onward(Mutex<Ways>);
 
@@ -71,7 +71,7 @@ fn remember<K, V>(list: &mut VecDeque<(K, V)>, key: K, value: V) {
 }
 
 impl Onward {
-    /// What is found, or is made and kept. It is made without the lock: of several who make it at once, all get the one that
+    /// The value that is found, or is made and kept. It is made without the lock: of several who make it at once, all get the one that
     /// was there first.
     fn find_or_make<T>(
         &self,
@@ -122,7 +122,7 @@ struct Memo {
     recent: VecDeque<(Arc<Update>, usize)>,
 }
 
-/// Encoded bytes that are kept although nobody sends them at the moment.
+/// Encoded bytes that are kept while they are not being sent.
 const RECENT_BYTES: usize = 8 << 20;
 const RECENT_COUNT: usize = 128;
 

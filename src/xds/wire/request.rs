@@ -26,7 +26,7 @@ pub enum RequestError {
     /// More than this server holds for one stream.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// What there is too much of.
+        /// The bounded thing.
         what: &'static str,
         /// The bound.
         limit: usize,
@@ -47,7 +47,7 @@ pub struct Complaint {
 pub struct RawNames<'a> {
     message: &'a [u8],
     field: u32,
-    /// How many there are.
+    /// The number of them.
     pub count: usize,
     /// Hash of the names in the order of the message; 0 where it is not taken.
     pub hash: u128,

@@ -1,7 +1,7 @@
 //! Lists of names as clients write them. A state-of-the-world client repeats its whole list whenever one name comes or goes, and
 //! a thousand clients of a view write the same list: the first is parsed, sorted and made a set, the others are compared with it.
 //!
-//! A hash finds a candidate and every name is compared, so nobody can be given the list of another by a hash that he chose.
+//! A hash finds a candidate and every name is compared, so no client gets the list of another by a chosen hash.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ fn known() -> MutexGuard<'static, HashMap<u128, Written>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The set of a list with this hash, and whether `*` was in the list, if somebody holds the set of an equal list.
+/// The set of a list with this hash, and whether `*` was in the list, if the set of an equal list is held.
 pub(crate) fn recall<'a>(hash: u128, list: impl Iterator<Item = &'a [u8]>) -> Option<(bool, Arc<NameSet>)> {
     let (set, order) = {
         let known = known();
@@ -50,7 +50,7 @@ pub(crate) fn recall<'a>(hash: u128, list: impl Iterator<Item = &'a [u8]>) -> Op
     at.next().is_none().then_some((star, set))
 }
 
-/// Remembers the set of a list, for as long as somebody holds it.
+/// Remembers the set of a list for as long as it is held.
 pub(crate) fn remember(hash: u128, list: &[Arc<str>], set: &Arc<NameSet>) {
     let position = |name: &Arc<str>| match set.names().binary_search(name) {
         Ok(at) => u32::try_from(at).ok(),

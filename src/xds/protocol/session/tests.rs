@@ -120,7 +120,7 @@ impl Trace {
         for _ in 0..100 {
             let Some((kind, scope)) = self.session.next() else { return all };
             let scope = scope.clone();
-            // As the generator does: a cluster that nobody knows has no endpoints, and is told so.
+            // As the generator does: an unknown cluster gets an empty load assignment.
             let mut content = self.truth.get(&kind).cloned().unwrap_or_default();
             if kind == Endpoint {
                 for name in self.asked.get(&kind).into_iter().flatten() {
