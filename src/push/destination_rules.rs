@@ -34,6 +34,8 @@ pub struct MergedDestinationRule {
     pub from: Vec<(Arc<str>, Arc<str>)>,
     /// `exportTo` as declared; `.` alone for a rule with a workload selector.
     pub export_to: BTreeSet<Visibility>,
+    /// The first rule stands for backend policies of Gateway API.
+    of_backend_policy: bool,
     /// Hash of the content: equal stamps mean equal rules.
     pub stamp: u64,
 }

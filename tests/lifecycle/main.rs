@@ -23,6 +23,7 @@ mod proxy;
 mod registration;
 mod registration_state;
 mod registry_fault;
+mod rendering;
 mod restarts;
 mod source_fault;
 mod stage;

@@ -1,16 +1,22 @@
 //! Several DestinationRules for one host in one namespace become one, where they can
 //! (Istio's `mergeDestinationRule`, with and without `ENABLE_ENHANCED_DESTINATIONRULE_MERGE`).
+//!
+//! Between rules of users the first traffic policy counts as a whole. Between a rule of a user and one that stands for
+//! backend policies of Gateway API the user's fields count, whichever is older, and the other one's fill the gaps.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
-use super::MergedDestinationRule;
+use super::{MergedDestinationRule, policy};
 use crate::model::{
     Config, Hostname, Spec, Visibility,
     host::{is_wildcard, resolve_short_name, specificity},
 };
+
+/// Annotation of a rule that stands for backend policies, with their names; users may not set it.
+const BACKEND_POLICIES: &str = "internal.istio.io/parents";
 
 type RuleList = Vec<Arc<MergedDestinationRule>>;
 
@@ -88,7 +94,8 @@ fn relation(
     }
 }
 
-/// New subsets are added, a traffic policy only where there is none yet; everything else stays as the first rule says.
+/// New subsets are added, and the traffic policy as the origin of the two says; everything else stays as the first rule says.
+/// The merged rule keeps the origin of the first: behind a backend policy, each further rule of a user counts before it.
 fn merge_into(existing: &mut MergedDestinationRule, incoming: &MergedDestinationRule) {
     let mut names: HashSet<String> = existing.rule.subsets.iter().map(|s| s.name.clone()).collect();
     let rule = Arc::make_mut(&mut existing.rule);
@@ -99,9 +106,13 @@ fn merge_into(existing: &mut MergedDestinationRule, incoming: &MergedDestination
             tracing::debug!(host = rule.host, subset = subset.name, "duplicate subset in DestinationRules");
         }
     }
-    if rule.traffic_policy.is_none() {
-        rule.traffic_policy.clone_from(&incoming.rule.traffic_policy);
-    }
+    let (own, other) = (rule.traffic_policy.as_ref(), incoming.rule.traffic_policy.as_ref());
+    let policy = match (existing.of_backend_policy, incoming.of_backend_policy) {
+        (false, true) => policy::over_backend(own, other),
+        (true, false) => policy::over_backend(other, own),
+        _ => own.or(other).cloned(),
+    };
+    rule.traffic_policy = policy;
     existing.from.extend(incoming.from.iter().cloned());
     existing.stamp = combined(existing.stamp, incoming.stamp);
 }
@@ -128,5 +139,14 @@ pub(super) fn convert(config: &Config, domain: &str) -> Option<Arc<MergedDestina
     };
     let (name, namespace) = (config.meta.name.clone(), config.meta.namespace.clone());
     let from = vec![(name.clone(), namespace.clone())];
-    Some(Arc::new(MergedDestinationRule { rule, namespace, name, from, export_to, stamp: config.stamp }))
+    let of_backend_policy = config.meta.annotations.contains_key(BACKEND_POLICIES);
+    Some(Arc::new(MergedDestinationRule {
+        rule,
+        namespace,
+        name,
+        from,
+        export_to,
+        of_backend_policy,
+        stamp: config.stamp,
+    }))
 }

@@ -95,6 +95,77 @@ fn a_workload_selector_counts_in_its_own_namespace_only() {
     assert_eq!(name("y", &labels).as_deref(), Some("all"));
 }
 
+/// A rule as Gateway API's backend policies become one.
+fn of_policy(name: &str, spec: Value) -> Arc<Config> {
+    let mut config = Arc::unwrap_or_clone(rule("x", name, spec));
+    config.meta.annotations.insert("internal.istio.io/parents".into(), "BackendTLSPolicy/x.tls".into());
+    Arc::new(config)
+}
+
+/// The traffic policy of all rules for `h.com`.
+fn merged(configs: Vec<Arc<Config>>) -> TrafficPolicy {
+    let all = inputs(configs);
+    let rules = DestinationRuleIndex::build(&all).candidates(&all, "x", "h.com", "x");
+    rules[0].rule.traffic_policy.clone().expect("a policy")
+}
+
+#[test]
+fn fields_of_a_user_win_over_those_of_a_backend_policy_whichever_is_first() {
+    let lb = |simple: &str| json!({"simple": simple});
+    let of_user = json!({"host": "h.com", "trafficPolicy": {
+        "outlierDetection": {"consecutive5xxErrors": 1}, "loadBalancer": lb("RANDOM"), "retryBudget": {"percent": 1},
+    }});
+    let of_backend = json!({"host": "h.com", "trafficPolicy": {
+        "loadBalancer": lb("ROUND_ROBIN"), "tls": {"mode": "SIMPLE"}, "retryBudget": {"percent": 2},
+        "connectionPool": {"tcp": {"maxConnections": 7}}, "proxyProtocol": {}, "tunnel": {"targetHost": "t"},
+    }});
+    let want = policy(json!({
+        "outlierDetection": {"consecutive5xxErrors": 1}, "loadBalancer": lb("RANDOM"), "retryBudget": {"percent": 1},
+        "tls": {"mode": "SIMPLE"}, "connectionPool": {"tcp": {"maxConnections": 7}}, "proxyProtocol": {},
+        "tunnel": {"targetHost": "t"},
+    }));
+    assert_eq!(merged(vec![rule("x", "a", of_user.clone()), of_policy("b", of_backend.clone())]), want);
+    assert_eq!(merged(vec![of_policy("a", of_backend.clone()), rule("x", "b", of_user)]), want);
+    let without = rule("x", "b", json!({"host": "h.com", "subsets": [{"name": "v1"}]}));
+    assert_eq!(merged(vec![of_policy("a", of_backend.clone()), without]), policy(of_backend["trafficPolicy"].clone()));
+}
+
+#[test]
+fn ports_of_a_user_and_of_a_backend_policy_are_merged_by_number() {
+    let of_port = |number: u32, settings: Value| {
+        let mut port = settings;
+        port["port"] = json!({"number": number});
+        port
+    };
+    let tls = |sni: &str| json!({"mode": "SIMPLE", "sni": sni});
+    let spec = |ports: Value| json!({"host": "h.com", "trafficPolicy": {"portLevelSettings": ports}});
+    let of_user = spec(json!([
+        of_port(80, json!({"outlierDetection": {"consecutive5xxErrors": 1}})),
+        of_port(90, json!({"tls": tls("user")})),
+    ]));
+    let of_backend = spec(json!([
+        of_port(70, json!({"tls": tls("backend")})),
+        of_port(80, json!({"tls": tls("backend")})),
+        of_port(90, json!({"tls": tls("backend"), "loadBalancer": {"simple": "RANDOM"}})),
+    ]));
+    let want = policy(json!({"portLevelSettings": [
+        of_port(80, json!({"outlierDetection": {"consecutive5xxErrors": 1}, "tls": tls("backend")})),
+        of_port(90, json!({"tls": tls("user"), "loadBalancer": {"simple": "RANDOM"}})),
+        of_port(70, json!({"tls": tls("backend")})),
+    ]}));
+    assert_eq!(merged(vec![rule("x", "a", of_user.clone()), of_policy("b", of_backend.clone())]), want);
+    assert_eq!(merged(vec![of_policy("a", of_backend), rule("x", "b", of_user)]), want);
+}
+
+#[test]
+fn two_rules_of_one_origin_keep_the_first_one_s_policy() {
+    let spec = |sni: &str| json!({"host": "h.com", "trafficPolicy": {"tls": {"mode": "SIMPLE", "sni": sni}}});
+    let with_lb = json!({"host": "h.com", "trafficPolicy": {"loadBalancer": {"simple": "RANDOM"}}});
+    let want = policy(spec("one")["trafficPolicy"].clone());
+    assert_eq!(merged(vec![rule("x", "a", spec("one")), rule("x", "b", with_lb.clone())]), want);
+    assert_eq!(merged(vec![of_policy("a", spec("one")), of_policy("b", with_lb)]), want);
+}
+
 fn policy(value: Value) -> TrafficPolicy {
     from_json(&value, true).expect("a traffic policy")
 }

@@ -1,0 +1,64 @@
+//! `pilothouse render`: what a proxy would be sent, from a folder, by the program itself.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A folder with these objects, and the resources of one type that `render` writes for a sidecar with this metadata.
+fn rendered(objects: &str, metadata: &Value, resources: &str) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::create_dir(path("config")).unwrap();
+    fs::write(path("config/a.yaml"), objects).unwrap();
+    fs::write(path("metadata.json"), metadata.to_string()).unwrap();
+    render(&dir, &path("metadata.json"));
+    serde_json::from_slice(&fs::read(path("out").join(format!("{resources}.json"))).unwrap()).unwrap()
+}
+
+fn render(dir: &TempDir, metadata: &Path) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    command.args(["render", "--node", "sidecar~10.0.0.9~client.shop~shop.svc.cluster.local", "--config-dir"]);
+    command.arg(dir.path().join("config")).arg("--metadata").arg(metadata).arg("--out").arg(dir.path().join("out"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn named<'a>(resources: &'a Value, name: &str) -> &'a Value {
+    let found = resources.as_array().unwrap().iter().find(|r| r["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {resources}"))
+}
+
+/// A Service whose endpoints a user's DestinationRule watches for errors, and whose backends a BackendTLSPolicy has TLS for.
+const BACKEND: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: pay, namespace: shop}
+spec: {clusterIP: 10.1.1.1, ports: [{name: https, port: 443, targetPort: 8443}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: RULE, namespace: shop, creationTimestamp: TIME}
+spec:
+  host: pay.shop.svc.cluster.local
+  trafficPolicy: {outlierDetection: {consecutive5xxErrors: 7}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {name: pay, namespace: shop, creationTimestamp: 2021-01-01T00:00:00Z}
+spec:
+  targetRefs: [{group: '', kind: Service, name: pay}]
+  validation: {hostname: pay.example.com, wellKnownCACertificates: System}
+";
+
+#[test]
+fn a_rule_of_a_user_keeps_the_backend_s_tls_at_any_age() {
+    for (name, time) in [("a", "2020-01-01T00:00:00Z"), ("z", "2022-01-01T00:00:00Z"), ("a", "1970-01-01T00:00:00Z")] {
+        let objects = BACKEND.replace("RULE", name).replace("TIME", time);
+        let clusters = rendered(&objects, &json!({}), "clusters");
+        let cluster = named(&clusters, "outbound|443||pay.shop.svc.cluster.local");
+        let sni = &cluster["transportSocket"]["typedConfig"]["sni"];
+        assert_eq!(sni, "pay.example.com", "{name} of {time}: {cluster}");
+        assert_eq!(cluster["outlierDetection"]["consecutive5xx"], 7, "{name} of {time}: {cluster}");
+    }
+}
