@@ -22,6 +22,18 @@ pub fn gateway_of(labels: &Labels) -> Option<(&str, u32)> {
     Some((network, port))
 }
 
+/// Label with the whole locality of a workload, `.` or `/` between the parts.
+const LOCALITY: &str = "topology.istio.io/locality";
+/// The same under its old name.
+const OLD_LOCALITY: &str = "istio-locality";
+
+/// The whole locality that labels give to a workload as text, `.` read as `/` unless there is a `/`.
+#[must_use]
+pub fn whole_locality(labels: &Labels) -> Option<String> {
+    let text = labels.get(LOCALITY).or_else(|| labels.get(OLD_LOCALITY)).filter(|t| !t.is_empty())?;
+    Some(if text.contains('/') { text.clone() } else { text.replace('.', "/") })
+}
+
 /// Labels as each of many endpoints holds them: a sorted list of texts that are shared, where a map's node alone would take
 /// half a kilobyte.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -92,6 +104,14 @@ pub fn matches(selector: &Labels, labels: &impl LabelLookup) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_whole_locality_is_read_with_dots_or_slashes() {
+        let of = |k: &str, v: &str| whole_locality(&Labels::from([(k.to_string(), v.to_string())]));
+        assert_eq!(of("istio-locality", "a.b.c"), Some("a/b/c".into()));
+        assert_eq!(of("topology.istio.io/locality", "a/b.c"), Some("a/b.c".into()));
+        assert_eq!(of("istio-locality", ""), None);
+    }
 
     #[test]
     fn a_set_answers_as_the_map_that_it_was_made_of() {

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     model::{
-        Config, Kind, Labels, Locality, Node, NodeMetadata, NodeType, Resolution, Service, Spec, node::InterceptionMode,
+        Config, Kind, Labels, Locality, Node, NodeMetadata, NodeType, Resolution, Service, Spec,
+        labels::whole_locality, node::InterceptionMode,
     },
     proto::networking::{DestinationRule, LoadBalancerSettings, TrafficPolicy, VirtualService},
 };
@@ -278,7 +279,7 @@ fn static_labels(node: &Node) -> Labels {
     labels.into_iter().flatten().filter_map(text).collect()
 }
 
-/// The locality in the labels: the topology labels, else `istio-locality` with dots or slashes.
+/// The locality that labels tell: the topology labels of Kubernetes, else the label with the whole locality.
 fn locality_of(labels: &Labels) -> Option<Locality> {
     let keys = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
     if keys.iter().any(|key| labels.contains_key(*key)) {
@@ -286,9 +287,7 @@ fn locality_of(labels: &Labels) -> Option<Locality> {
         let [region, zone, subzone] = keys.map(part);
         return Some(Locality { region, zone, subzone });
     }
-    let text = labels.get("istio-locality").filter(|text| !text.is_empty())?;
-    let text = if text.contains('/') { text.clone() } else { text.replace('.', "/") };
-    Some(Locality::parse(&text))
+    whole_locality(labels).map(|text| Locality::parse(&text))
 }
 
 #[cfg(test)]
@@ -328,6 +327,25 @@ mod tests {
             config("Gateway", json!({"selector": {"istio": "gw"}})),
         ]);
         PushContext::build(PushInputs { configs, ..PushInputs::default() })
+    }
+
+    #[test]
+    fn a_label_gives_the_whole_locality_where_no_topology_label_does() {
+        let of = |labels: Value| {
+            let metadata = json!({"LABELS": labels});
+            let sent = Locality::parse("sent/by/envoy");
+            let node = Node::from_parts("sidecar~10.0.0.1~p.x~x.svc.cluster.local", metadata, sent).expect("a node");
+            context().view_of(&node).locality
+        };
+        assert_eq!(of(json!({})), Locality::parse("sent/by/envoy"));
+        assert_eq!(of(json!({"istio-locality": "a.b.c"})), Locality::parse("a/b/c"));
+        let both = json!({"istio-locality": "a.b.c", "topology.istio.io/locality": "d.e.f"});
+        assert_eq!(of(both.clone()), Locality::parse("d/e/f"));
+        let mut all = both;
+        all["topology.kubernetes.io/region"] = json!("r");
+        assert_eq!(of(all), Locality::parse("r"));
+        let emptied = json!({"istio-locality": "a.b.c", "topology.istio.io/locality": ""});
+        assert_eq!(of(emptied), Locality::parse("sent/by/envoy"));
     }
 
     fn keys(view: &ProxyView) -> Vec<&str> {

@@ -27,10 +27,6 @@ pub mod names {
     pub const HOSTNAME: &str = "kubernetes.io/hostname";
     /// Under which the mesh settings of another cluster hold its trust domain.
     pub const TRUST_DOMAIN: &str = "trustDomain";
-    /// Whole locality of a workload, `.` or `/` between the parts.
-    pub const LOCALITY: &str = "topology.istio.io/locality";
-    /// The same under its old name.
-    pub const OLD_LOCALITY: &str = "istio-locality";
     /// Workload name that wins over the derived one.
     pub const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
     /// `PreferClose`, `PreferSameZone` or `PreferSameNode`, on a Service, ServiceEntry or Namespace.
@@ -108,12 +104,6 @@ pub fn parse_locality(text: &str) -> Locality {
     Locality { region: next(), zone: next(), subzone: next() }
 }
 
-/// The locality that labels give to a workload as text, `.` read as `/` unless there is a `/`.
-pub fn locality_of_labels(labels: &Labels) -> Option<String> {
-    let text = labels.get(names::LOCALITY).or_else(|| labels.get(names::OLD_LOCALITY)).filter(|t| !t.is_empty())?;
-    Some(if text.contains('/') { text.clone() } else { text.replace('.', "/") })
-}
-
 /// Whether a locality is written with all its parts, empty ones too.
 pub fn is_padded(locality: &str) -> bool {
     locality.matches('/').count() > 1
@@ -161,14 +151,6 @@ mod tests {
 
     fn labels(pairs: &[(&str, &str)]) -> Labels {
         pairs.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect()
-    }
-
-    #[test]
-    fn locality_labels_are_read_with_dots_or_slashes() {
-        let of = |k: &str, v: &str| locality_of_labels(&labels(&[(k, v)]));
-        assert_eq!(of("istio-locality", "a.b.c"), Some("a/b/c".into()));
-        assert_eq!(of("topology.istio.io/locality", "a/b.c"), Some("a/b.c".into()));
-        assert_eq!(of("istio-locality", ""), None);
     }
 
     #[test]

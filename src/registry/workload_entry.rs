@@ -4,11 +4,11 @@
 use std::{net::IpAddr, sync::Arc};
 
 use super::{
-    env::{Env, augment_labels, is_padded, locality_of_labels, names, parse_locality},
+    env::{Env, augment_labels, is_padded, names, parse_locality},
     service_entry::is_dns,
 };
 use crate::{
-    model::{Config, Endpoint, Interner, Labels, Resolution, WorkloadInstance},
+    model::{Config, Endpoint, Interner, Labels, Resolution, WorkloadInstance, labels::whole_locality},
     proto::networking::{ServiceEntry, ServicePort, WorkloadEntry},
 };
 
@@ -65,7 +65,7 @@ pub fn instance(
     identity: &Identity,
 ) -> WorkloadInstance {
     let written = match entry.locality.as_str() {
-        "" => locality_of_labels(labels).unwrap_or_default(),
+        "" => whole_locality(labels).unwrap_or_default(),
         written => written.to_string(),
     };
     let locality = parse_locality(&written);

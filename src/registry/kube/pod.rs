@@ -5,8 +5,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod as PodObject, PodSpec, PodStatus};
 
 use crate::{
-    model::{Config, Endpoint, HealthStatus, Interner, LabelLookup, LabelSet, Locality, WorkloadInstance},
-    registry::env::{Env, augment_labels, is_padded, locality_of_labels, names, parse_locality},
+    model::{
+        Config, Endpoint, HealthStatus, Interner, LabelLookup, LabelSet, Locality, WorkloadInstance,
+        labels::whole_locality,
+    },
+    registry::env::{Env, augment_labels, is_padded, names, parse_locality},
 };
 
 /// A named port of a container.
@@ -63,7 +66,7 @@ impl Pod {
         let cluster = env.cluster(&config.origin.cluster);
         let ips = addresses(interner, status);
         let first = ips.first().cloned().unwrap_or_default();
-        let labelled = locality_of_labels(&meta.labels);
+        let labelled = whole_locality(&meta.labels);
         let locality_is_padded = labelled.as_deref().is_none_or(is_padded);
         let locality = labelled.as_deref().map(parse_locality).or(node).unwrap_or_default();
         let network = network_of(env, &cluster, &meta.labels, network, &first);
