@@ -21,6 +21,8 @@ pub enum NodeType {
     Waypoint,
     /// An ambient node proxy.
     Ztunnel,
+    /// A proxy of another make that reads other resources; it has no Gateways and no services here.
+    Agentgateway,
 }
 
 /// How traffic gets to a sidecar.
@@ -108,7 +110,7 @@ pub struct Node {
     pub node_type: NodeType,
     /// Third part of the id, normally `pod.namespace`.
     pub id: Arc<str>,
-    /// IPs: metadata `INSTANCE_IPS`, else the second part of the id.
+    /// IPs: metadata `INSTANCE_IPS` if all of them are valid, else the second part of the id.
     pub ips: Vec<Arc<str>>,
     /// Fourth part of the id, normally `ns.svc.cluster.local`.
     pub dns_domain: Arc<str>,
@@ -157,6 +159,7 @@ impl Node {
             "router" => NodeType::Router,
             "waypoint" => NodeType::Waypoint,
             "ztunnel" => NodeType::Ztunnel,
+            "agentgateway" => NodeType::Agentgateway,
             other => return Err(NodeError(format!("invalid node type {other:?} in {id:?}"))),
         };
         let text = |key: &str| -> Arc<str> {
@@ -168,17 +171,10 @@ impl Node {
         };
         let flag = |key: &str| matches!(&*text(key), "true" | "1" | "TRUE" | "True" | "t" | "T");
         let number = |key: &str| text(key).parse::<f64>().map_or(0, |n| n as u32);
-        let instance_ips = text("INSTANCE_IPS");
-        let listed = if instance_ips.is_empty() { *ip } else { &*instance_ips };
-        let ips: Vec<Arc<str>> = listed.split(',').map(str::trim).filter(|i| !i.is_empty()).map(Arc::from).collect();
-        if ips.is_empty() {
-            return Err(NodeError(format!("no valid IP address in the service node {id:?} or its INSTANCE_IPS")));
-        }
-        if let Some(bad) = ips.iter().find(|i| i.parse::<IpAddr>().is_err()) {
-            return Err(NodeError(format!(
-                "invalid IP address {bad:?} in the service node {id:?} or its INSTANCE_IPS"
-            )));
-        }
+        let listed = addresses(&text("INSTANCE_IPS"));
+        let ips = listed
+            .or_else(|| addresses(ip))
+            .ok_or_else(|| NodeError(format!("no valid IP address in the service node {id:?} or its INSTANCE_IPS")))?;
         let namespace = match text("NAMESPACE") {
             n if n.is_empty() => domain.split('.').next().unwrap_or_default().into(),
             n => n,
@@ -216,7 +212,7 @@ impl Node {
                     "NONE" => InterceptionMode::None,
                     _ => InterceptionMode::Redirect,
                 },
-                http10: !matches!(&*text("HTTP10"), "" | "0" | "false"),
+                http10: &*text("HTTP10") == "1",
                 dns_capture: flag("DNS_CAPTURE"),
                 dns_auto_allocate: flag("DNS_AUTO_ALLOCATE"),
                 enable_hbone: flag("ENABLE_HBONE"),
@@ -256,11 +252,50 @@ impl Node {
     }
 }
 
+/// The addresses of a list; `None` where one of them is none.
+fn addresses(list: &str) -> Option<Vec<Arc<str>>> {
+    list.split(',').map(str::trim).map(|ip| ip.parse::<IpAddr>().ok().map(|_| ip.into())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn node(id: &str, metadata: Value) -> Result<Node, NodeError> {
+        Node::from_parts(id, metadata, Locality::default())
+    }
+
+    #[test]
+    fn http10_is_asked_for_by_1_alone() {
+        let of = |value: Value| node("sidecar~1.1.1.1~a.b~b.svc", json!({"HTTP10": value})).unwrap().metadata.http10;
+        assert!(of(json!("1")));
+        assert_eq!([json!("true"), json!("0"), json!("yes"), json!(""), Value::Null].map(of), [false; 5]);
+    }
+
+    #[test]
+    fn addresses_of_the_metadata_count_when_all_are_valid_else_the_id_s_does() {
+        let of = |id: &str, ips: &str| {
+            let node = node(&format!("sidecar~{id}~a.b~b.svc"), json!({"INSTANCE_IPS": ips}));
+            node.map(|n| n.ips.join(" ")).map_err(|e| e.to_string())
+        };
+        assert_eq!(of("1.1.1.1", "2.2.2.2,::3").unwrap(), "2.2.2.2 ::3");
+        assert_eq!(of("1.1.1.1", "2.2.2.2,gone").unwrap(), "1.1.1.1");
+        assert_eq!(of("1.1.1.1", "2.2.2.2,").unwrap(), "1.1.1.1");
+        assert_eq!(of("1.1.1.1", "").unwrap(), "1.1.1.1");
+        assert_eq!(of("", "2.2.2.2").unwrap(), "2.2.2.2");
+        assert!(of("x", "y").unwrap_err().contains("no valid IP address"));
+    }
+
+    #[test]
+    fn all_types_of_istio_are_known() {
+        let of = |name: &str| node(&format!("{name}~1.1.1.1~a.b~b.svc"), Value::Null).map(|n| n.node_type);
+        for name in ["sidecar", "router", "waypoint", "ztunnel", "agentgateway"] {
+            assert_eq!(serde_json::to_value(of(name).unwrap()).unwrap(), name);
+        }
+        assert!(of("ingress").is_err());
+    }
 
     #[test]
     fn ports_of_a_pod_are_text_or_a_list() {

@@ -23,7 +23,7 @@ use super::{
     context::{PushContext, PushInputs},
 };
 use crate::{
-    model::{Config, Identity, Kind, Labels, ServiceTarget},
+    model::{Config, Identity, Kind, Labels, NodeType, ServiceTarget},
     translate::Translation,
 };
 
@@ -102,6 +102,9 @@ impl GatewayIndex {
     /// The Gateways that select the view, merged; `None` when none does. Target ports come from the view's own services.
     #[must_use]
     pub fn merged(&self, context: &PushContext, view: &ProxyView) -> Option<Arc<MergedGateway>> {
+        if view.node_type == NodeType::Agentgateway {
+            return None;
+        }
         self.memo.get_or_merge(view, || {
             let selected = self.select(context, &view.namespace, &view.labels, &view.targets);
             (!selected.is_empty()).then(|| Arc::new(merge::merge(&selected, context.features())))

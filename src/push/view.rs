@@ -79,10 +79,10 @@ impl ProxyView {
         hasher.digest128()
     }
 
-    /// Whether this is a gateway.
+    /// Whether this is a gateway: what it sends has no outbound half of its own, and it has Gateways instead of services.
     #[must_use]
     pub fn is_router(&self) -> bool {
-        self.node_type == NodeType::Router
+        matches!(self.node_type, NodeType::Router | NodeType::Agentgateway)
     }
 
     /// Whether the proxy is Istio's own build of Envoy (it says so by `ISTIO_VERSION`), which has Istio's extensions.

@@ -51,6 +51,11 @@ impl SidecarScope {
         Self::assemble(context, namespace, None, vec![egress], services, None)
     }
 
+    /// No service and no route.
+    pub(super) fn of_nothing(context: &PushContext, namespace: &Arc<str>) -> Self {
+        Self::assemble(context, namespace, None, Vec::new(), ScopeServices::default(), None)
+    }
+
     fn assemble(
         context: &PushContext,
         namespace: &Arc<str>,

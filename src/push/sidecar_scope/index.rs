@@ -25,6 +25,8 @@ enum ScopeSource {
     Default,
     /// A router: no Sidecar object counts.
     Router,
+    /// A proxy that is sent no services.
+    Nothing,
     /// A Sidecar, as `(namespace, name)`.
     Sidecar(Arc<str>, Arc<str>),
 }
@@ -84,12 +86,14 @@ impl SidecarIndex {
         let source = match (sidecar, view.node_type) {
             (Some(s), _) => ScopeSource::Sidecar(s.meta.namespace.clone(), s.meta.name.clone()),
             (None, NodeType::Router | NodeType::Waypoint) => ScopeSource::Router,
+            (None, NodeType::Agentgateway) => ScopeSource::Nothing,
             (None, _) => ScopeSource::Default,
         };
         let cell = self.cell((view.namespace.clone(), source.clone()));
         let build = || {
             Arc::new(match source {
                 ScopeSource::Router => SidecarScope::for_router(context, &view.namespace),
+                ScopeSource::Nothing => SidecarScope::of_nothing(context, &view.namespace),
                 _ => SidecarScope::for_sidecar(context, &view.namespace, sidecar),
             })
         };
