@@ -140,9 +140,13 @@ impl ServeArgs {
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let (mut features, wrong) = Features::from_env();
         features.revision.clone_from(&self.kube.revision);
-        for text in wrong {
-            complain(&format!("{text}; the default stays"));
+        if let Some(error) = wrong.iter().find(|error| error.is_fatal()) {
+            anyhow::bail!("{error}");
         }
+        for error in wrong {
+            complain(&format!("{error}; the default stays"));
+        }
+        Features::without_effect().iter().for_each(|text| complain(text));
         let monitoring_address = match self.monitoring_addr.as_str() {
             "" => None,
             text => Some(text.parse()?),

@@ -3,7 +3,12 @@
 //! Read once from the environment; a test or `render` may give other values. Durations are written as Istio writes them
 //! (`100ms`, `10s`) or, in recorded data, as nanoseconds.
 
-use std::time::Duration;
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+
+use ipnet::{Ipv4Net, Ipv6Net};
 
 macro_rules! features {
     ($($field:ident: $type:ty = $default:expr, $env:literal;)+) => {
@@ -23,10 +28,10 @@ macro_rules! features {
             /// Sets one flag by variable name. Unknown names are passed over and give `false`.
             ///
             /// # Errors
-            /// The text when the value does not fit the flag's type.
-            pub fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
+            /// [`FlagError`] when the value does not fit the flag; the flag stays as it was.
+            pub fn set(&mut self, name: &str, value: &str) -> Result<bool, FlagError> {
                 match name {
-                    $($env => self.$field = FromFlag::from_flag(value).ok_or_else(|| format!("{name}: {value:?} is not a {}", stringify!($type)))?,)+
+                    $($env => self.$field = FromFlag::from_flag(value).ok_or_else(|| FlagError::new(name, value, <$type as FromFlag>::FORM))?,)+
                     _ => return Ok(false),
                 }
                 Ok(true)
@@ -40,7 +45,6 @@ features! {
     enable_enhanced_destinationrule_merge: bool = true, "ENABLE_ENHANCED_DESTINATIONRULE_MERGE";
     enable_locality_weighted_lb_config: bool = false, "ENABLE_LOCALITY_WEIGHTED_LB_CONFIG";
     enable_tls_on_sidecar_ingress: bool = false, "ENABLE_TLS_ON_SIDECAR_INGRESS";
-    enable_wildcard_host_service_entries_for_tls: bool = false, "ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS";
     enable_hcm_internal_networks: bool = false, "ENABLE_HCM_INTERNAL_NETWORKS";
     disable_track_remaining_cb_metrics: bool = true, "DISABLE_TRACK_REMAINING_CB_METRICS";
     disable_shadow_host_suffix: bool = true, "DISABLE_SHADOW_HOST_SUFFIX";
@@ -61,6 +65,8 @@ features! {
     enable_eds_for_headless_services: bool = false, "PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES";
     enable_headless_filter_chain_listener: bool = false, "PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER";
     enable_ip_autoallocate: bool = true, "PILOT_ENABLE_IP_AUTOALLOCATE";
+    ip_autoallocate_ipv4_prefix: Prefix<Ipv4Net> = Prefix(Ipv4Net::new_assert(Ipv4Addr::new(240, 240, 0, 0), 16)), "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX";
+    ip_autoallocate_ipv6_prefix: Prefix<Ipv6Net> = Prefix(Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48)), "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX";
     enable_k8s_select_workload_entries: bool = true, "PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES";
     enable_metadata_exchange: bool = true, "PILOT_ENABLE_METADATA_EXCHANGE";
     enable_mongo_filter: bool = true, "PILOT_ENABLE_MONGO_FILTER";
@@ -71,7 +77,6 @@ features! {
     persistent_session_header_label: String = "istio.io/persistent-session-header".to_string(), "PILOT_PERSISTENT_SESSION_HEADER_LABEL";
     enable_quic_listeners: bool = false, "PILOT_ENABLE_QUIC_LISTENERS";
     enable_route_collapse_optimization: bool = true, "PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION";
-    enable_sending_hbone: bool = false, "PILOT_ENABLE_SENDING_HBONE";
     enable_serviceentry_select_pods: bool = true, "PILOT_ENABLE_SERVICEENTRY_SELECT_PODS";
     enable_strict_gateway_merging: bool = true, "PILOT_ENABLE_STRICT_GATEWAY_MERGING";
     enable_status: bool = false, "PILOT_ENABLE_STATUS";
@@ -133,25 +138,95 @@ features! {
 impl Features {
     /// The defaults overlaid with the process environment. Values that do not fit are returned as texts and keep the default.
     #[must_use]
-    pub fn from_env() -> (Self, Vec<String>) {
+    pub fn from_env() -> (Self, Vec<FlagError>) {
+        Self::from_values(|name| std::env::var(name).ok())
+    }
+
+    fn from_values(value_of: impl Fn(&str) -> Option<String>) -> (Self, Vec<FlagError>) {
         let mut features = Self::default();
         let mut errors = Vec::new();
         for name in Self::NAMES {
-            if let Ok(value) = std::env::var(name)
-                && let Err(error) = features.set(name, &value)
-            {
+            let Some(value) = value_of(name) else { continue };
+            if let Err(error) = features.set(name, &value) {
                 errors.push(error);
+            } else if !(0.0..=100.0).contains(&features.trace_sampling) {
+                // Istio looks at the range where it reads the environment, too: other readers take what they are given.
+                features.trace_sampling = Self::default().trace_sampling;
+                errors.push(FlagError::new(name, &value, "a percentage from 0 to 100"));
             }
         }
         (features, errors)
     }
+
+    /// Flags of Istio that are set in the process environment and change nothing here, each with the reason, as texts.
+    #[must_use]
+    pub fn without_effect() -> Vec<String> {
+        let is_set = |(name, _): &&(&str, &str)| std::env::var_os(name).is_some();
+        WITHOUT_EFFECT.iter().filter(is_set).map(|(name, why)| format!("{name} has no effect: {why}")).collect()
+    }
 }
 
+/// Flags that Istio's charts or guides set and that have nothing to act on here.
+const WITHOUT_EFFECT: [(&str, &str); 5] = [
+    ("PILOT_ENABLE_SENDING_HBONE", AMBIENT),
+    ("PILOT_PREFER_SENDING_HBONE", AMBIENT),
+    ("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", AMBIENT),
+    ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "waypoints are not served"),
+    ("PILOT_ENABLE_AGENTGATEWAY", "the resources of agentgateway are not served"),
+];
+const AMBIENT: &str = "HBONE, the protocol of ambient mode, is not served";
+
+/// A flag whose value does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {value:?} is not {form}")]
+pub struct FlagError {
+    name: String,
+    value: String,
+    form: &'static str,
+}
+
+impl FlagError {
+    fn new(name: &str, value: &str, form: &'static str) -> Self {
+        Self { name: name.to_string(), value: value.to_string(), form }
+    }
+
+    /// Whether the default must not stand in: what is done by it outlasts the process.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        self.name.starts_with("PILOT_IP_AUTOALLOCATE_")
+    }
+}
+
+/// A prefix with room for an address behind its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix<T>(pub T);
+
 trait FromFlag: Sized {
+    /// The form of a value, after "is not".
+    const FORM: &'static str;
+
     fn from_flag(text: &str) -> Option<Self>;
 }
 
+impl FromFlag for Prefix<Ipv4Net> {
+    const FORM: &'static str = "an IPv4 prefix with more than one address, such as 240.240.0.0/16";
+
+    fn from_flag(text: &str) -> Option<Self> {
+        text.parse::<Ipv4Net>().ok().filter(|net| net.addr() < net.broadcast()).map(Self)
+    }
+}
+
+impl FromFlag for Prefix<Ipv6Net> {
+    const FORM: &'static str = "an IPv6 prefix with more than one address, such as 2001:2::/48";
+
+    fn from_flag(text: &str) -> Option<Self> {
+        text.parse::<Ipv6Net>().ok().filter(|net| net.addr() < net.broadcast()).map(Self)
+    }
+}
+
 impl FromFlag for bool {
+    const FORM: &'static str = "a truth value (true or false)";
+
     fn from_flag(text: &str) -> Option<Self> {
         match text.to_ascii_lowercase().as_str() {
             "true" | "1" | "t" => Some(true),
@@ -162,28 +237,82 @@ impl FromFlag for bool {
 }
 
 impl FromFlag for u32 {
+    const FORM: &'static str = "a whole number";
+
     fn from_flag(text: &str) -> Option<Self> {
         text.parse().ok()
     }
 }
 
 impl FromFlag for f64 {
+    const FORM: &'static str = "a number";
+
     fn from_flag(text: &str) -> Option<Self> {
         text.parse().ok()
     }
 }
 
 impl FromFlag for String {
+    const FORM: &'static str = "a text";
+
     fn from_flag(text: &str) -> Option<Self> {
         Some(text.to_string())
     }
 }
 
 impl FromFlag for Duration {
+    const FORM: &'static str = "a duration such as 10s or 1m30s";
+
     fn from_flag(text: &str) -> Option<Self> {
         if let Ok(nanos) = text.parse() {
             return Some(Self::from_nanos(nanos));
         }
         crate::proto::go_duration(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_does_not_fit_is_refused_and_changes_nothing() {
+        let mut features = Features::default();
+        for (name, value) in [
+            ("PILOT_HTTP10", "maybe"),
+            ("PILOT_DEBOUNCE_AFTER", "soon"),
+            ("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.0.0.0"),
+            ("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.0.0.1/32"),
+            ("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "fd00::/64"),
+            ("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "10.0.0.0/8"),
+        ] {
+            let error = features.set(name, value).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(value), "{error}");
+        }
+        assert_eq!(features, Features::default());
+    }
+
+    #[test]
+    fn a_sampling_rate_out_of_range_is_told_and_the_default_stays() {
+        for (value, fits) in [("0", true), ("100", true), ("150", false), ("-1", false), ("NaN", false), ("x", false)] {
+            let of = |name: &str| (name == "PILOT_TRACE_SAMPLING").then(|| value.to_string());
+            let (features, errors) = Features::from_values(of);
+            assert_eq!(errors.is_empty(), fits, "{value}: {errors:?}");
+            assert!(fits || features == Features::default(), "{value}");
+        }
+    }
+
+    #[test]
+    fn values_are_read_as_istio_writes_them() {
+        let mut features = Features::default();
+        for (name, value) in [
+            ("PILOT_TRACE_SAMPLING", "100"),
+            ("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.9.0.0/24"),
+            ("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "fd00:1::/64"),
+        ] {
+            assert_eq!(features.set(name, value), Ok(true), "{name}");
+        }
+        assert_eq!(features.set("PILOT_SOMETHING_ELSE", "x"), Ok(false));
+        assert!((features.trace_sampling - 100.0).abs() < f64::EPSILON);
     }
 }

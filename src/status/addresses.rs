@@ -8,22 +8,39 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
     sync::Arc,
 };
 
 use serde_json::{Value, json};
 
 use crate::{
-    model::{Config, ConfigKey, Kind, host},
+    model::{Config, ConfigKey, Features, Kind, host},
     proto::networking::{ServiceEntry, service_entry::Resolution},
 };
 
 const OPT_OUT: &str = "networking.istio.io/enable-autoallocate-ip";
-const FIRST_V4: u32 = u32::from_be_bytes([240, 240, 0, 1]);
-const LAST_V4: u32 = u32::from_be_bytes([240, 240, 255, 255]);
-const FIRST_V6: u128 = 0x2001_0002_0000_0000_0000_0000_0000_0001;
-/// As many as can ever be asked for: the range is 2001:2::/48.
-const LAST_V6: u128 = FIRST_V6 + (u32::MAX as u128);
+/// Addresses of a range of IPv6 that are ever looked at: more than can be asked for.
+const MOST_V6: u128 = u32::MAX as u128;
+
+/// The addresses that may be handed out: those of the prefixes, but not the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranges {
+    v4: RangeInclusive<u32>,
+    v6: RangeInclusive<u128>,
+}
+
+impl Ranges {
+    /// What the flags say.
+    pub fn of(features: &Features) -> Self {
+        let (v4, v6) = (features.ip_autoallocate_ipv4_prefix.0, features.ip_autoallocate_ipv6_prefix.0);
+        let first: u128 = u128::from(v6.addr()).saturating_add(1);
+        Self {
+            v4: u32::from(v4.addr()).saturating_add(1)..=v4.broadcast().into(),
+            v6: first..=u128::from(v6.broadcast()).min(first.saturating_add(MOST_V6)),
+        }
+    }
+}
 
 /// Addresses of one entry, by host in the order of its hosts.
 type Hosts = Vec<(Arc<str>, Vec<IpAddr>)>;
@@ -46,7 +63,7 @@ impl Claims {
     }
 
     /// Looks at all ServiceEntries again, oldest first; `ours` says whose status we write.
-    pub fn look(&mut self, entries: &[Arc<Config>], ours: impl Fn(&Config) -> bool) {
+    pub fn look(&mut self, entries: &[Arc<Config>], ranges: &Ranges, ours: impl Fn(&Config) -> bool) {
         let mut used = users_own(entries);
         let before = std::mem::take(&mut self.by_entry);
         let mut wanting = Vec::new();
@@ -77,21 +94,23 @@ impl Claims {
         }
         for (key, mut hosts) in wanting {
             for (_, ips) in hosts.iter_mut().filter(|(_, ips)| ips.is_empty()) {
-                ips.extend(self.allocate(&mut used));
+                ips.extend(self.allocate(ranges, &mut used));
             }
             self.by_entry.insert(key, hosts);
         }
     }
 
     /// The next free address of each family, as far as there are any.
-    fn allocate(&mut self, used: &mut BTreeSet<IpAddr>) -> Vec<IpAddr> {
-        let (v4, v6) = self.next.unwrap_or((FIRST_V4, FIRST_V6));
+    fn allocate(&mut self, ranges: &Ranges, used: &mut BTreeSet<IpAddr>) -> Vec<IpAddr> {
+        let (first4, last4) = ranges.v4.clone().into_inner();
+        let (first6, last6) = ranges.v6.clone().into_inner();
+        let (v4, v6) = self.next.unwrap_or((first4, first6));
         let free4 = |n: &u32| !used.contains(&IpAddr::V4(Ipv4Addr::from(*n)));
         let free6 = |n: &u128| !used.contains(&IpAddr::V6(Ipv6Addr::from(*n)));
-        let found4 = (v4..=LAST_V4).chain(FIRST_V4..v4).find(free4);
-        let found6 = (v6..=LAST_V6).chain(FIRST_V6..v6).find(free6);
-        let after4 = found4.map_or(v4, |n| if n < LAST_V4 { n + 1 } else { FIRST_V4 });
-        let after6 = found6.map_or(v6, |n| if n < LAST_V6 { n + 1 } else { FIRST_V6 });
+        let found4 = (v4..=last4).chain(first4..v4).find(free4);
+        let found6 = (v6..=last6).chain(first6..v6).find(free6);
+        let after4 = found4.map_or(v4, |n| if n < last4 { n + 1 } else { first4 });
+        let after6 = found6.map_or(v6, |n| if n < last6 { n + 1 } else { first6 });
         self.next = Some((after4, after6));
         let v4 = found4.map(|n| IpAddr::V4(Ipv4Addr::from(n)));
         let ips: Vec<IpAddr> = v4.into_iter().chain(found6.map(|n| IpAddr::V6(Ipv6Addr::from(n)))).collect();
@@ -156,19 +175,40 @@ mod tests {
         lists.map(|text| text.replace('"', "")).collect()
     }
 
+    fn ranges() -> Ranges {
+        Ranges::of(&Features::default())
+    }
+
+    #[test]
+    fn addresses_come_from_the_prefixes_and_end_with_them() {
+        let mut features = Features::default();
+        features.set("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.9.0.0/30").unwrap();
+        features.set("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "fd00:1::/64").unwrap();
+        let entries: Vec<_> = (0..4)
+            .map(|n| {
+                entry(&n.to_string(), json!({"hosts": [format!("{n}.example")], "resolution": "DNS"}), Value::Null)
+            })
+            .collect();
+        let mut claims = Claims::default();
+        claims.look(&entries, &Ranges::of(&features), |_| true);
+        let addresses: Vec<_> = claimed(&claims).iter().map(|c| c.rsplit(' ').next().unwrap().to_string()).collect();
+        let want = ["10.9.0.1", "fd00:1::1", "10.9.0.2", "fd00:1::2", "10.9.0.3", "fd00:1::3", "fd00:1::4"];
+        assert_eq!(addresses, want, "the last entry gets what is left");
+    }
+
     #[test]
     fn both_families_for_each_host_and_stable_before_and_after_the_write() {
         let mut claims = Claims::default();
         let a = entry("a", json!({"hosts": ["x.example", "*.example"], "resolution": "DNS"}), Value::Null);
-        claims.look(std::slice::from_ref(&a), |_| true);
+        claims.look(std::slice::from_ref(&a), &ranges(), |_| true);
         let first = ["a x.example 240.240.0.1", "a x.example 2001:2::1"];
         assert_eq!(claimed(&claims), first);
         let older = entry("0", json!({"hosts": ["y.example"], "resolution": "STATIC"}), Value::Null);
-        claims.look(&[older.clone(), a.clone()], |_| true);
+        claims.look(&[older.clone(), a.clone()], &ranges(), |_| true);
         assert_eq!(claimed(&claims)[2..], first, "what was handed out stays before it is written");
         let status = json!({"addresses": [{"host": "x.example", "value": "240.240.0.9"}]});
         let written = entry("a", json!({"hosts": ["x.example"], "resolution": "DNS"}), status);
-        claims.look(&[older, written], |_| true);
+        claims.look(&[older, written], &ranges(), |_| true);
         assert_eq!(claimed(&claims)[2..], ["a x.example 240.240.0.9"]);
     }
 
@@ -178,10 +218,10 @@ mod tests {
         let spec = json!({"hosts": ["x.example"], "resolution": "DNS"});
         let mut claims = Claims::default();
         let (a, b) = (entry("a", spec.clone(), status("240.240.0.5")), entry("b", spec.clone(), status("240.240.0.5")));
-        claims.look(&[a, b], |_| true);
+        claims.look(&[a, b], &ranges(), |_| true);
         assert_eq!(claimed(&claims), ["a x.example 240.240.0.5", "b x.example 240.240.0.1", "b x.example 2001:2::1"]);
         let own = entry("own", json!({"hosts": ["z.example"], "addresses": ["240.240.0.7"]}), Value::Null);
-        claims.look(&[entry("a", spec, status("240.240.0.7")), own], |_| true);
+        claims.look(&[entry("a", spec, status("240.240.0.7")), own], &ranges(), |_| true);
         assert!(!claimed(&claims).iter().any(|c| c.ends_with("240.240.0.7")), "{:?}", claimed(&claims));
     }
 
@@ -190,13 +230,13 @@ mod tests {
         let status = json!({"addresses": [{"host": "x.example", "value": "240.240.0.5"}]});
         let none = entry("n", json!({"hosts": ["x.example"], "resolution": "NONE"}), status.clone());
         let mut claims = Claims::default();
-        claims.look(std::slice::from_ref(&none), |_| true);
+        claims.look(std::slice::from_ref(&none), &ranges(), |_| true);
         assert_eq!(claims.addresses().map(|(_, v)| v).collect::<Vec<_>>(), [json!([])]);
-        claims.look(&[none], |_| false);
+        claims.look(&[none], &ranges(), |_| false);
         assert_eq!(claims.addresses().count(), 0);
         let theirs = entry("t", json!({"hosts": ["x.example"], "resolution": "DNS"}), status);
         let mine = entry("m", json!({"hosts": ["q.example"], "resolution": "DNS"}), Value::Null);
-        claims.look(&[theirs, mine], |c| &*c.meta.name == "m");
+        claims.look(&[theirs, mine], &ranges(), |c| &*c.meta.name == "m");
         assert_eq!(claims.addresses().count(), 1);
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use serde_json::Value;
 
 use super::{
-    addresses::Claims,
+    addresses::{Claims, Ranges},
     desired,
     distribution::{Distribution, Levels},
     plan::{Failure, Job, Outcome, Plan},
@@ -66,7 +66,8 @@ impl Reporter {
             _ => false,
         };
         if !same {
-            self.claims.look(list.map_or(&[], |l| l.as_slice()), is_of_cluster);
+            let ranges = Ranges::of(context.features());
+            self.claims.look(list.map_or(&[], |l| l.as_slice()), &ranges, is_of_cluster);
             self.entries = list.cloned();
         }
         !same
