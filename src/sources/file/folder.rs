@@ -28,6 +28,11 @@ use crate::{
 /// Deletions of files within this span are judged together.
 const DELETION_WINDOW: Duration = Duration::from_secs(600);
 
+/// Texts that are longer than this are parsed after the others, one at each look.
+const LONG_TEXT: usize = 1 << 20;
+/// A long text waits this long at most while other files change.
+const LONG_WAIT: Duration = Duration::from_secs(1);
+
 /// A file that was read.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
@@ -47,6 +52,10 @@ pub struct Folder {
     disk: Disk,
     seen: HashMap<Arc<PathBuf>, Seen>,
     writing: Writing,
+    /// Long texts that are not parsed yet, with the time since when each file has waited.
+    backlog: BTreeMap<Arc<PathBuf>, (Instant, String)>,
+    /// It has been looked at once.
+    known: bool,
     tree: Tree,
     real_root: Option<PathBuf>,
     watch: BTreeMap<PathBuf, (u64, u64)>,
@@ -85,6 +94,8 @@ impl Folder {
             disk: Disk::default(),
             seen: HashMap::new(),
             writing: Writing::default(),
+            backlog: BTreeMap::new(),
+            known: false,
             tree: Tree::new(guard, in_force),
             real_root: None,
             watch: BTreeMap::new(),
@@ -104,6 +115,7 @@ impl Folder {
     pub fn look(&mut self, work: &Work) -> Look {
         let now = Instant::now();
         let logical = if work.everything { None } else { self.logical(work) };
+        let parsed = self.parse_long(work.everything || work.paths.is_empty(), now);
         let documents_changed = match logical {
             Some((mut paths, closed)) => {
                 paths.extend(self.writing.due(now).cloned());
@@ -111,7 +123,34 @@ impl Folder {
             }
             None => self.look_around(&work.closed, now),
         };
-        Look { change: self.tree.commit(now), documents_changed }
+        self.known = true;
+        // What moved from a short file to a long one is not gone.
+        self.tree.set_partial(!self.backlog.is_empty());
+        Look { change: self.tree.commit(now), documents_changed: documents_changed | parsed }
+    }
+
+    /// Parses the long text that has waited longest, when nothing happened to other files or it has waited long enough.
+    fn parse_long(&mut self, is_idle: bool, now: Instant) -> bool {
+        let oldest = self.backlog.iter().min_by_key(|(_, (since, _))| *since);
+        let due = oldest.filter(|(_, (since, _))| is_idle || now.saturating_duration_since(*since) >= LONG_WAIT);
+        let Some(path) = due.map(|(path, _)| path.clone()) else { return false };
+        let text = self.backlog.remove(&path).map(|(_, text)| (path, text));
+        text.is_some_and(|text| self.parse(vec![text]))
+    }
+
+    /// Puts the long ones among these texts off, and gives the others.
+    fn put_off(&mut self, texts: Vec<(Arc<PathBuf>, String)>, now: Instant) -> Vec<(Arc<PathBuf>, String)> {
+        let mut short = Vec::new();
+        for (path, text) in texts {
+            // A newer text of a file takes the place of the one that waits.
+            let since = self.backlog.remove(&path).map_or(now, |(since, _)| since);
+            if text.len() > LONG_TEXT {
+                self.backlog.insert(path, (since, text));
+            } else {
+                short.push((path, text));
+            }
+        }
+        short
     }
 
     /// The paths, and those among them that were closed, as the listing spells them; `None` when links or a folder that is
@@ -192,6 +231,9 @@ impl Folder {
             let is_closed = closed.contains(path.as_path());
             changed |= self.judge((path, result), is_closed, now, &mut texts);
         }
+        if self.known {
+            texts = self.put_off(texts, now);
+        }
         let changed = self.parse(texts) | changed;
         if other && follow == Follow::No {
             // A folder or a link has the name of a file: the listing says what it stands for.
@@ -243,6 +285,7 @@ impl Folder {
     fn forget(&mut self, path: &Arc<PathBuf>) {
         self.seen.remove(path);
         self.writing.end(path);
+        self.backlog.remove(path);
         self.tree.remove(path);
     }
 
@@ -276,10 +319,12 @@ impl Folder {
         &self.watch
     }
 
-    /// When it is to be looked at again because of time alone: a deletion is held, or a file is being written.
+    /// When it is to be looked at again because of time alone: a deletion is held, a file is being written, or a
+    /// long one waits to be parsed.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.tree.held_until().into_iter().chain(self.writing.next_due()).min()
+        let backlog = (!self.backlog.is_empty()).then(Instant::now);
+        self.tree.held_until().into_iter().chain(self.writing.next_due()).chain(backlog).min()
     }
 
     /// The folder itself could not be listed when it was last looked at: it is gone, or may not be read.

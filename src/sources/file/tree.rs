@@ -80,6 +80,8 @@ pub struct Tree {
     holding: Vec<ConfigKey>,
     /// Paths below which what is missing is not known to be gone.
     unknown: BTreeSet<PathBuf>,
+    /// Some file that changed has not been parsed yet: what is missing may stand in it.
+    partial: bool,
     /// What a person should know of names in the folder.
     notes: Vec<(PathBuf, String)>,
 }
@@ -99,6 +101,7 @@ impl Tree {
             guard,
             holding: Vec::new(),
             unknown: BTreeSet::new(),
+            partial: false,
             notes: Vec::new(),
         }
     }
@@ -155,6 +158,11 @@ impl Tree {
     /// Paths that cannot be listed or read: what is missing below them is not known to be gone.
     pub fn set_unknown(&mut self, paths: Vec<PathBuf>) {
         self.unknown = paths.into_iter().collect();
+    }
+
+    /// Whether some file that changed has not been parsed yet: nothing goes meanwhile.
+    pub fn set_partial(&mut self, partial: bool) {
+        self.partial = partial;
     }
 
     /// What a person should know of names in the folder. True when this is news.
@@ -239,7 +247,7 @@ impl Tree {
 
     /// Whether an object without a document stays because of what is not known.
     fn is_kept(&self, key: &ConfigKey) -> bool {
-        if self.refused.contains_key(key) {
+        if self.partial || self.refused.contains_key(key) {
             return true;
         }
         let file = self.in_force.get(key).and_then(|c| c.origin.file.clone());
