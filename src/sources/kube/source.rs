@@ -29,8 +29,7 @@ use super::{
 use crate::{
     model::{Config, ConfigSet, Kind, Mesh, Origin},
     runtime::{Panicked, catch_task},
-    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
-    telemetry::count_rejected,
+    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState, Teller},
 };
 
 /// Pause before a full snapshot is tried again when nobody asks for it.
@@ -110,7 +109,7 @@ impl Source for KubeSource {
             mesh: self.cluster.mesh(),
             cluster: self.cluster.clone(),
             published: ConfigSet::default(),
-            findings: Findings::default(),
+            teller: Teller::new(self.id.clone()),
             full: true,
             delivered: false,
             port,
@@ -129,7 +128,7 @@ struct Run {
     mesh: watch::Receiver<Arc<Mesh>>,
     /// What was handed over.
     published: ConfigSet,
-    findings: Findings,
+    teller: Teller,
     /// The next batch must be a full snapshot.
     full: bool,
     /// This run has handed everything over once.
@@ -300,8 +299,7 @@ impl Run {
         let waits_for = unknown.then(|| trouble_of(&crds));
         reports.extend(self.shows_crds.then_some(crds));
         if let Some(findings) = findings {
-            tell_new(&self.id, &self.findings, &findings);
-            self.findings = findings;
+            self.teller.tell(findings);
         }
         let trouble = refused.or_else(|| reports.iter().find(|r| is_stale(r)).map(trouble_of)).or(waits_for);
         let delivered = self.delivered;
@@ -324,7 +322,7 @@ impl Run {
             }
             (report.held_deletions, report.kept, report.feeds) = (held, kept, reports);
             if changed {
-                report.findings = Arc::new(self.findings.clone());
+                report.findings = self.teller.told().clone();
             }
         });
         self.port.board.beat();
@@ -367,12 +365,4 @@ fn count(kind: Kind, event: &'static str) {
         _ => return,
     };
     counter!("pilot_k8s_reg_events", "type" => name, "event" => event).increment(1);
-}
-
-/// Logs and counts what was not there before.
-fn tell_new(source: &SourceId, before: &Findings, now: &Findings) {
-    for refused in now.refused.iter().filter(|r| !before.refused.contains(r)) {
-        count_rejected(&refused.kind, &refused.name);
-        tracing::warn!(source = &**source, "{refused}");
-    }
 }

@@ -18,8 +18,7 @@ use crate::{
     model::Kind,
     runtime::Backoff,
     settings::UpstreamSettings,
-    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState},
-    telemetry::count_rejected,
+    sources::{Change, Source, SourceBatch, SourceId, SourcePort, SourceState, Teller},
 };
 
 /// Longest pause between attempts to connect.
@@ -68,6 +67,7 @@ impl Source for UpstreamSource {
         Box::pin(async move {
             let client = client.lock_owned().await;
             let run = Run {
+                teller: Teller::new(id.clone()),
                 id,
                 target,
                 delivered: client.is_settled(),
@@ -81,7 +81,6 @@ impl Source for UpstreamSource {
                 answered: None,
                 last_answer,
                 trouble: String::new(),
-                findings: Findings::default(),
                 port,
             };
             run.run().await
@@ -107,7 +106,7 @@ struct Run {
     /// After its last answer an upstream has this long to answer the other types, which it may not know at all.
     last_answer: Duration,
     trouble: String,
-    findings: Findings,
+    teller: Teller,
     /// The store has had everything once.
     delivered: bool,
     /// The next batch must be a full snapshot.
@@ -208,7 +207,7 @@ impl Run {
             // What stood in for the kind until now goes with a whole snapshot only.
             self.full = true;
         }
-        self.tell_new(client.findings());
+        self.teller.tell(client.findings());
         self.client = Some(client);
         let now = Instant::now();
         self.answered = Some(now);
@@ -298,17 +297,8 @@ impl Run {
             }
             report.held_deletions = held.iter().map(ToString::to_string).collect();
             report.kept = kept.iter().map(ToString::to_string).collect();
-            report.findings = Arc::new(self.findings.clone());
+            report.findings = self.teller.told().clone();
         });
         self.port.board.beat();
-    }
-
-    /// Logs and counts what was not there before.
-    fn tell_new(&mut self, findings: Findings) {
-        for refused in findings.refused.iter().filter(|r| !self.findings.refused.contains(r)).take(100) {
-            count_rejected(&refused.kind, &refused.name);
-            tracing::warn!(source = &*self.id, "{refused}");
-        }
-        self.findings = findings;
     }
 }
