@@ -368,6 +368,30 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_the_newest_api_are_known_and_kept() {
+        let read = |api_version: &str, kind: &str, spec: Value| {
+            let document = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "b"}, "spec": spec});
+            let (config, warnings) = with_warnings(&document, Origin::default()).unwrap();
+            let unknown: Vec<_> = warnings.iter().filter(|w| w.contains("unknown field")).cloned().collect();
+            assert!(unknown.is_empty(), "{unknown:?}");
+            config
+        };
+        let jwt = json!({"jwtRules": [{"issuer": "i", "presence": "REQUIRED"}]});
+        let config = read("security.istio.io/v1", "RequestAuthentication", jwt);
+        assert_eq!(config.request_authentication().unwrap().jwt_rules[0].presence().as_str_name(), "REQUIRED");
+        let utilization = json!({"weightUpdatePeriod": "2s", "metricNamesForComputingUtilization": ["m"]});
+        let spec = json!({"host": "h", "trafficPolicy": {"loadBalancer": {"backendUtilization": utilization}}});
+        let config = read("networking.istio.io/v1", "DestinationRule", spec);
+        let policy =
+            config.destination_rule().unwrap().traffic_policy.clone().unwrap().load_balancer.unwrap().lb_policy;
+        assert!(format!("{policy:?}").contains("weight_update_period: Some(Duration { seconds: 2"), "{policy:?}");
+        let chain = json!({"listener": {"filterChain": {"transportSocket": "envoy.transport_sockets.tls"}}});
+        let patch = json!({"applyTo": "FILTER_CHAIN", "match": chain, "patch": {"operation": "REMOVE"}});
+        let config = read("networking.istio.io/v1alpha3", "EnvoyFilter", json!({"configPatches": [patch]}));
+        assert!(format!("{:?}", config.envoy_filter().unwrap()).contains("envoy.transport_sockets.tls"));
+    }
+
+    #[test]
     fn retired_kinds_are_checked_and_keep_their_names() {
         let role = |rules: Value| {
             json!({"apiVersion": "rbac.istio.io/v1alpha1", "kind": "ServiceRole",

@@ -67,7 +67,7 @@ fn of_policy(policy: Option<&TrafficPolicy>) -> Option<&ConsistentHashLb> {
 fn of_load_balancer(settings: Option<&LoadBalancerSettings>) -> Option<&ConsistentHashLb> {
     match settings?.lb_policy.as_ref()? {
         LbPolicy::ConsistentHash(hash) => Some(hash),
-        LbPolicy::Simple(_) => None,
+        LbPolicy::Simple(_) | LbPolicy::BackendUtilization(_) => None,
     }
 }
 

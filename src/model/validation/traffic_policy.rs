@@ -145,6 +145,9 @@ fn load_balancer(c: &mut Check, settings: Option<&LoadBalancerSettings>, outlier
         if let Some(LbPolicy::ConsistentHash(hash)) = &settings.lb_policy {
             c.at("consistentHash", |c| consistent_hash(c, hash));
         }
+        if let Some(LbPolicy::BackendUtilization(_)) = &settings.lb_policy {
+            c.warn("backendUtilization is not in force: the default load balancer is used, as by istiod");
+        }
         c.need(
             settings.locality_lb_setting.is_none() || settings.zone_aware_lb_setting.is_none(),
             "only one of localityLbSetting and zoneAwareLbSetting may be set",

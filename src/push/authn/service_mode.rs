@@ -38,7 +38,7 @@ impl PushContext {
 fn is_passthrough(policy: &TrafficPolicy) -> bool {
     let simple = policy.load_balancer.as_ref().and_then(|lb| match lb.lb_policy.as_ref()? {
         LbPolicy::Simple(simple) => Some(*simple),
-        LbPolicy::ConsistentHash(_) => None,
+        LbPolicy::ConsistentHash(_) | LbPolicy::BackendUtilization(_) => None,
     });
     simple == Some(SimpleLb::Passthrough as i32)
 }
