@@ -207,6 +207,36 @@ async fn a_start_without_any_cluster_remembers_those_that_secrets_named() {
 }
 
 /// Whatever kinds are asked for are there, and their CRDs are not shown.
+#[actix::test]
+async fn a_remote_cluster_that_does_not_answer_delays_the_start_as_long_as_is_said() {
+    let (main, west) = (cluster("10.1.0.1").await, cluster("10.2.0.1").await);
+    let dir = tempfile::tempdir().unwrap();
+    let (of_main, of_west) = (kubeconfig(dir.path(), &main.url), dir.path().join("west"));
+    std::fs::create_dir(&of_west).unwrap();
+    let of_west = kubeconfig(&of_west, &west.url);
+    west.fail(When::List("services"), Fault::Silence, usize::MAX);
+    let patience = |time| move |s: &mut Settings| s.sources.remotes.patience = time;
+    let short = patience(std::time::Duration::from_millis(300));
+    let running = start_with(&of_main, Some(&of_west), None, short).await;
+    until(&running, "readiness without the cluster", |r| r.readiness.is_ready()).await;
+    until_endpoints(&running, &[("Kubernetes", "10.1.0.1")]).await;
+    end(running).await;
+
+    let running = start_with(&of_main, Some(&of_west), None, patience(std::time::Duration::ZERO)).await;
+    let of_main_synced = |r: &Running| r.sources.iter().all(|s| s.board.read().state == SourceState::Synced);
+    until(&running, "the main cluster", of_main_synced).await;
+    let asked = west.seen().iter().filter(|s| s.path.ends_with("/services")).count();
+    until(&running, "another attempt", |_| {
+        west.seen().iter().filter(|s| s.path.ends_with("/services")).count() > asked
+    })
+    .await;
+    assert!(!running.readiness.is_ready(), "zero waits without a bound");
+    west.heal();
+    until(&running, "readiness", |r| r.readiness.is_ready()).await;
+    until_endpoints(&running, &[("Kubernetes", "10.1.0.1"), ("west", "10.2.0.1")]).await;
+    end(running).await;
+}
+
 fn hide_crds(fake: &Fake) {
     let no = r#"{"kind":"Status","message":"no","reason":"Forbidden","code":403}"#;
     fake.fail(When::List("customresourcedefinitions"), Fault::Status(403, no, Vec::new()), usize::MAX);

@@ -5,22 +5,22 @@ use std::{fs, path::Path, process::Command};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A folder with these objects, and the resources of one type that `render` writes for a sidecar with this metadata.
-fn rendered(objects: &str, metadata: &Value, resources: &str) -> Value {
+/// What `render` writes of one type for a sidecar with this metadata, from a folder with these objects and with these flags.
+fn rendered(objects: &str, metadata: &Value, flags: &[(&str, &str)], resources: &str) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     fs::create_dir(path("config")).unwrap();
     fs::write(path("config/a.yaml"), objects).unwrap();
     fs::write(path("metadata.json"), metadata.to_string()).unwrap();
-    render(&dir, &path("metadata.json"));
+    render(&dir, &path("metadata.json"), flags);
     serde_json::from_slice(&fs::read(path("out").join(format!("{resources}.json"))).unwrap()).unwrap()
 }
 
-fn render(dir: &TempDir, metadata: &Path) {
+fn render(dir: &TempDir, metadata: &Path, flags: &[(&str, &str)]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
     command.args(["render", "--node", "sidecar~10.0.0.9~client.shop~shop.svc.cluster.local", "--config-dir"]);
     command.arg(dir.path().join("config")).arg("--metadata").arg(metadata).arg("--out").arg(dir.path().join("out"));
-    let output = command.output().unwrap();
+    let output = command.envs(flags.iter().copied()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -55,10 +55,48 @@ spec:
 fn a_rule_of_a_user_keeps_the_backend_s_tls_at_any_age() {
     for (name, time) in [("a", "2020-01-01T00:00:00Z"), ("z", "2022-01-01T00:00:00Z"), ("a", "1970-01-01T00:00:00Z")] {
         let objects = BACKEND.replace("RULE", name).replace("TIME", time);
-        let clusters = rendered(&objects, &json!({}), "clusters");
+        let clusters = rendered(&objects, &json!({}), &[], "clusters");
         let cluster = named(&clusters, "outbound|443||pay.shop.svc.cluster.local");
         let sni = &cluster["transportSocket"]["typedConfig"]["sni"];
         assert_eq!(sni, "pay.example.com", "{name} of {time}: {cluster}");
         assert_eq!(cluster["outlierDetection"]["consecutive5xx"], 7, "{name} of {time}: {cluster}");
     }
+}
+
+#[test]
+fn without_gateway_api_none_of_its_objects_counts() {
+    let of = |flag: &str| {
+        let objects = BACKEND.replace("RULE", "a").replace("TIME", "2020-01-01T00:00:00Z");
+        let clusters = rendered(&objects, &json!({}), &[("PILOT_ENABLE_GATEWAY_API", flag)], "clusters");
+        let cluster = named(&clusters, "outbound|443||pay.shop.svc.cluster.local");
+        (cluster["transportSocket"].is_null(), cluster["outlierDetection"]["consecutive5xx"].clone())
+    };
+    assert_eq!(of("true"), (false, json!(7)));
+    assert_eq!(of("false"), (true, json!(7)));
+}
+
+#[test]
+fn a_whole_locality_on_a_label_is_a_proxy_s_locality() {
+    let objects = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: near, namespace: shop}
+spec:
+  hosts: [near.example]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 10.0.0.1, locality: east/a}, {address: 10.0.0.2, locality: west/b}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: near, namespace: shop}
+spec: {host: near.example, trafficPolicy: {outlierDetection: {}}}
+";
+    let metadata = json!({"LABELS": {"topology.istio.io/locality": "west.b"}});
+    let endpoints = rendered(objects, &metadata, &[], "endpoints");
+    let found = endpoints.as_array().unwrap().iter().find(|e| e["clusterName"] == "outbound|80||near.example").unwrap();
+    let groups = found["endpoints"].as_array().unwrap();
+    let nearest = groups.iter().find(|group| group["priority"].is_null()).unwrap();
+    assert_eq!(nearest["locality"]["region"], "west", "{found}");
+    assert_eq!(groups.len(), 2);
 }

@@ -67,6 +67,29 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
     }
 }
 
+#[test]
+fn a_prefix_that_is_none_ends_the_start_and_other_flags_are_complained_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |flags: &[(&str, &str)], more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        command.args(["serve", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--monitoring-addr", ""]);
+        command.arg("--config-dir").arg(dir.path()).args(more).envs(flags.iter().copied());
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run(&[("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.0.0.0")], &[]);
+    assert!(said.contains("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX: \"10.0.0.0\" is not an IPv4 prefix"), "{said}");
+    // Ends for another reason, after the flags were read.
+    let flags = [("PILOT_ENABLE_SENDING_HBONE", "true"), ("PILOT_TRACE_SAMPLING", "150")];
+    let said = run(&flags, &["--write-status"]);
+    assert!(said.contains("PILOT_ENABLE_SENDING_HBONE has no effect: HBONE"), "{said}");
+    assert!(
+        said.contains("PILOT_TRACE_SAMPLING: \"150\" is not a percentage from 0 to 100; the default stays"),
+        "{said}"
+    );
+}
+
 /// What `validate` says of a folder, and its exit code.
 fn validated(folder: &Path, more: &[&str]) -> (Value, i32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));

@@ -139,3 +139,42 @@ impl KubeArgs {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        kube: KubeArgs,
+    }
+
+    fn parsed(more: &[&str]) -> KubeArgs {
+        let args = ["pilothouse", "--kubeconfig", "here"].into_iter().chain(more.iter().copied());
+        Alone::try_parse_from(args).unwrap().kube
+    }
+
+    #[test]
+    fn istios_flags_reach_the_settings_of_a_cluster() {
+        let mut features = Features::default();
+        for (name, value) in [
+            ("ISTIO_WATCH_NAMESPACE", "shop"),
+            ("PILOT_REMOTE_CLUSTER_TIMEOUT", "7s"),
+            ("PILOT_ENABLE_GATEWAY_API", "false"),
+            ("SHARED_MESH_CONFIG", "shared"),
+        ] {
+            assert_eq!(features.set(name, value), Ok(true));
+        }
+        let of = |args: &[&str]| parsed(args).settings(true, Duration::ZERO, &features).unwrap();
+        let settings = of(&[]);
+        assert_eq!(settings.watch_namespaces, ["shop"]);
+        assert_eq!(settings.shared_mesh, "shared");
+        assert!(settings.left_out.contains(&Kind::HTTPRoute) && !settings.left_out.contains(&Kind::VirtualService));
+        assert_eq!(of(&["--watch-namespace", "a,b"]).watch_namespaces, ["a", "b"], "the flag of the command line wins");
+        assert_eq!(parsed(&[]).remotes(&features).patience, Duration::from_secs(7));
+        assert_eq!(parsed(&[]).remotes(&Features::default()).patience, Duration::from_secs(30));
+    }
+}
