@@ -8,6 +8,7 @@ mod config;
 mod discovery;
 mod inputs;
 mod last_good;
+mod names;
 mod registration;
 mod remotes;
 mod running;
@@ -134,12 +135,15 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         wards: wards.clone(),
         silence: sources.silence.max(sources.rescan * 3),
     };
+    // Name servers are asked for the gateways between networks of the context in force; addresses feed the next.
+    let names = names::source(&sources.names, &state, &inputs, &xds_server);
     let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
     let found = (sources.remotes.clone(), sources.kubernetes.as_ref().map(|k| k.revision.clone()).unwrap_or_default());
     let of_cluster = (cluster.clone(), mesh_is_known);
     let started = sources::start(named, (mesh, sources), of_cluster, &sinks, &starter, &shutdown, &readiness);
     let list = SourceList::default();
     list.add(&started.handles);
+    list.add(&[starter.begin(names.clone(), shutdown.child())]);
     sources::follow_resyncs(resyncs, list.clone(), keeper.clone(), shutdown.child());
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
@@ -163,10 +167,14 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     });
     let remotes_synced = remotes.begin(&flagged, cluster.clone(), &readiness).await;
     let (synced, first) = (started.synced, xds_server.clone());
+    let (mut publications, resolved) = (state.publications(), readiness.guard("addresses of network gateways"));
     tokio::spawn(async move {
-        // Even nothing is something to publish: a mesh without objects has proxies too.
+        // An empty mesh is published as well: it has proxies too.
         tokio::join!(synced, remotes_synced);
+        publications.mark_unchanged();
         first.config_update(PushRequest::everything(Reason::Global));
+        names::resolved(publications, names.answered()).await;
+        drop(resolved);
     });
 
     // Statuses read publications and acknowledgements, and feed the cluster.

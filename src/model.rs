@@ -49,4 +49,4 @@ pub use node::{Node, NodeMetadata, NodeType};
 pub use ports::{RegistryPort, XdsUpdater};
 pub use push_request::{PushKey, PushKind, PushRequest, Reason};
 pub use service::{Port, Protocol, Registry, Resolution, Service, ServiceTarget, Visibility};
-pub use snapshot::{ConfigSnapshot, PushInputs, RegistrySnapshot, Workload, WorkloadDirectory};
+pub use snapshot::{ConfigSnapshot, PushInputs, RegistrySnapshot, ResolvedNames, Workload, WorkloadDirectory};

@@ -7,7 +7,7 @@ mod address;
 mod kubernetes;
 mod upstream;
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 pub use address::{ListenAddress, ListenAddressError};
 pub use kubernetes::{KubeAccess, KubeSettings, KubeconfigText, LeaseSettings, RemoteSettings, left_out};
@@ -111,6 +111,8 @@ pub struct SourceSettings {
     pub max_file_bytes: u64,
     /// How long a mass deletion is held back unless it is confirmed; zero applies it at once, as Istio does.
     pub deletion_hold: Duration,
+    /// How host names are resolved.
+    pub names: NameSettings,
     /// The Kubernetes cluster, if there is one.
     pub kubernetes: Option<KubeSettings>,
     /// Other control planes.
@@ -129,9 +131,30 @@ impl Default for SourceSettings {
             silence: Duration::from_secs(30),
             max_file_bytes: 64 << 20,
             deletion_hold: Duration::from_secs(600),
+            names: NameSettings::default(),
             kubernetes: None,
             upstream: UpstreamSettings::default(),
         }
+    }
+}
+
+/// How host names of gateways between networks are resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameSettings {
+    /// Name servers; none means those of the system.
+    pub servers: Vec<SocketAddr>,
+    /// A name is not asked for again before this, however short its answer lives; also the longest pause after a failure.
+    pub least_pause: Duration,
+    /// A name is asked for again after this, however long its answer lives.
+    pub most_pause: Duration,
+    /// How long an answer may take.
+    pub patience: Duration,
+}
+
+impl Default for NameSettings {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { servers: Vec::new(), least_pause: seconds(30), most_pause: seconds(3600), patience: seconds(5) }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod handle;
 pub mod kube;
 pub mod list;
 pub mod mesh;
+pub mod names;
 pub mod port;
 mod teller;
 mod write_error;

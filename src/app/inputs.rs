@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::{
     discovery::InputReader,
-    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot},
+    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames},
     push::context::PushInputs,
 };
 
@@ -17,6 +17,7 @@ pub struct Inputs {
     mesh: watch::Sender<Arc<Mesh>>,
     configs: watch::Receiver<Arc<ConfigSnapshot>>,
     registry: watch::Receiver<Arc<RegistrySnapshot>>,
+    names: watch::Sender<Arc<ResolvedNames>>,
 }
 
 /// Where the store and the registry publish.
@@ -30,7 +31,16 @@ impl Inputs {
     pub(super) fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> (Arc<Self>, Publishers) {
         let publishers = Publishers { configs: watch::Sender::default(), registry: watch::Sender::default() };
         let (configs, registry) = (publishers.configs.subscribe(), publishers.registry.subscribe());
-        (Arc::new(Self { features, mesh: watch::Sender::new(mesh), configs, registry }), publishers)
+        (
+            Arc::new(Self {
+                features,
+                mesh: watch::Sender::new(mesh),
+                configs,
+                registry,
+                names: watch::Sender::default(),
+            }),
+            publishers,
+        )
     }
 
     /// The mesh settings in force.
@@ -50,6 +60,11 @@ impl Inputs {
         self.mesh.subscribe()
     }
 
+    /// Puts the addresses of host names in force.
+    pub fn set_names(&self, names: Arc<ResolvedNames>) {
+        self.names.send_replace(names);
+    }
+
     /// The objects in force, and their changes.
     #[must_use]
     pub fn follow_configs(&self) -> watch::Receiver<Arc<ConfigSnapshot>> {
@@ -59,7 +74,8 @@ impl Inputs {
     /// Everything, as it stands.
     #[must_use]
     pub fn read(&self) -> PushInputs {
-        let (configs, registry) = ((**self.configs.borrow()).clone(), (**self.registry.borrow()).clone());
+        let (configs, mut registry) = ((**self.configs.borrow()).clone(), (**self.registry.borrow()).clone());
+        registry.names = self.names.borrow().clone();
         PushInputs { mesh: self.mesh(), features: self.features.clone(), configs, registry }
     }
 

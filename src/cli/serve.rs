@@ -4,7 +4,7 @@ mod demo;
 mod kubernetes;
 mod upstream;
 
-use std::{collections::BTreeSet, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{collections::BTreeSet, io::Write, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
 
@@ -20,8 +20,8 @@ use crate::{
         Shutdown, block_on, descriptors_for_connections, install_panic_hook, listen_for_signals, raise_descriptor_limit,
     },
     settings::{
-        AdminSettings, ClusterAlias, ListenAddress, MeshSettings, RegistrationSettings, RemoteCluster, RuntimeSettings,
-        Settings, SourceSettings, WatchMode, XdsSettings,
+        AdminSettings, ClusterAlias, ListenAddress, MeshSettings, NameSettings, RegistrationSettings, RemoteCluster,
+        RuntimeSettings, Settings, SourceSettings, WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
@@ -101,6 +101,10 @@ pub struct ServeArgs {
     /// Longest file that is read, in bytes.
     #[arg(long, env = "PILOTHOUSE_MAX_FILE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
     pub max_file_bytes: u64,
+    /// Name servers that are asked for host names of gateways between networks (RESOLVE_HOSTNAME_GATEWAYS), as IP:PORT;
+    /// without any, those of the system.
+    #[arg(long, env = "PILOTHOUSE_DNS_SERVER", value_name = "IP:PORT", value_delimiter = ',')]
+    pub dns_server: Vec<SocketAddr>,
     /// Answer debug pages also to callers outside of the loopback interface.
     #[arg(long, env = "PILOTHOUSE_OPEN_DEBUG")]
     pub open_debug: bool,
@@ -167,6 +171,7 @@ impl ServeArgs {
                 watch: if self.watch == Watch::Poll { WatchMode::Poll } else { WatchMode::Events },
                 max_file_bytes: self.max_file_bytes,
                 deletion_hold: self.deletion_hold,
+                names: NameSettings { servers: self.dns_server.clone(), ..NameSettings::default() },
                 kubernetes,
                 upstream: self.upstream.settings(),
                 ..SourceSettings::default()

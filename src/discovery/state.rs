@@ -281,6 +281,12 @@ impl XdsState {
         let _ = tokio::time::timeout(patience, waiting).await;
     }
 
+    /// The number of the last publication, and its changes.
+    #[must_use]
+    pub fn publications(&self) -> watch::Receiver<u64> {
+        self.inner.publications.subscribe()
+    }
+
     /// Number of the last publication whose effects on every connected client are known; what [`Connection::held_version`] says
     /// is true of publications up to this one.
     #[must_use]

@@ -3,6 +3,7 @@
 use std::{
     any::Any,
     collections::{BTreeMap, HashMap},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -69,6 +70,9 @@ pub trait WorkloadDirectory: Any + std::fmt::Debug + Send + Sync {
     fn moved_since(&self, before: &dyn WorkloadDirectory) -> MovedNodes;
 }
 
+/// Addresses by host name, each list sorted by family and number.
+pub type ResolvedNames = BTreeMap<Arc<str>, Vec<IpAddr>>;
+
 /// What the registry knows.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrySnapshot {
@@ -82,6 +86,8 @@ pub struct RegistrySnapshot {
     pub workloads: Arc<HashMap<Arc<str>, Workload>>,
     /// Workloads of the registries.
     pub directory: Option<Arc<dyn WorkloadDirectory>>,
+    /// Addresses of host names that gateways between networks have.
+    pub names: Arc<ResolvedNames>,
 }
 
 impl RegistrySnapshot {

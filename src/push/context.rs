@@ -114,7 +114,7 @@ impl PushContext {
         let sidecars = keep_unless(of_scopes, &self.sidecars, || SidecarIndex::build(&inputs));
         let authn =
             keep_unless(changes.any(&[Kind::PeerAuthentication]), &self.authn, || AuthnPolicies::build(&inputs));
-        let of_networks = changes.services || changes.any(&[Kind::KubernetesGateway]);
+        let of_networks = changes.services || changes.names || changes.any(&[Kind::KubernetesGateway]);
         let network_gateways = keep_unless(of_networks, &self.network_gateways, || NetworkGateways::build(&inputs));
         let of_keys = changes.services || changes.any(&ReadKeys::KINDS);
         let read_keys = keep_unless(of_keys, &self.read_keys, || ReadKeys::build(&inputs));

@@ -1,8 +1,9 @@
 //! Gateways between networks (Istio's `NetworkManager`): from `meshNetworks`, from Kubernetes Services that are labelled as
 //! the gateway of a network, and from Gateway API Gateways with that label, of every cluster.
 //!
-//! A gateway whose address is a host name counts only for DNS clusters ([`NetworkGateways::unresolved`]): there Envoy
-//! resolves it. Istio resolves such names itself for EDS; nothing here does I/O, so they are left out there.
+//! A gateway whose address is a host name counts for DNS clusters ([`NetworkGateways::unresolved`]), where Envoy resolves it,
+//! and for EDS with each address that the name has. Nothing here does I/O: which names are to be resolved is told
+//! ([`NetworkGateways::names`]), and the addresses are an input. Without `RESOLVE_HOSTNAME_GATEWAYS` none is.
 //!
 //! Istio brings the set for DNS clusters up to date only when a look at the gateways leaves the resolved set as it was. The
 //! look that finds gateways with an IP therefore leaves it empty, and DNS endpoints of other networks are called directly
@@ -88,10 +89,12 @@ impl GatewaySet {
 /// All gateways between networks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct NetworkGateways {
-    /// Gateways with an IP.
+    /// Those with an IP, written or resolved.
     pub resolved: GatewaySet,
-    /// Those that count for DNS clusters: all, but none where any has an IP.
+    /// Those that count for DNS clusters: all, but none where any is written with an IP.
     pub unresolved: GatewaySet,
+    /// Host names that are to be resolved.
+    pub names: Arc<BTreeSet<Arc<str>>>,
 }
 
 impl NetworkGateways {
@@ -119,11 +122,21 @@ impl NetworkGateways {
         if inputs.features.multi_network_gateway_api {
             all.extend(inputs.configs.list(Kind::KubernetesGateway).iter().flat_map(|c| of_gateway(inputs, c)));
         }
-        let resolved: BTreeSet<_> = all.iter().filter(|g| g.address.parse::<IpAddr>().is_ok()).cloned().collect();
+        let (mut resolved, named): (BTreeSet<_>, BTreeSet<_>) =
+            all.iter().cloned().partition(|g| g.address.parse::<IpAddr>().is_ok());
         if !resolved.is_empty() {
             all.clear();
         }
-        Self { resolved: GatewaySet::of(&resolved), unresolved: GatewaySet::of(&all) }
+        let mut names = BTreeSet::new();
+        if inputs.features.resolve_hostname_gateways {
+            for gateway in &named {
+                let name: Arc<str> = gateway.address.as_str().into();
+                let addresses = inputs.registry.names.get(&name).into_iter().flatten();
+                resolved.extend(addresses.map(|ip| NetworkGateway { address: ip.to_string(), ..gateway.clone() }));
+                names.insert(name);
+            }
+        }
+        Self { resolved: GatewaySet::of(&resolved), unresolved: GatewaySet::of(&all), names: Arc::new(names) }
     }
 }
 
@@ -244,6 +257,31 @@ mod tests {
         assert!(!ips.unresolved.is_multi_network(), "with addresses, names are never looked at");
         assert!(!names.resolved.is_multi_network());
         assert_eq!(of(&names.unresolved, "net2"), ["gw.1"]);
+    }
+
+    #[test]
+    fn a_host_name_stands_for_each_of_its_addresses() {
+        let networks = json!({"networks": {
+            "east": {"gateways": [{"address": "gw.example", "port": 15443}]},
+            "west": {"gateways": [{"address": "other.example", "port": 15443}]},
+        }});
+        let mesh = crate::model::Mesh::from_values(&Value::Null, &networks, "cluster.local", "Kubernetes").unwrap();
+        let names = [("gw.example".into(), vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()])];
+        let registry = crate::model::RegistrySnapshot {
+            names: Arc::new(names.into()),
+            ..crate::model::RegistrySnapshot::default()
+        };
+        let mut inputs = PushInputs { mesh: Arc::new(mesh), registry, ..PushInputs::default() };
+        let built = NetworkGateways::build(&inputs);
+        let east = built.resolved.select(&"east".into(), &"".into());
+        assert_eq!(east.iter().map(|g| &*g.address).collect::<Vec<_>>(), ["192.0.2.7", "2001:db8::7"]);
+        assert!(built.resolved.select(&"west".into(), &"".into()).is_empty());
+        assert_eq!(built.names.iter().map(|n| &**n).collect::<Vec<_>>(), ["gw.example", "other.example"]);
+        assert!(built.unresolved.is_multi_network(), "Envoy resolves names of DNS clusters itself");
+        let features = crate::model::Features { resolve_hostname_gateways: false, ..Default::default() };
+        inputs.features = Arc::new(features);
+        let built = NetworkGateways::build(&inputs);
+        assert!(!built.resolved.is_multi_network() && built.names.is_empty());
     }
 
     fn built(class: &str, cluster: &str, labels: Value) -> Vec<(String, u32, String)> {

@@ -16,6 +16,7 @@ mod guide;
 mod handler_fault;
 mod last_good;
 mod logs;
+mod names;
 mod omissions;
 mod pages;
 mod policies;

@@ -17,6 +17,8 @@ pub struct InputChanges {
     pub settings: bool,
     /// Services, before aliases are resolved.
     pub services: bool,
+    /// Addresses of host names.
+    pub names: bool,
     /// Objects by kind.
     kinds: BTreeMap<Kind, BTreeSet<ObjectName>>,
 }
@@ -37,6 +39,7 @@ impl InputChanges {
         Self {
             settings: !same_mesh || !same_features,
             services: !services.is_empty(),
+            names: old.registry.names != new.registry.names,
             kinds: kinds.into_iter().filter_map(changed).collect(),
         }
     }
@@ -58,6 +61,6 @@ impl InputChanges {
 
     /// Whether the inputs are equal.
     pub fn is_empty(&self) -> bool {
-        !self.settings && !self.services && self.kinds.is_empty()
+        !self.settings && !self.services && !self.names && self.kinds.is_empty()
     }
 }
