@@ -22,7 +22,7 @@ use crate::{
     model::{Identity, Node},
     telemetry::LogThrottle,
     xds::{
-        self, Outgoing, PerType, Protocol, RequestRate, Requests, ResourceType, Session, UnknownTypes,
+        self, Outgoing, PerType, Protocol, Requests, ResourceType, Session, UnknownTypes,
         wire::request::{Request, RequestError},
     },
 };
@@ -75,7 +75,7 @@ pub(super) async fn open(
         session: open_session(&state, protocol, connection.number, only),
         stalled: None,
         sent: 0,
-        rate: RequestRate::new(),
+        rate: turn.rate(),
         cost: NonZeroU32::MIN,
         outgoing: outgoing.clone(),
         state,

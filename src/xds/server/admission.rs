@@ -1,7 +1,7 @@
 //! Which new streams may start now. A stream whose view is built costs next to nothing and is let in at once; others are
 //! counted against a rate, if there is one.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use governor::{
     Quota, RateLimiter,
@@ -49,11 +49,38 @@ impl Admission {
 
 /// Bounds the requests of one stream per second, with room for the bursts in which Envoy subscribes. An acknowledgement costs
 /// least; a change costs more, and by the names that have to be looked through for it.
-pub(crate) struct RequestRate(Limiter);
+///
+/// Changes beyond a modest rate are paid for by what all streams of an address share, so that many streams get no more work
+/// done than one. Clients behind one address that change little share nothing.
+pub(crate) struct RequestRate {
+    /// All requests of the stream.
+    all: Limiter,
+    /// Changes that the stream may make by itself.
+    own: Limiter,
+    peer: Arc<PeerRate>,
+}
 
-/// The budget of a stream at once and in each second.
+/// What the streams of an address share for changes beyond those that each may make by itself.
+pub(super) struct PeerRate(Limiter);
+
+impl std::fmt::Debug for PeerRate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PeerRate")
+    }
+}
+
+impl PeerRate {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(limiter(PER_SECOND, BURST)))
+    }
+}
+
+/// The budget of a stream at once and in each second; the same for what the streams of an address share.
 const BURST: NonZeroU32 = NonZeroU32::new(5000).unwrap();
 const PER_SECOND: NonZeroU32 = NonZeroU32::new(500).unwrap();
+/// The changes that a stream may make by itself, at once and in each second.
+const OWN_BURST: NonZeroU32 = NonZeroU32::new(250).unwrap();
+const OWN_PER_SECOND: NonZeroU32 = NonZeroU32::new(50).unwrap();
 /// The cost of a change, and the number of names that cost one more.
 const CHANGE: u32 = 5;
 const NAMES: usize = 256;
@@ -65,21 +92,34 @@ pub(crate) fn cost_of_change(names: usize) -> NonZeroU32 {
 }
 
 impl RequestRate {
-    pub(crate) fn new() -> Self {
-        Self(RateLimiter::direct(Quota::per_second(PER_SECOND).allow_burst(BURST)))
+    pub(super) fn new(peer: Arc<PeerRate>) -> Self {
+        Self { all: limiter(PER_SECOND, BURST), own: limiter(OWN_PER_SECOND, OWN_BURST), peer }
     }
 
     /// Waits until the stream may go on after a request of this cost.
     pub(crate) async fn spend(&self, cost: NonZeroU32) {
-        while let Some(wait) = self.wait(cost) {
+        while let Some(wait) = wait(&self.all, cost) {
+            tokio::time::sleep(wait).await;
+        }
+        while let Some(wait) = self.wait_for_peer(cost) {
             tokio::time::sleep(wait).await;
         }
     }
 
-    fn wait(&self, cost: NonZeroU32) -> Option<Duration> {
-        let not_until = self.0.check_n(cost).ok()?.err()?;
-        Some(not_until.wait_time_from(DefaultClock::default().now()))
+    fn wait_for_peer(&self, cost: NonZeroU32) -> Option<Duration> {
+        // An acknowledgement answers what the server sent: it is nobody else's to pay for.
+        let is_own = cost == NonZeroU32::MIN || matches!(self.own.check_n(cost), Ok(Ok(())));
+        if is_own { None } else { wait(&self.peer.0, cost) }
     }
+}
+
+fn limiter(per_second: NonZeroU32, burst: NonZeroU32) -> Limiter {
+    RateLimiter::direct(Quota::per_second(per_second).allow_burst(burst))
+}
+
+fn wait(limiter: &Limiter, cost: NonZeroU32) -> Option<Duration> {
+    let not_until = limiter.check_n(cost).ok()?.err()?;
+    Some(not_until.wait_time_from(DefaultClock::default().now()))
 }
 
 #[cfg(test)]
@@ -101,14 +141,29 @@ mod tests {
     #[test]
     fn bursts_pass_and_floods_wait() {
         let one = NonZeroU32::MIN;
-        let rate = RequestRate::new();
-        assert_eq!((0..5000).filter_map(|_| rate.wait(one)).count(), 0);
-        assert!((0..5000).any(|_| rate.wait(one).is_some()));
+        let rate = || RequestRate::new(PeerRate::new());
+        let of_acknowledgements = rate();
+        assert_eq!((0..5000).filter_map(|_| wait(&of_acknowledgements.all, one)).count(), 0);
+        assert!((0..5000).any(|_| wait(&of_acknowledgements.all, one).is_some()));
         assert_eq!([0, 1000, 100_000, usize::MAX].map(|names| cost_of_change(names).get()), [5, 8, 395, 5000]);
         let passes = |names: usize| {
-            let rate = RequestRate::new();
-            (0..1000).filter(|_| rate.wait(cost_of_change(names)).is_none()).count()
+            let rate = rate();
+            (0..1000).filter(|_| wait(&rate.all, cost_of_change(names)).is_none()).count()
         };
         assert!(passes(10) >= 990 && passes(100_000) < 20);
+    }
+
+    #[test]
+    fn streams_of_an_address_share_what_is_beyond_a_modest_rate() {
+        let (peer, change) = (PeerRate::new(), cost_of_change(1000));
+        let streams: Vec<_> = (0..100).map(|_| RequestRate::new(peer.clone())).collect();
+        let modest = |rate: &RequestRate| (0..30).all(|_| rate.wait_for_peer(change).is_none());
+        assert!(streams.iter().all(modest), "none has used up what is its own");
+        let passed = |rate: &RequestRate| (0..1000).filter(|_| rate.wait_for_peer(change).is_none()).count();
+        let all: usize = streams.iter().map(passed).sum();
+        assert!((600..20_000).contains(&all), "{all} changes at once by all streams together");
+        assert!(streams.iter().all(|rate| rate.wait_for_peer(NonZeroU32::MIN).is_none()), "acknowledgements are free");
+        let elsewhere = RequestRate::new(PeerRate::new());
+        assert!(passed(&elsewhere) > 600, "another address has its own");
     }
 }

@@ -4,10 +4,10 @@
 //! makes room; one with a stream never does.
 
 use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
+    collections::{BTreeMap, HashMap},
+    net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
     time::Instant,
@@ -15,7 +15,10 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::budget::{Budget, Hold, Share};
+use super::{
+    admission::{PeerRate, RequestRate},
+    budget::{Budget, Hold, Share},
+};
 
 /// Bytes of requests that have not come whole, of all connections and of one. One request may have 4 MB.
 const UNFINISHED: (usize, usize) = (128 << 20, 16 << 20);
@@ -37,6 +40,22 @@ pub(crate) struct Clients {
 struct Open {
     last: u64,
     clients: BTreeMap<u64, Arc<Client>>,
+    /// What the connections of each address share.
+    rates: HashMap<Option<IpAddr>, Weak<PeerRate>>,
+}
+
+impl Open {
+    fn rate(&mut self, peer: Option<IpAddr>) -> Arc<PeerRate> {
+        if let Some(rate) = self.rates.get(&peer).and_then(Weak::upgrade) {
+            return rate;
+        }
+        if self.rates.len() == self.rates.capacity() {
+            self.rates.retain(|_, rate| rate.strong_count() > 0);
+        }
+        let rate = PeerRate::new();
+        self.rates.insert(peer, Arc::downgrade(&rate));
+        rate
+    }
 }
 
 /// One connection.
@@ -53,6 +72,7 @@ pub(crate) struct Client {
     unopened: AtomicUsize,
     unfinished: Arc<Share>,
     unknown: Arc<Share>,
+    rate: Arc<PeerRate>,
 }
 
 impl Clients {
@@ -81,6 +101,7 @@ impl Clients {
             }
         }
         open.last += 1;
+        let rate = open.rate(peer.map(|peer| peer.ip()));
         let client = Arc::new(Client {
             number: open.last,
             peer,
@@ -90,6 +111,7 @@ impl Clients {
             unopened: AtomicUsize::new(0),
             unfinished: self.unfinished.share(),
             unknown: self.unknown.share(),
+            rate,
         });
         open.clients.insert(client.number, client.clone());
         Some(client)
@@ -144,6 +166,11 @@ impl Turn {
     /// Bytes of requests that have not come whole.
     pub(crate) fn unfinished(&self) -> Hold {
         Hold::new(self.client.unfinished.clone())
+    }
+
+    /// The rate of the stream's requests.
+    pub(crate) fn rate(&self) -> RequestRate {
+        RequestRate::new(self.client.rate.clone())
     }
 
     /// Subscribed names without a resource.
