@@ -17,7 +17,7 @@ use crate::{
 use pilothouse::{
     proto::envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
     testing::{AdsClient, ClientError, SotwStream},
-    xds::ResourceType::{self, Cluster, Secret},
+    xds::ResourceType::{self, Cluster, Endpoint, Secret},
 };
 
 fn size(short: usize, long: usize) -> usize {
@@ -187,4 +187,62 @@ async fn new_views_without_end() {
     attacked.is_well().await;
     let stays = attacked.server.resident().saturating_sub(before);
     assert!(stays < 200, "{stays} MB stay");
+}
+
+#[tokio::test]
+async fn subscriptions_that_change_without_end() {
+    let mut attacked = Attacked::start(|dir| Binary::serve(dir, &[], &[])).await;
+    let count = size(200, 1000);
+    let many: String = (0..count).map(|n| entry(&format!("x{n}"), &format!("x{n}.example"))).collect();
+    fs::write(attacked.dir.path().join("many.yaml"), many).unwrap();
+    attacked.proxy.until(&format!("outbound|80||x{}.example", count - 1)).await.unwrap();
+    let names: Vec<String> = (0..count).map(|n| format!("outbound|80||x{n}.example")).collect();
+    let mut attackers = Vec::new();
+    for _ in 0..5 {
+        let (mut stream, names) = (attacked.stream().await, names.clone());
+        attackers.push(tokio::spawn(async move {
+            loop {
+                for names in [names.clone(), names[..1].to_vec()] {
+                    if ask(&mut stream, Endpoint, names, "").await.is_err() {
+                        return;
+                    }
+                }
+                let _ = tokio::time::timeout(Duration::from_millis(1), stream.next()).await;
+            }
+        }));
+    }
+    let mut longest = Duration::ZERO;
+    for _ in 0..size(5, 50) {
+        let start = Instant::now();
+        attacked.is_well().await;
+        longest = longest.max(start.elapsed());
+    }
+    println!("the longest wait of a healthy client: {longest:?}");
+    attackers.iter().for_each(tokio::task::JoinHandle::abort);
+    attacked.is_well().await;
+}
+
+#[tokio::test]
+async fn a_file_of_very_many_valid_objects() {
+    let mut attacked = Attacked::start(|dir| Binary::serve(dir, &[], &[])).await;
+    let before = attacked.server.resident();
+    // Nobody else sees them: what proxies hold is not judged here.
+    let far = |n: usize| {
+        let entry = entry(&format!("f{n}"), &format!("f{n}.example")).replace("namespace: shop", "namespace: far");
+        entry.replace("spec:\n", "spec:\n  exportTo: ['.']\n")
+    };
+    let bytes = size(2 << 20, 60 << 20);
+    let text: String = (0..bytes / far(100_000).len()).map(far).collect();
+    let path = attacked.dir.path().join("far.yaml");
+    fs::write(&path, &text).unwrap();
+    let mut longest = Duration::ZERO;
+    for _ in 0..size(5, 40) {
+        let start = Instant::now();
+        attacked.is_well().await;
+        longest = longest.max(start.elapsed());
+    }
+    let peak = attacked.server.resident();
+    println!("the longest wait of a healthy client: {longest:?}; {before} MB before, {peak} MB with the file");
+    assert!(peak - before < 200 + 20 * (bytes >> 20), "{peak} MB for a file of {} MB", bytes >> 20);
+    assert_eq!(attacked.server.lines_with("panic"), 0);
 }
