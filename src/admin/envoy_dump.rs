@@ -1,4 +1,7 @@
-//! What a proxy was sent, in the form of Envoy's own `/config_dump`.
+//! What a proxy was sent, in the form of Envoy's own `/config_dump`. Each section is there, empty where nothing was sent:
+//! readers of dumps take one that is missing for an error. The bootstrap is the proxy's own, so its section is empty.
+
+use std::sync::Arc;
 
 use prost::Message;
 use prost_reflect::{DynamicMessage, SerializeOptions};
@@ -8,7 +11,7 @@ use super::document::REDACTED;
 use crate::{
     discovery::Connection,
     proto::{pool, wkt},
-    xds::{Resource, ResourceType},
+    xds::{Resource, ResourceType, Snapshot},
 };
 
 /// The types of a dump: the dump's message, the list in it, the field of the resource.
@@ -21,18 +24,27 @@ const SECTIONS: &[(ResourceType, &str, &str, &str)] = &[
     (ResourceType::Extension, "EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
 ];
 
+/// Sections of Envoy's dump that nothing sent can be in.
+const EMPTY_SECTIONS: &[&str] = &["BootstrapConfigDump", "ScopedRoutesConfigDump"];
+
 /// The dump of a connection. `types` are short names (`cds`, …; empty is all), `resource` picks one by name.
 pub(super) fn dump(connection: &Connection, types: &[&str], resource: Option<&str>) -> Value {
-    let mut configs = Vec::new();
+    sections(|kind| connection.status(kind).sent, types, resource)
+}
+
+fn sections(sent: impl Fn(ResourceType) -> Option<Arc<Snapshot>>, types: &[&str], resource: Option<&str>) -> Value {
+    let url = |message: &str| format!("type.googleapis.com/envoy.admin.v3.{message}");
+    let empty = EMPTY_SECTIONS.iter().filter(|_| types.is_empty());
+    let mut configs: Vec<Value> = empty.map(|message| json!({"@type": url(message)})).collect();
     for (kind, message, list, field) in SECTIONS {
-        let wanted = types.is_empty() || types.contains(&kind.label()) || types.contains(&kind.short());
-        let Some(sent) = connection.status(*kind).sent.filter(|_| wanted) else { continue };
-        let entries: Vec<Value> = sent
-            .iter()
-            .filter(|r| resource.is_none_or(|name| name == &**r.name()))
-            .map(|r| entry(*kind, field, r))
-            .collect();
-        configs.push(json!({"@type": format!("type.googleapis.com/envoy.admin.v3.{message}"), *list: entries}));
+        if !types.is_empty() && !types.contains(&kind.label()) && !types.contains(&kind.short()) {
+            continue;
+        }
+        let sent = sent(*kind);
+        let sent = sent.iter().flat_map(|snapshot| snapshot.iter());
+        let entries: Vec<Value> =
+            sent.filter(|r| resource.is_none_or(|name| name == &**r.name())).map(|r| entry(*kind, field, r)).collect();
+        configs.push(json!({"@type": url(message), *list: entries}));
     }
     json!({ "configs": configs })
 }
@@ -91,6 +103,20 @@ mod tests {
         config::core::v3::{DataSource, data_source::Specifier},
         extensions::transport_sockets::tls::v3::{Secret, TlsCertificate, secret::Type},
     };
+
+    #[test]
+    fn every_section_that_readers_look_for_is_there() {
+        let types = |filter: &[&str]| -> Vec<String> {
+            let dump = sections(|_| None, filter, None);
+            let urls = dump["configs"].as_array().unwrap().iter().map(|c| c["@type"].as_str().unwrap().to_string());
+            urls.map(|url| url.rsplit('.').next().unwrap().to_string()).collect()
+        };
+        let all = types(&[]);
+        for section in ["Bootstrap", "Clusters", "Endpoints", "Listeners", "Routes", "Secrets", "Ecds"] {
+            assert!(all.contains(&format!("{section}ConfigDump")), "{section} in {all:?}");
+        }
+        assert_eq!(types(&["cds"]), ["ClustersConfigDump"]);
+    }
 
     #[test]
     fn private_keys_are_never_shown() {
