@@ -19,7 +19,7 @@ pub struct StatusArgs {
     pub output: Output,
 }
 
-/// Prints the statuses.
+/// Prints the statuses, and the objects that were refused.
 ///
 /// # Errors
 /// A server that does not answer.
@@ -27,13 +27,13 @@ pub fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let statuses = args.server.fetch("/debug/statusz")?;
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&statuses)?),
-        Output::Table => print!("{}", shown(&statuses)),
+        Output::Table => print!("{}", shown(&statuses, &args.server.fetch("/debug/sourcez")?)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// One line for each part of a status that has conditions or addresses of its own.
-fn shown(statuses: &Value) -> String {
+fn shown(statuses: &Value, sources: &Value) -> String {
     let mut rows = vec![["KIND", "NAMESPACE", "NAME", "OF", "STATUS", "MESSAGE"].map(String::from)];
     for object in list(statuses) {
         let mut parts = parts(&object["status"]);
@@ -45,6 +45,12 @@ fn shown(statuses: &Value) -> String {
         for (of, state, message) in parts {
             rows.push([kind(object), text(object, "namespace"), text(object, "name"), of, state, message]);
         }
+    }
+    for refused in list(sources).iter().flat_map(|source| list(&source["findings"]["refused"])) {
+        let (file, line) = (text(refused, "file"), &refused["line"]);
+        let message = format!("{file}:{line}: {}", text(refused, "reason"));
+        let [kind, namespace, name] = ["kind", "namespace", "name"].map(|key| text(refused, key));
+        rows.push([kind, namespace, name, String::new(), "refused".to_string(), message]);
     }
     table::aligned(&rows)
 }
@@ -79,12 +85,18 @@ fn line(of: String, part: &Value) -> Option<(String, String, String)> {
     let addresses = list(&part["addresses"]).iter().chain(list(&part["loadBalancer"]["ingress"]));
     let shown = |a: &Value| ["value", "ip", "hostname"].iter().map(|k| text(a, k)).find(|t| !t.is_empty());
     state.extend(addresses.filter_map(shown));
-    let unwell = |c: &&Value| {
-        let good = if text(c, "type") == "Conflicted" { "False" } else { "True" };
-        text(c, "status") != good
+    // How many proxies hold an object is of interest when all is well, too.
+    let is_told = |c: &&Value| match text(c, "type").as_str() {
+        "Conflicted" => text(c, "status") != "False",
+        "Reconciled" => true,
+        _ => text(c, "status") != "True",
     };
-    let messages: Vec<String> =
-        list(&part["conditions"]).iter().filter(unwell).map(|c| text(c, "message")).filter(|m| !m.is_empty()).collect();
+    let messages: Vec<String> = list(&part["conditions"])
+        .iter()
+        .filter(is_told)
+        .map(|c| text(c, "message"))
+        .filter(|m| !m.is_empty())
+        .collect();
     (!state.is_empty()).then(|| (of, state.join(" "), messages.join("; ")))
 }
 
@@ -113,17 +125,23 @@ mod tests {
     #[test]
     fn every_part_of_a_status_has_a_line() {
         let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "because"});
-        let text = shown(&json!([
-            {"kind": "Gateway", "namespace": "edge", "name": "gw", "status": {
-                "addresses": [{"value": "10.0.0.1"}],
-                "conditions": [condition("Accepted", "True"), condition("Programmed", "False")],
-                "listeners": [{"name": "http", "conditions": [condition("Conflicted", "False")]}]}},
-            {"kind": "HTTPRoute", "namespace": "shop", "name": "r", "status": {"parents": [
-                {"parentRef": {"name": "gw", "sectionName": "http"}, "conditions": [condition("Accepted", "True")]}]}},
-            {"kind": "Ingress", "namespace": "shop", "name": "i", "status": {"loadBalancer": {}}},
-            {"kind": "HTTPRoute", "apiVersion": "networking.x-k8s.io/v1alpha1", "namespace": "shop", "name": "odd",
-             "status": null, "reports": ["spec.rules: no list"]},
-        ]));
+        let text = shown(
+            &json!([
+                {"kind": "Gateway", "namespace": "edge", "name": "gw", "status": {
+                    "addresses": [{"value": "10.0.0.1"}],
+                    "conditions": [condition("Accepted", "True"), condition("Programmed", "False")],
+                    "listeners": [{"name": "http", "conditions": [condition("Conflicted", "False")]}]}},
+                {"kind": "HTTPRoute", "namespace": "shop", "name": "r", "status": {"parents": [
+                    {"parentRef": {"name": "gw", "sectionName": "http"}, "conditions": [condition("Accepted", "True")]}]}},
+                {"kind": "Ingress", "namespace": "shop", "name": "i", "status": {"loadBalancer": {}}},
+                {"kind": "HTTPRoute", "apiVersion": "networking.x-k8s.io/v1alpha1", "namespace": "shop", "name": "odd",
+                 "status": null, "reports": ["spec.rules: no list"]},
+                {"kind": "VirtualService", "namespace": "shop", "name": "v", "status": {"conditions": [
+                    {"type": "Reconciled", "status": "True", "message": "3/3 proxies up to date"}]}},
+            ]),
+            &json!([{"findings": {"refused": [
+            {"file": "a.yaml", "line": 7, "kind": "Sidecar", "namespace": "shop", "name": "s", "reason": "no egress"}]}}]),
+        );
         let lines: Vec<Vec<&str>> =
             text.lines().map(|l| l.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect()).collect();
         assert_eq!(lines[1], ["Gateway", "edge", "gw", "Accepted=True Programmed=False 10.0.0.1", "because"]);
@@ -131,5 +149,7 @@ mod tests {
         assert_eq!(lines[3], ["HTTPRoute", "shop", "r", "Gateway gw http", "Accepted=True"]);
         assert_eq!(lines[4], ["Ingress", "shop", "i"]);
         assert_eq!(lines[5], ["HTTPRoute.networking.x-k8s.io", "shop", "odd", "report", "spec.rules: no list"]);
+        assert_eq!(lines[6], ["VirtualService", "shop", "v", "Reconciled=True", "3/3 proxies up to date"]);
+        assert_eq!(lines[7], ["Sidecar", "shop", "s", "refused", "a.yaml:7: no egress"]);
     }
 }
