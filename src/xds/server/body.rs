@@ -17,6 +17,10 @@ use tonic::Status;
 use super::budget::Hold;
 use crate::xds::wire::PREFIX;
 
+/// Bytes of the reason for which a stream ends. It goes out in a header, whose size clients bound, and it may quote what the
+/// client sent.
+const LONGEST_REASON: usize = 1024;
+
 /// Cuts messages out of a request body.
 pub(crate) struct Requests {
     body: tonic::body::Body,
@@ -118,6 +122,14 @@ impl Outgoing {
     }
 }
 
+/// The status as it goes out.
+pub(in crate::xds) fn told(status: &Status) -> Status {
+    let text = status.message();
+    let end = (0..=text.len().min(LONGEST_REASON)).rev().find(|end| text.is_char_boundary(*end));
+    let text = text.get(..end.unwrap_or_default()).unwrap_or_default();
+    Status::with_metadata(status.code(), text, status.metadata().clone())
+}
+
 /// A response body that yields what the connection task hands over.
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
@@ -134,7 +146,7 @@ impl ResponseBody {
     fn trailers(&mut self, status: &Status) -> Frame<Bytes> {
         self.ended = true;
         let mut trailers = http::HeaderMap::new();
-        if status.add_header(&mut trailers).is_err() {
+        if told(status).add_header(&mut trailers).is_err() {
             trailers.clear();
             trailers.insert("grpc-status", http::HeaderValue::from_static("13"));
         }
@@ -249,6 +261,16 @@ mod tests {
         }
         let refused = |first: &Poll<Result<_, Status>>| matches!(first, Poll::Ready(Err(s)) if s.code() == tonic::Code::ResourceExhausted);
         assert_eq!(ends.iter().map(|(_, _, first)| refused(first)).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[tokio::test]
+    async fn a_reason_fits_into_a_header_whatever_it_quotes() {
+        let (tx, rx) = mpsc::channel(4);
+        tx.send(Outgoing::End(Status::invalid_argument("é\"".repeat(100_000)))).await.unwrap();
+        let collected = ResponseBody::new(rx).collect().await.unwrap();
+        let trailers = collected.trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "3");
+        assert!(trailers["grpc-message"].len() <= 4 * LONGEST_REASON, "{}", trailers["grpc-message"].len());
     }
 
     #[tokio::test]
