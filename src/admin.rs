@@ -14,6 +14,8 @@ mod over_xds;
 mod page;
 mod pages;
 mod proxies;
+#[cfg(any(test, feature = "testing"))]
+pub mod readers;
 mod registry;
 mod server;
 mod state;

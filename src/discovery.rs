@@ -21,6 +21,8 @@ mod omission;
 mod omissions;
 mod ports;
 mod published;
+#[cfg(any(test, feature = "testing"))]
+pub mod readers;
 pub mod registrar;
 mod services;
 mod state;

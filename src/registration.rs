@@ -24,6 +24,8 @@ mod ledger;
 mod memory;
 mod plan;
 mod ports;
+#[cfg(any(test, feature = "testing"))]
+pub mod readers;
 mod work;
 
 pub use actor::{RegistrationActor, RegistrationHandle, Setup};

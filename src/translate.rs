@@ -12,6 +12,8 @@ mod draft;
 mod gateway_api;
 pub mod ingress;
 mod objects;
+#[cfg(any(test, feature = "testing"))]
+pub mod readers;
 mod revision;
 mod selector;
 mod service_apis;

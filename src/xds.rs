@@ -10,6 +10,8 @@
 
 mod names;
 mod protocol;
+#[cfg(any(test, feature = "testing"))]
+pub mod readers;
 mod resource_type;
 mod server;
 mod views;

@@ -33,7 +33,13 @@ pub(super) async fn guarded<B: MessageBody + 'static>(
     }
 }
 
-fn refusal(open: bool, local: bool, host: Option<&str>, method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+pub(super) fn refusal(
+    open: bool,
+    local: bool,
+    host: Option<&str>,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Option<&'static str> {
     if !open && !local {
         return Some("debug pages answer on the loopback interface only; --open-debug opens them\n");
     }

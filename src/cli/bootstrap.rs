@@ -54,35 +54,43 @@ pub struct BootstrapArgs {
 /// # Errors
 /// Metadata that cannot be read, a node id of a wrong form.
 pub fn run(args: BootstrapArgs) -> anyhow::Result<ExitCode> {
-    let mut metadata = match &args.metadata {
+    let metadata = match &args.metadata {
         Some(path) => {
             let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
             serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))?
         }
         None => json!({}),
     };
-    let Some(object) = metadata.as_object_mut() else { anyhow::bail!("node metadata is not a JSON object") };
-    if args.client == Client::Grpc {
-        object.insert("GENERATOR".to_string(), Value::from("grpc"));
-    }
-    let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
-    let node = match Node::from_parts(&args.node, metadata.clone(), locality) {
-        Ok(node) => node,
-        Err(error) => {
-            eprintln!("pilothouse: {error}");
-            return Ok(ExitCode::from(EXIT_USAGE));
+    let Value::Object(metadata) = metadata else { anyhow::bail!("node metadata is not a JSON object") };
+    match document(&args, metadata) {
+        Ok(bootstrap) => {
+            println!("{}", serde_json::to_string_pretty(&bootstrap)?);
+            Ok(ExitCode::SUCCESS)
         }
-    };
-    let Some((host, port)) = split_address(&args.xds_address) else {
-        eprintln!("pilothouse: --xds-address {:?} is not HOST:PORT", args.xds_address);
-        return Ok(ExitCode::from(EXIT_USAGE));
-    };
-    let bootstrap = match args.client {
+        Err(reason) => {
+            eprintln!("pilothouse: {reason}");
+            Ok(ExitCode::from(EXIT_USAGE))
+        }
+    }
+}
+
+/// The content of the file, for a node with this metadata.
+///
+/// # Errors
+/// A node id or an address of a wrong form.
+pub fn document(args: &BootstrapArgs, mut metadata: Map<String, Value>) -> Result<Value, String> {
+    if args.client == Client::Grpc {
+        metadata.insert("GENERATOR".to_string(), Value::from("grpc"));
+    }
+    let metadata = Value::Object(metadata);
+    let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
+    let node = Node::from_parts(&args.node, metadata.clone(), locality).map_err(|e| e.to_string())?;
+    let address = &args.xds_address;
+    let (host, port) = split_address(address).ok_or_else(|| format!("--xds-address {address:?} is not HOST:PORT"))?;
+    Ok(match args.client {
         Client::Envoy => envoy(&node, &metadata, host, port, args.delta),
-        Client::Grpc => grpc(&node, &metadata, &args.xds_address),
-    };
-    println!("{}", serde_json::to_string_pretty(&bootstrap)?);
-    Ok(ExitCode::SUCCESS)
+        Client::Grpc => grpc(&node, &metadata, address),
+    })
 }
 
 /// Host (without brackets) and port of an address to dial.

@@ -21,6 +21,8 @@ mod names;
 mod peer_authentication;
 mod policy;
 mod range;
+#[cfg(any(test, feature = "testing"))]
+pub mod readers;
 mod request_authentication;
 mod server_tls;
 mod service_entry;

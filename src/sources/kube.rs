@@ -23,6 +23,8 @@ mod namespaces;
 mod objects;
 mod raw;
 mod read;
+#[cfg(any(test, feature = "testing"))]
+pub mod readers;
 mod remote;
 mod remote_files;
 mod reports;

@@ -38,7 +38,7 @@ pub(super) fn name(cluster: &Cluster) -> String {
 pub type Values = (Value, Value);
 
 /// `mesh` and `meshNetworks` of a ConfigMap; `Null` for what it lacks.
-fn values(object: &Value) -> Result<Values, String> {
+pub(super) fn values(object: &Value) -> Result<Values, String> {
     parts(|key| object.get("data")?.get(key)?.as_str())
 }
 

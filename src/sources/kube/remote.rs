@@ -91,7 +91,7 @@ struct SecretFollower {
 }
 
 /// A Secret by name, as far as it can be read.
-type Item = (String, Named);
+pub(super) type Item = (String, Named);
 
 impl SecretFollower {
     /// Hands over what the Secrets say now.
@@ -113,6 +113,15 @@ impl SecretFollower {
     }
 }
 
+/// A Secret's name, and the clusters that it names.
+pub(super) fn named(object: &RawObject) -> Item {
+    let secret: Secret = serde_json::from_str(object.text()).unwrap_or_default();
+    let created = secret.metadata.creation_timestamp.map(|t| t.0.to_string()).unwrap_or_default();
+    let text = |bytes: k8s_openapi::ByteString| String::from_utf8(bytes.0).ok().map(Into::into);
+    let clusters = secret.data.unwrap_or_default().into_iter().map(|(id, bytes)| (id, text(bytes))).collect();
+    (object.name().to_string(), Named { created, clusters })
+}
+
 impl Follower for SecretFollower {
     type Object = RawObject;
     type Item = Item;
@@ -130,11 +139,7 @@ impl Follower for SecretFollower {
     }
 
     fn read(&mut self, object: RawObject, _: bool) -> Item {
-        let secret: Secret = serde_json::from_str(object.text()).unwrap_or_default();
-        let created = secret.metadata.creation_timestamp.map(|t| t.0.to_string()).unwrap_or_default();
-        let text = |bytes: k8s_openapi::ByteString| String::from_utf8(bytes.0).ok().map(Into::into);
-        let clusters = secret.data.unwrap_or_default().into_iter().map(|(id, bytes)| (id, text(bytes))).collect();
-        (object.name().to_string(), Named { created, clusters })
+        named(&object)
     }
 
     fn listed(&mut self, list: Vec<Item>) -> BoxFuture<'_, Result<(), End>> {

@@ -186,7 +186,7 @@ fn refused(name: &str) -> Named {
 }
 
 /// The cluster that a kubeconfig leads to, by the name that it has there: that of the current context, else of the first.
-fn of_file(name: &str, bytes: &[u8]) -> Named {
+pub(super) fn of_file(name: &str, bytes: &[u8]) -> Named {
     let Ok(text) = std::str::from_utf8(bytes) else { return refused(name) };
     let Ok(kubeconfig) = Kubeconfig::from_yaml(text) else { return refused(name) };
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
