@@ -6,6 +6,8 @@
 
 mod http;
 mod listener;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
