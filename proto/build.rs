@@ -1,6 +1,9 @@
 //! Generates Rust types and one descriptor set from Envoy's .proto files (inside the published `envoy-types` package,
 //! which is never compiled itself) and from Istio's, which are ours (this folder). Maps are ordered and byte fields are
-//! `Bytes`, so that equal messages encode to equal bytes.
+//! `Bytes`, so that equal messages encode to equal bytes. The rules that Envoy's files set for their fields (`validate.rules`)
+//! become a table, by which the program checks generated resources before it sends them.
+
+mod rules;
 
 use std::{
     collections::HashSet,
@@ -133,7 +136,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     protos_below(&own, &own, &mut own_roots)?;
     let roots: Vec<String> = ENVOY_ROOTS.iter().map(|r| (*r).to_string()).chain(own_roots.iter().cloned()).collect();
 
-    let set = compile(&roots, &includes)?;
+    let (set, rules) = compile(&roots, &includes)?;
+    fs::write(out.join("rules.rs"), rules::table(&rules)?)?;
     fs::write(out.join("descriptors.bin"), set.encode_to_vec())?;
     fs::write(out.join("own_descriptors.bin"), with_imports(&set, own_roots).encode_to_vec())?;
     prost_build::Config::new()
@@ -163,18 +167,27 @@ fn qualify_names(source: &Path, target: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// Each root is compiled alone and the results merged by file name: protox resolves a type against every file that it
-/// has seen, imported or not, and so fails on the whole tree at once.
-fn compile(roots: &[String], includes: &[PathBuf]) -> Result<FileDescriptorSet, Box<dyn Error>> {
+/// has seen, imported or not, and so fails on the whole tree at once. The second result holds the rules of the fields, which
+/// are extensions that the first cannot hold.
+fn compile(roots: &[String], includes: &[PathBuf]) -> Result<(FileDescriptorSet, Vec<rules::File>), Box<dyn Error>> {
     let mut seen = HashSet::new();
-    let mut file: Vec<FileDescriptorProto> = Vec::new();
+    let (mut file, mut rules) = (Vec::<FileDescriptorProto>::new(), Vec::new());
     for root in roots {
-        let set = protox::compile([root], includes).map_err(|e| format!("{root}: {e:?}"))?;
-        file.extend(set.file.into_iter().filter(|f| seen.insert(f.name().to_string())));
+        let wrong = |e: protox::Error| format!("{root}: {e:?}");
+        let mut compiler = protox::Compiler::new(includes).map_err(wrong)?;
+        compiler.include_imports(true).include_source_info(true).open_file(root).map_err(wrong)?;
+        let encoded = compiler.encode_file_descriptor_set();
+        for (f, r) in FileDescriptorSet::decode(&*encoded)?.file.into_iter().zip(rules::Set::decode(&*encoded)?.file) {
+            if seen.insert(f.name().to_string()) {
+                file.push(f);
+                rules.push(r);
+            }
+        }
     }
     for f in &mut file {
         f.source_code_info = None;
     }
-    Ok(FileDescriptorSet { file })
+    Ok((FileDescriptorSet { file }, rules))
 }
 
 /// These files of a set and all that they import. Files stand behind their imports.

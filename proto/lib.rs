@@ -16,6 +16,8 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/protos.rs"));
 }
 
+pub mod validate;
+
 pub use generated::{envoy, google, istio, stats, udpa, xds};
 
 /// The encoded `FileDescriptorSet` of all messages.

@@ -3,6 +3,7 @@
 
 pub mod addresses;
 pub mod api;
+pub mod check;
 pub mod cluster;
 pub mod dns_cache;
 pub mod endpoint;

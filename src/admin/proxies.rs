@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{AdminState, envoy_dump};
 use crate::{
-    discovery::{Connection, TypeStatus},
+    discovery::{Connection, Omission, TypeStatus},
     xds::{Protocol, ResourceType},
 };
 
@@ -27,9 +28,13 @@ fn peer(connection: &Connection) -> String {
 pub(super) fn adsz(state: &AdminState) -> Value {
     let clients: Vec<Value> = state.xds.connections().iter().map(|c| {
         let node = &c.node;
-        let mut watches = Map::new();
+        let (mut watches, mut refused) = (Map::new(), Vec::new());
         for kind in c.served().iter() {
             let status = c.status(kind);
+            let entry = |(name, complaint): &(Arc<str>, Arc<str>)| {
+                json!({"type": kind.label(), "resource": &**name, "message": &**complaint})
+            };
+            refused.extend(status.held_back.iter().map(entry));
             if status.watched {
                 let names = status.names.iter().flat_map(|n| n.names()).map(|n| Value::from(&**n));
                 let all = status.wildcard.then(|| Value::from("*"));
@@ -46,9 +51,20 @@ pub(super) fn adsz(state: &AdminState) -> Value {
             "locality": {"region": &*node.locality.region, "zone": &*node.locality.zone, "subZone": &*node.locality.subzone},
             "view": format!("{:032x}", c.view_key()),
             "watches": watches,
+            "leftOut": state.xds.omissions_of(c).iter().map(left_out).collect::<Vec<_>>(),
+            "refused": refused,
         })
     }).collect();
     json!({"totalClients": clients.len(), "clients": clients})
+}
+
+/// Something that a proxy is not sent, or cannot use.
+fn left_out(omission: &Omission) -> Value {
+    let mut entry = json!({"resource": omission.resource, "message": omission.message});
+    if let Some(object) = &omission.object {
+        entry["object"] = object.to_string().into();
+    }
+    entry
 }
 
 /// What each proxy was sent and has accepted (`/debug/syncz`).
@@ -134,11 +150,19 @@ pub(super) fn push_status(state: &AdminState) -> Value {
             }
         }
     }
-    for omission in state.xds.omissions() {
+    for omission in state.xds.omissions().into_iter().chain(state.xds.refused_by_clients()) {
         let of_metric = rejected.entry(omission.metric.to_string()).or_default();
         let entry = of_metric.entry(omission.resource).or_insert_with(|| json!({"message": omission.message}));
         if let Some(said) = entry["message"].as_str().filter(|said| !said.contains(&omission.message)) {
-            *entry = json!({"message": format!("{said}; {}", omission.message)});
+            entry["message"] = format!("{said}; {}", omission.message).into();
+        }
+        if let Some(object) = omission.object {
+            let object = Value::from(object.to_string());
+            match entry["objects"].as_array_mut() {
+                Some(objects) if objects.contains(&object) => {}
+                Some(objects) => objects.push(object),
+                None => entry["objects"] = json!([object]),
+            }
         }
     }
     json!(rejected)

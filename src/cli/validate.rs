@@ -1,5 +1,7 @@
 //! `pilothouse validate`: checks files without serving them.
 
+mod refusals;
+
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
@@ -50,7 +52,9 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         let origin = Origin { source: format!("file:{}", path.display()).into(), ..Origin::default() };
         all.extend(load(path, &origin, SourceSettings::default().max_file_bytes));
     }
+    let refused_by_envoy = refusals::warnings(&all.configs);
     let findings = &mut all.findings;
+    findings.warned.extend(refused_by_envoy);
     if args.strict {
         findings.refused.append(&mut findings.skipped);
     }

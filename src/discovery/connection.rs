@@ -37,8 +37,10 @@ pub struct TypeStatus {
     pub sent_at: Option<SystemTime>,
     /// When it was last accepted or refused.
     pub answered_at: Option<SystemTime>,
-    /// Text of the last refusal; empty since the last acceptance.
+    /// Text of the last refusal; empty since the client has accepted all that it should hold.
     pub last_error: String,
+    /// Resources that are held back since the client refuses them, with its complaint.
+    pub held_back: Vec<(Arc<str>, Arc<str>)>,
     /// The number of refused responses.
     pub rejects: u64,
     /// The snapshot that the client was sent.
@@ -115,6 +117,16 @@ impl Connection {
     #[must_use]
     pub fn status(&self, kind: ResourceType) -> TypeStatus {
         locked(&self.status).known(kind).cloned().unwrap_or_default()
+    }
+
+    /// The resources that are held back since the client refuses them, with its complaint.
+    pub(super) fn held_back(&self) -> Vec<(ResourceType, Arc<str>, Arc<str>)> {
+        let view = self.current_view();
+        let types = locked(&self.status);
+        let of_type = |kind| types.known(kind).map_or(&[][..], |status| &status.held_back);
+        let of_kind =
+            |kind: ResourceType| of_type(kind).iter().map(move |(name, why)| (kind, name.clone(), why.clone()));
+        view.served.iter().flat_map(of_kind).collect()
     }
 
     /// The types that the client may ask for.

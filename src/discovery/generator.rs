@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::omission::Omission;
 use crate::{
-    model::{Identity, MovedNodes, Node},
+    model::{ConfigKey, Identity, MovedNodes, Node},
     push::{Change, ProxyView, PushContext},
     xds::{Resource, ResourceType, TypeSet},
 };
@@ -148,6 +148,21 @@ pub trait Generator: Send + Sync + 'static {
     /// Content of objects that proxies are not sent.
     fn omissions(&self) -> Vec<Omission> {
         Vec::new()
+    }
+
+    /// Grows when these may have changed.
+    fn omission_changes(&self) -> u64 {
+        0
+    }
+
+    /// Those of one slot.
+    fn omissions_of(&self, _slot: &Slot) -> Vec<Omission> {
+        Vec::new()
+    }
+
+    /// The object that a resource is made from, where one decides most of it.
+    fn origin(&self, _context: &PushContext, _slot: &Slot, _kind: ResourceType, _name: &str) -> Option<ConfigKey> {
+        None
     }
 
     /// The resources of the slot that the step from one context to the next may change. All of them when in doubt.

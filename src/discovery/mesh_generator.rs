@@ -2,24 +2,32 @@
 //!
 //! Owns which view each type may read. Which changes can touch a type is told by [`requests::effects`].
 
+mod left_out;
+
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
-    sync::Arc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use metrics::counter;
 use prost::Name;
 use rayon::prelude::*;
 
+use left_out::{NOT_APPLIED, REJECTED, SECRET_ERRORS, omission, others, without_certificate};
+
 use super::{
     generator::{Affected, Audience, Generator, Layout, Part, Slot},
     omission::Omission,
-    omissions::Omissions,
+    omissions::{Omissions, Told},
 };
 use crate::{
     generate::{
         api,
+        check::{self, Refusal},
         cluster::{self, ClusterInputs, OutboundPlan},
         endpoint::{EndpointInputs, EndpointPlan},
         grpc, listener,
@@ -28,7 +36,7 @@ use crate::{
         route::{self, VirtualHostMemo},
         secret,
     },
-    model::{Hostname, Identity, Kind, MovedNodes, Node, NodeType},
+    model::{ConfigKey, Hostname, Identity, Kind, MovedNodes, Node, NodeType},
     proto::envoy::config::{
         cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
         route::v3::RouteConfiguration,
@@ -37,7 +45,6 @@ use crate::{
         Change, ProxyView, PushContext,
         requests::{self, Types},
     },
-    telemetry::count_rejected,
     xds::{ObjectType, Resource, ResourceType, Table, TypeSet},
 };
 
@@ -66,16 +73,21 @@ impl MeshGenerator {
     }
 
     /// Unknown route configurations are sent empty, because listeners wait for them; gRPC gets none.
-    fn routes<S: AsRef<str>>(&self, context: &PushContext, view: &ProxyView, names: &[S]) -> Vec<Arc<Resource>> {
-        let texts = names.iter().map(AsRef::as_ref);
+    fn routes<S: AsRef<str>>(&self, context: &PushContext, slot: &Slot, names: &[S]) -> Vec<Arc<Resource>> {
+        let about: Vec<Arc<str>> = names.iter().map(|name| name.as_ref().into()).collect();
         let url = RouteConfiguration::type_url();
-        let made = route::encoded(context, view, names, &self.virtual_hosts);
-        let resource = |(name, bytes): (&str, bytes::Bytes)| {
+        let made = route::encoded(context, &slot.view, names, &self.virtual_hosts);
+        let refused = |(name, (_, refused)): (&Arc<str>, &(_, Vec<Refusal>))| {
+            refused.iter().map(|refusal| omission(name, refusal.clone())).collect::<Vec<_>>()
+        };
+        self.tell(slot, ResourceType::Route, Some(&about), about.iter().zip(&made).flat_map(refused).collect());
+        let resource = |(name, (bytes, _)): (Arc<str>, (bytes::Bytes, Vec<Refusal>))| {
+            let room = name.len() + 16;
             let resource = Resource::of_parts(name, &url, &bytes);
             // One that says little more than its name has no routes.
-            if bytes.len() <= name.len() + 16 { resource.unknown() } else { resource }
+            if bytes.len() <= room { resource.unknown() } else { resource }
         };
-        texts.zip(made).map(resource).map(Arc::new).collect()
+        about.into_iter().zip(made).map(resource).map(Arc::new).collect()
     }
 
     /// Route configurations of proxyless gRPC; the fields that gRPC does not apply are told.
@@ -84,17 +96,14 @@ impl MeshGenerator {
         for name in names {
             let Some((route, messages)) = grpc::route_configuration(context, &slot.view, name) else { continue };
             made.push(Arc::new(Resource::encode(&**name, &route)));
-            let omission = |message| Omission { metric: NOT_APPLIED, resource: name.to_string(), message };
+            let omission =
+                |message| Omission { metric: NOT_APPLIED, resource: name.to_string(), message, object: None };
             not_applied.extend(messages.into_iter().map(omission));
         }
-        let first = not_applied.first().map(|o: &Omission| o.message.clone());
-        if let (Some(times), Some(first)) = (self.omissions.set(slot, Some(names), not_applied), first) {
-            tracing::warn!(
-                namespace = &*slot.view.namespace,
-                times,
-                reason = first,
-                "fields of routes have no effect for gRPC"
-            );
+        let told = self.omissions.set(slot, ResourceType::Route, Some(names), not_applied);
+        if let Some(Told { line: Some(times), new }) = told {
+            let (namespace, reason) = (&*slot.view.namespace, new.first().map(|o| &*o.message));
+            tracing::warn!(namespace, times, reason, "fields of routes have no effect for gRPC");
         }
         made
     }
@@ -107,59 +116,104 @@ impl MeshGenerator {
             metric: SECRET_ERRORS,
             resource: r.name.clone(),
             message: r.reason.clone(),
+            object: None,
         };
-        let told = self.omissions.set(slot, Some(names), made.refused.iter().map(omission).collect());
-        if let (Some(times), Some(first)) = (told, made.refused.first()) {
-            let others: Vec<&str> = made.refused.iter().skip(1).take(8).map(|r| &*r.name).collect();
-            tracing::warn!(secret = first.name, reason = first.reason, times, ?others, "secrets are not sent");
+        let refused = made.refused.iter().map(omission).collect();
+        if let Some(Told { line: Some(times), new }) =
+            self.omissions.set(slot, ResourceType::Secret, Some(names), refused)
+        {
+            let (first, others) = (new.first(), others(&new));
+            let (secret, reason) = (first.map(|o| &*o.resource), first.map(|o| &*o.message));
+            tracing::warn!(secret, reason, times, ?others, "secrets are not sent");
         }
         made.resources.iter().map(|s| Arc::new(Resource::encode(s.name.as_str(), s))).collect()
     }
 
     fn clusters(&self, context: &PushContext, slot: &Slot) -> Vec<Arc<Resource>> {
         let view = &*slot.view;
-        let mut list = Vec::new();
+        let (mut list, mut left_out) = (Vec::new(), BTreeSet::new());
         if view.is_router() || slot.part == Part::Routing {
-            self.planned_clusters(&OutboundPlan::of(context, view), &mut list);
+            self.planned_clusters(&OutboundPlan::of(context, view), &mut list, &mut left_out);
             list.extend(encoded(cluster::unknown_destinations(context, view)));
             if let Some(plan) = OutboundPlan::sni_dnat(context, view) {
-                self.planned_clusters(&plan, &mut list);
+                self.planned_clusters(&plan, &mut list, &mut left_out);
             }
             self.clusters.prune();
         }
         if slot.part != Part::Routing {
-            if !view.is_router() {
-                list.extend(encoded(cluster::inbound(context, view)));
+            let inbound = if view.is_router() { Vec::new() } else { cluster::inbound(context, view) };
+            let url = Cluster::type_url();
+            for made in inbound.into_iter().chain(cluster::external_sds(context, view)) {
+                let name = made.name.clone();
+                match check::cluster(made, || listener::object_of(context, view, "", &[])) {
+                    Ok((_, bytes)) => list.push(Arc::new(Resource::of_parts(name, &url, &bytes))),
+                    Err(refusal) => drop(left_out.insert(omission(&name, *refusal))),
+                }
             }
-            list.extend(encoded(cluster::external_sds(context, view)));
         }
+        self.tell(slot, ResourceType::Cluster, None, left_out);
         list
     }
 
-    fn planned_clusters(&self, plan: &OutboundPlan<'_>, into: &mut Vec<Arc<Resource>>) {
-        let make = |inputs: &ClusterInputs<'_>| inputs.build().map(|c| Resource::encode(c.name.as_str(), &c));
-        into.extend(plan.make(|inputs| self.clusters.get_or(inputs.key(), || make(inputs))));
+    fn planned_clusters(
+        &self,
+        plan: &OutboundPlan<'_>,
+        into: &mut Vec<Arc<Resource>>,
+        left_out: &mut BTreeSet<Omission>,
+    ) {
+        let url = Cluster::type_url();
+        let (refused, lacking) = (Mutex::new(BTreeSet::new()), AtomicUsize::new(0));
+        // What is refused is not kept, so it is found and told each time.
+        let make = |inputs: &ClusterInputs<'_>| match inputs.checked() {
+            Ok(made) => made.map(|(cluster, bytes)| Resource::of_parts(cluster.name, &url, &bytes)),
+            Err(refusal) => {
+                let of = omission(&inputs.name(), *refusal);
+                refused.lock().unwrap_or_else(PoisonError::into_inner).insert(of);
+                None
+            }
+        };
+        into.extend(plan.make(|inputs| {
+            if inputs.lacks_certificate() {
+                lacking.fetch_add(1, Ordering::Relaxed);
+            }
+            self.clusters.get_or(inputs.key(), || make(inputs))
+        }));
+        left_out.extend(refused.into_inner().unwrap_or_else(PoisonError::into_inner));
+        left_out.extend(without_certificate(lacking.into_inner()));
     }
 
     /// Unknown clusters get an empty load assignment, because clients wait for one.
-    fn endpoints<S: AsRef<str> + Sync>(
-        &self,
-        context: &PushContext,
-        view: &ProxyView,
-        names: &[S],
-    ) -> Vec<Arc<Resource>> {
+    fn endpoints<S: AsRef<str> + Sync>(&self, context: &PushContext, slot: &Slot, names: &[S]) -> Vec<Arc<Resource>> {
+        let view = &*slot.view;
         let plan = EndpointPlan::of(context, view);
-        let known = |name: &str| {
-            let make = |i: &EndpointInputs<'_>| Resource::encode(name, &i.load_assignment());
-            plan.with(name, |inputs| self.endpoints.get_or(inputs.key(), || Some(make(inputs)))).flatten()
+        let url = ClusterLoadAssignment::type_url();
+        let refused = Mutex::new(BTreeSet::new());
+        // An assignment that something is left out of is not kept, so that it is told each time.
+        let make = |name: &str, inputs: &EndpointInputs<'_>| {
+            let checked = check::load_assignment(inputs.load_assignment(), || inputs.object());
+            let whole = checked.refused.is_empty();
+            if !whole {
+                let found = checked.refused.into_iter().map(|refusal| omission(name, refusal));
+                refused.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+            }
+            (Resource::of_parts(name, &url, &checked.bytes), whole)
         };
+        let known =
+            |name: &str| plan.with(name, |inputs| self.endpoints.get_or_make(inputs.key(), || make(name, inputs)));
         let unknown = |name: &str| {
             let cluster_name = name.to_string();
             Arc::new(Resource::encode(name, &ClusterLoadAssignment { cluster_name, ..Default::default() }).unknown())
         };
         self.endpoints.prune();
-        let names = names.par_iter().with_min_len(WORTH_A_THREAD).map(AsRef::as_ref);
-        names.map(|name| known(name).unwrap_or_else(|| unknown(name))).collect()
+        let texts = names.par_iter().with_min_len(WORTH_A_THREAD).map(AsRef::as_ref);
+        let made = texts.map(|name| known(name).unwrap_or_else(|| unknown(name))).collect();
+        let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if refused.is_empty() && !self.omissions.any(slot, ResourceType::Endpoint) {
+            return made;
+        }
+        let about: Vec<Arc<str>> = names.iter().map(|name| name.as_ref().into()).collect();
+        self.tell(slot, ResourceType::Endpoint, Some(&about), refused);
+        made
     }
 }
 
@@ -183,15 +237,6 @@ impl Named for Listener {
 fn encoded<M: Named>(messages: impl IntoIterator<Item = M>) -> impl Iterator<Item = Arc<Resource>> {
     messages.into_iter().map(|message| Arc::new(Resource::encode(message.own_name(), &message)))
 }
-
-/// Istio's counter of secrets that are asked for and not sent.
-const SECRET_ERRORS: &str = "pilot_sds_certificate_errors_total";
-
-/// Fields of routes that proxyless gRPC does not apply.
-const NOT_APPLIED: &str = "pilothouse_grpc_routes_not_applied";
-
-/// Istio's counter of objects that are refused; here servers of Gateways.
-const REJECTED: &str = "pilot_total_rejected_configs";
 
 fn is_grpc(view: &ProxyView) -> bool {
     &*view.metadata.generator == grpc::GENERATOR
@@ -231,25 +276,31 @@ impl Generator for MeshGenerator {
         match kind {
             ResourceType::Cluster => self.clusters(context, slot),
             ResourceType::Listener => {
-                let (listeners, conflicts) = listeners(context, slot);
-                for refused in conflicts.iter().filter(|c| c.metric == REJECTED) {
-                    count_rejected("gateway", &refused.resource);
+                let (listeners, mut left_out) = listeners(context, slot);
+                let url = Listener::type_url();
+                let mut list = Vec::with_capacity(listeners.len());
+                for listener in listeners {
+                    let name = listener.name.clone();
+                    let object = |names: &[String]| listener::object_of(context, view, &name, names);
+                    let (taken, refused) = check::listener(listener, object);
+                    left_out.extend(refused.into_iter().map(|refusal| omission(&name, refusal)));
+                    list.extend(taken.map(|(_, bytes)| Arc::new(Resource::of_parts(name.as_str(), &url, &bytes))));
                 }
-                self.omissions.set(slot, None, conflicts);
-                encoded(listeners).collect()
+                self.tell(slot, kind, None, left_out);
+                list
             }
             ResourceType::NameTable if view.metadata.dns_capture && view.node_type == NodeType::Sidecar => {
                 vec![Arc::new(Resource::encode(NameTable::NAME, &name_table::name_table(context, view)))]
             }
             ResourceType::Endpoint => {
                 let names = cluster::eds_cluster_names(&cluster::all(context, view));
-                self.endpoints(context, view, &names)
+                self.endpoints(context, slot, &names)
             }
             ResourceType::Route => {
                 let listeners =
                     if view.is_router() { listener::gateway(context, view) } else { listener::sidecar(context, view) };
                 let names = listener::route_names(&listeners);
-                self.routes(context, view, &names)
+                self.routes(context, slot, &names)
             }
             ResourceType::Objects(objects) => object_resources(context, view, objects),
             ResourceType::NameTable | ResourceType::Secret | ResourceType::Extension => Vec::new(),
@@ -260,9 +311,9 @@ impl Generator for MeshGenerator {
         let view = &*slot.view;
         let texts = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
         match kind {
-            ResourceType::Endpoint => self.endpoints(context, view, names),
+            ResourceType::Endpoint => self.endpoints(context, slot, names),
             ResourceType::Route if is_grpc(view) => self.grpc_routes(context, slot, names),
-            ResourceType::Route => self.routes(context, view, names),
+            ResourceType::Route => self.routes(context, slot, names),
             ResourceType::Secret => self.secrets(context, slot, names),
             ResourceType::Cluster if is_grpc(view) => encoded(grpc::clusters(context, view, &texts())).collect(),
             ResourceType::Listener if is_grpc(view) => encoded(grpc::listeners(context, view, &texts())).collect(),
@@ -272,6 +323,25 @@ impl Generator for MeshGenerator {
 
     fn omissions(&self) -> Vec<Omission> {
         self.omissions.all()
+    }
+
+    fn omission_changes(&self) -> u64 {
+        self.omissions.changes()
+    }
+
+    fn omissions_of(&self, slot: &Slot) -> Vec<Omission> {
+        self.omissions.of(slot)
+    }
+
+    fn origin(&self, context: &PushContext, slot: &Slot, kind: ResourceType, name: &str) -> Option<ConfigKey> {
+        let view = &*slot.view;
+        match kind {
+            ResourceType::Listener if !is_grpc(view) => listener::object_of(context, view, name, &[]),
+            ResourceType::Cluster | ResourceType::Endpoint => {
+                EndpointPlan::of(context, view).with(name, |inputs| inputs.rule_or_object()).flatten()
+            }
+            _ => None,
+        }
     }
 
     fn affects<'a>(&self, change: &Change<'_>, slot: &Slot) -> Affected<'a> {
@@ -341,14 +411,19 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
                 metric: REJECTED,
                 resource: message.split(": ").next().unwrap_or_default().to_string(),
                 message,
+                object: None,
             });
             return (made.listeners, rejected.collect());
         }
         Part::Outbound => listener::outbound_with_conflicts(context, view),
         _ => listener::inbound_with_conflicts(context, view),
     };
-    let conflicts =
-        conflicts.into_iter().map(|c| Omission { metric: c.metric, resource: c.listener, message: c.message });
+    let conflicts = conflicts.into_iter().map(|c| Omission {
+        metric: c.metric,
+        resource: c.listener,
+        message: c.message,
+        object: None,
+    });
     (listeners, conflicts.collect())
 }
 

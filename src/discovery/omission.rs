@@ -1,5 +1,7 @@
 //! Something that a proxy is not sent although its objects say it.
 
+use crate::model::ConfigKey;
+
 /// Something that a proxy is not sent although its objects say it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Omission {
@@ -10,4 +12,16 @@ pub struct Omission {
     pub resource: String,
     /// Why, for a person.
     pub message: String,
+    /// The object that says it, where that is known.
+    pub object: Option<ConfigKey>,
+}
+
+/// How the names of those metrics begin that tell a number of now.
+pub(super) const GAUGES: &str = "pilot_conflict_";
+
+impl Omission {
+    /// Objects that are at odds with each other, which Istio counts and does not log.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.metric.starts_with(GAUGES)
+    }
 }

@@ -1,19 +1,23 @@
-//! Content that generation had to leave out, for as long as a proxy is served from it: conflicting listeners, refused secrets.
+//! Content that generation had to leave out, for as long as a proxy is served from it: conflicting listeners, refused secrets,
+//! parts of objects that Envoy would refuse.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use metrics::gauge;
 
-use super::{generator::Slot, omission::Omission};
-use crate::{push::ProxyView, telemetry::LogThrottle};
+use super::{
+    generator::Slot,
+    omission::{GAUGES, Omission},
+};
+use crate::{push::ProxyView, telemetry::LogThrottle, xds::ResourceType};
 
-/// The prefix of the metrics that are gauges.
-const GAUGES: &str = "pilot_conflict_";
-
-/// Omissions of one slot, while its view lives.
+/// Omissions of one type of one slot, while its view lives.
 #[derive(Debug)]
 struct OfSlot {
     view: Weak<ProxyView>,
@@ -24,25 +28,44 @@ struct OfSlot {
 /// Omissions of resources asked for by name that are kept for one slot; further ones only count.
 const MOST: usize = 256;
 
-/// Omissions by slot. Slots without any take no room.
+/// Omissions that were not known before.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// Those of now that were not known of any slot.
+    pub(super) new: Vec<Omission>,
+    /// How many were found since the last line of the log about the slot, if a line is due.
+    pub(super) line: Option<u64>,
+}
+
+/// Omissions by slot and type. Slots without any take no room.
 #[derive(Debug, Default)]
 pub(super) struct Omissions {
-    slots: Mutex<BTreeMap<u128, OfSlot>>,
+    slots: Mutex<BTreeMap<(u128, &'static str), OfSlot>>,
+    changes: AtomicU64,
 }
 
 impl Omissions {
-    /// Replaces what was said of a slot before about these resources; `None` means all of them. How many were found since the
-    /// last line of the log about the slot, if a line is due.
-    pub(super) fn set(&self, slot: &Slot, about: Option<&[Arc<str>]>, found: BTreeSet<Omission>) -> Option<u64> {
+    /// Replaces what was said of a slot before about these resources of a type; `None` means all of them. Gives what is new of
+    /// them, if there is something.
+    pub(super) fn set(
+        &self,
+        slot: &Slot,
+        kind: ResourceType,
+        about: Option<&[Arc<str>]>,
+        found: BTreeSet<Omission>,
+    ) -> Option<Told> {
         let names: Option<HashSet<&str>> = about.map(|names| names.iter().map(|name| &**name).collect());
-        let (key, mut slots) = (slot.key(), self.lock());
+        let (key, mut slots) = ((slot.key(), kind.label()), self.lock());
         if found.is_empty() && !slots.contains_key(&key) {
             return None;
         }
-        let new = || OfSlot { view: Weak::new(), found: BTreeSet::new(), lines: LogThrottle::of_stream() };
-        let entry = slots.entry(key).or_insert_with(new);
+        self.changes.fetch_add(1, Ordering::Release);
+        let known = |omission: &&Omission| slots.values().any(|of| of.found.contains(*omission));
+        let new: Vec<Omission> = found.iter().filter(|omission| !known(omission)).cloned().collect();
+        let empty = || OfSlot { view: Weak::new(), found: BTreeSet::new(), lines: LogThrottle::of_stream() };
+        let entry = slots.entry(key).or_insert_with(empty);
         entry.view = Arc::downgrade(&slot.view);
-        let told = (!found.is_empty()).then(|| entry.lines.note(found.len() as u64)).flatten();
+        let told = (!new.is_empty()).then(|| Told { line: entry.lines.note(new.len() as u64), new });
         let before = std::mem::take(&mut entry.found);
         let mut metrics: BTreeSet<&'static str> = before.iter().chain(&found).map(|o| o.metric).collect();
         // Omissions of named resources are bounded; those that follow from the config alone count as a whole.
@@ -65,6 +88,11 @@ impl Omissions {
         told
     }
 
+    /// Grows with each change.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// Everything that is left out for some proxy now, each once.
     pub(super) fn all(&self) -> Vec<Omission> {
         let slots = self.lock();
@@ -72,7 +100,18 @@ impl Omissions {
         alive.flat_map(|of| of.found.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u128, OfSlot>> {
+    /// Whether something is known of a type of a slot.
+    pub(super) fn any(&self, slot: &Slot, kind: ResourceType) -> bool {
+        self.lock().contains_key(&(slot.key(), kind.label()))
+    }
+
+    /// What is left out of one slot now.
+    pub(super) fn of(&self, slot: &Slot) -> Vec<Omission> {
+        let (key, slots) = (slot.key(), self.lock());
+        slots.iter().filter(|((of, _), _)| *of == key).flat_map(|(_, of)| of.found.iter().cloned()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(u128, &'static str), OfSlot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,19 +131,23 @@ mod tests {
     }
 
     fn of(resource: &str) -> Omission {
-        Omission { metric: "pilot_test", resource: resource.to_string(), message: "no".to_string() }
+        Omission { metric: "pilot_test", resource: resource.to_string(), message: "no".to_string(), object: None }
     }
 
     #[test]
     fn omissions_live_as_long_as_their_view() {
         let (omissions, first, second) = (Omissions::default(), slot("10.0.0.1"), slot("10.0.0.2"));
-        omissions.set(&first, None, [of("a"), of("b")].into());
-        omissions.set(&second, None, [of("a"), of("c")].into());
+        omissions.set(&first, ResourceType::Listener, None, [of("a"), of("b")].into());
+        omissions.set(&second, ResourceType::Listener, None, [of("a"), of("c")].into());
         assert_eq!(omissions.all(), [of("a"), of("b"), of("c")]);
-        omissions.set(&first, Some(&["b".into()]), BTreeSet::new());
+        let told = omissions.set(&first, ResourceType::Route, None, [of("a"), of("d")].into());
+        assert_eq!(told.map(|told| told.new), Some(vec![of("d")]), "the other is told of another type already");
+        assert_eq!(omissions.of(&second), [of("a"), of("c")]);
+        omissions.set(&first, ResourceType::Route, None, BTreeSet::new());
+        omissions.set(&first, ResourceType::Listener, Some(&["b".into()]), BTreeSet::new());
         drop(second);
         assert_eq!(omissions.all(), [of("a")]);
-        omissions.set(&first, None, BTreeSet::new());
+        omissions.set(&first, ResourceType::Listener, None, BTreeSet::new());
         assert!(omissions.all().is_empty());
     }
 
@@ -116,16 +159,22 @@ mod tests {
         for from in [0, 50_000, 0] {
             let names = names(from);
             let about: Vec<Arc<str>> = names.iter().map(|n| n.as_str().into()).collect();
-            told += omissions.set(&slot, Some(&about), names.iter().map(|n| of(n)).collect()).map_or(0, |_| 1);
+            told += omissions
+                .set(&slot, ResourceType::Secret, Some(&about), names.iter().map(|n| of(n)).collect())
+                .map_or(0, |told| told.line.map_or(0, |_| 1));
             assert_eq!(omissions.all().len(), MOST);
             let last: Vec<_> = omissions.all().into_iter().filter(|o| names.contains(&o.resource)).collect();
             assert_eq!(last.len(), MOST, "those of the last request stay");
         }
         assert!((1..=3).contains(&told));
+        omissions.set(&slot, ResourceType::Secret, None, BTreeSet::new());
         for _ in 0..1000 {
-            told += omissions.set(&slot, None, [of("a")].into()).map_or(0, |_| 1);
+            told += omissions
+                .set(&slot, ResourceType::Secret, None, [of("a")].into())
+                .map_or(0, |told| told.line.map_or(0, |_| 1));
+            omissions.set(&slot, ResourceType::Secret, None, [of("b")].into());
         }
         assert!(told <= 10, "{told} lines");
-        assert_eq!(omissions.all(), [of("a")]);
+        assert_eq!(omissions.all(), [of("b")]);
     }
 }

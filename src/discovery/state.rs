@@ -3,6 +3,7 @@
 mod table;
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -34,6 +35,9 @@ use crate::{
     xds::{Admission, Clients, Entry, Table, Updates, XdsOptions},
 };
 pub(super) use table::TableOwner;
+
+/// Refusals of clients that are shown.
+const MOST_REFUSED: usize = 1000;
 
 /// Handle to the server's state; cheap to clone.
 #[derive(Debug, Clone)]
@@ -365,6 +369,42 @@ impl XdsState {
     #[must_use]
     pub fn omissions(&self) -> Vec<Omission> {
         self.inner.builder.generator.omissions()
+    }
+
+    /// Grows when [`Self::omissions`] may have changed.
+    #[must_use]
+    pub fn omission_changes(&self) -> u64 {
+        self.inner.builder.generator.omission_changes()
+    }
+
+    /// Resources that clients refuse and are left without, each once, with the complaint of one of them.
+    #[must_use]
+    pub fn refused_by_clients(&self) -> Vec<Omission> {
+        let Some(published) = self.current() else { return Vec::new() };
+        let mut all = BTreeMap::new();
+        let refused =
+            self.connections().into_iter().flat_map(|c| c.held_back().into_iter().map(move |r| (c.clone(), r)));
+        for (connection, (kind, name, complaint)) in refused.take(MOST_REFUSED) {
+            all.entry((kind, name.clone())).or_insert_with(|| {
+                let view = connection.current_view();
+                let generator = &self.inner.builder.generator;
+                let mut parts = view.parts(kind);
+                Omission {
+                    metric: kind.refusals(),
+                    resource: name.to_string(),
+                    message: format!("{} refuses it: {complaint}", connection.id),
+                    object: parts.find_map(|part| generator.origin(&published.context, &part.slot, kind, &name)),
+                }
+            });
+        }
+        all.into_values().collect()
+    }
+
+    /// What one client is not sent although objects say it.
+    #[must_use]
+    pub fn omissions_of(&self, connection: &Connection) -> Vec<Omission> {
+        let view = connection.current_view();
+        view.slot_caches.iter().flat_map(|c| self.inner.builder.generator.omissions_of(&c.slot)).collect()
     }
 
     /// Ends all streams, spread over [`XdsOptions::drain`], and refuses new ones.

@@ -254,12 +254,18 @@ impl Stream {
             status.watched = subscription.is_some();
             status.wildcard = subscription.is_some_and(|s| s.scope().wildcard);
             status.names = subscription.map(|s| s.scope().names.clone());
+            status.held_back.clear();
+            status
+                .held_back
+                .extend(subscription.iter().flat_map(|s| s.held_back()).map(|(n, c)| (n.clone(), c.clone())));
             match &received {
                 Received::Acked => {
                     status.held = status.held.max(status.offered);
                     status.acked_nonce.clone_from(&nonce);
                     status.answered_at = Some(SystemTime::now());
-                    status.last_error.clear();
+                    if status.held_back.is_empty() {
+                        status.last_error.clear();
+                    }
                 }
                 Received::Nacked(complaint) => {
                     status.rejects += 1;
@@ -295,12 +301,15 @@ impl Stream {
                         "a client refused it again"
                     );
                 } else if let Some(times) = self.refusals.note(1) {
+                    let held_back: Vec<&str> =
+                        subscription.iter().flat_map(|s| s.held_back()).map(|(n, _)| &**n).collect();
                     tracing::warn!(
                         connection = self.connection.id,
                         r#type = kind.short(),
                         message,
                         times,
-                        "a client refused a response, which is sent again with growing pauses"
+                        ?held_back,
+                        "a client refused a response: what it refuses is sent again with growing pauses"
                     );
                 }
             }
@@ -343,7 +352,7 @@ impl Stream {
         };
         self.hold_unknown(kind, &target)?;
         let response = self.session.offer(kind, &target, state.updates());
-        let lacks = self.session.lacks(kind);
+        let lacks = self.session.lacks(kind) || self.session.subscription(kind).is_some_and(|s| s.withholds());
         let Some(response) = response else {
             self.connection.update_status(kind, |status| {
                 // The snapshot that it accepted last is the current one.

@@ -85,7 +85,7 @@ impl View {
     }
 
     #[allow(clippy::indexing_slicing, reason = "the array has a place for each part")]
-    fn parts(&self, kind: ResourceType) -> impl Iterator<Item = &Arc<SlotCache>> {
+    pub(super) fn parts(&self, kind: ResourceType) -> impl Iterator<Item = &Arc<SlotCache>> {
         self.layout(kind).parts.iter().map(|part| &self.slot_caches[part.index()])
     }
 

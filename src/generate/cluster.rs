@@ -30,6 +30,7 @@ pub use special::{ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTH
 
 pub use super::endpoint::eds_cluster_names;
 use crate::{
+    generate::check,
     model::NodeType,
     proto::{envoy::config::cluster::v3::Cluster, mesh::mesh_config::outbound_traffic_policy::Mode},
     push::{ProxyView, PushContext},
@@ -42,10 +43,10 @@ pub fn all(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
         outbound(context, view)
     } else {
         let mut clusters = outbound(context, &view.outbound(false));
-        clusters.extend(inbound(context, view));
+        clusters.extend(inbound(context, view).into_iter().filter_map(|c| Some(check::cluster(c, || None).ok()?.0)));
         clusters
     };
-    clusters.extend(external_sds(context, view));
+    clusters.extend(external_sds(context, view).into_iter().filter_map(|c| Some(check::cluster(c, || None).ok()?.0)));
     let mut seen = HashSet::new();
     clusters.retain(|c| seen.insert(c.name.clone()));
     clusters
@@ -55,12 +56,16 @@ pub fn all(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
 /// enough; a router's Gateways are found by its own services.
 #[must_use]
 pub fn outbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
-    let mut clusters: Vec<Cluster> = OutboundPlan::of(context, view).inputs().filter_map(|i| i.build()).collect();
+    let mut clusters: Vec<Cluster> = OutboundPlan::of(context, view).inputs().filter_map(taken).collect();
     clusters.extend(unknown_destinations(context, view));
     if let Some(plan) = OutboundPlan::sni_dnat(context, view) {
-        clusters.extend(plan.inputs().filter_map(|inputs| inputs.build()));
+        clusters.extend(plan.inputs().filter_map(taken));
     }
     clusters
+}
+
+fn taken(inputs: ClusterInputs) -> Option<Cluster> {
+    inputs.checked().ok().flatten().map(|(cluster, _)| cluster)
 }
 
 /// The clusters for destinations that are no service: refused for a router, for a sidecar as its outbound policy says.

@@ -15,7 +15,7 @@ mod network;
 
 pub use client::{EndpointClient, proxy_labels};
 pub(crate) use group::Group;
-pub use inputs::{ClusterTarget, EndpointInputs, forces_unhealthy};
+pub use inputs::{ClusterTarget, EndpointInputs, destination_rule, forces_unhealthy, service_entry};
 pub use locality::{LocalityLb, Place, TrafficDistribution};
 
 use std::sync::Arc;

@@ -30,7 +30,11 @@ pub use conflict::Conflict;
 pub use gateway::gateway;
 pub use route_names::route_names;
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use crate::{
+    generate::check,
+    model::{Config, ConfigKey},
     proto::envoy::config::listener::v3::Listener,
     push::{ProxyView, PushContext},
 };
@@ -41,7 +45,30 @@ use crate::{
 pub fn sidecar(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
     let mut listeners = sidecar_outbound(context, &context.outbound_view(view));
     listeners.extend(sidecar_inbound(context, view));
-    listeners
+    taken(listeners)
+}
+
+/// The listeners as Envoy takes them.
+#[must_use]
+pub fn taken(listeners: Vec<Listener>) -> Vec<Listener> {
+    listeners.into_iter().filter_map(|listener| Some(check::listener(listener, |_| None).0?.0)).collect()
+}
+
+/// The object behind a listener, or behind its filter chain for these server names: the one Gateway that has a server there, or
+/// the Sidecar of the workload.
+#[must_use]
+pub fn object_of(context: &PushContext, view: &ProxyView, listener: &str, names: &[String]) -> Option<ConfigKey> {
+    if !view.is_router() {
+        return context.scope(view).sidecar.as_deref().map(check::object_of);
+    }
+    let port = listener.rsplit('_').next()?.parse::<u32>().ok()?;
+    let merged = context.gateways.merged(context, view)?;
+    let servers = merged.servers.iter().filter(|(of, _)| of.number == port).flat_map(|(_, servers)| &servers.servers);
+    let serves = |hosts: &[String]| names.is_empty() || hosts.iter().any(|host| names.contains(host));
+    let gateways: BTreeSet<&str> = servers.filter(|s| serves(&s.sni_hosts)).map(|s| &*s.gateway).collect();
+    let [gateway] = gateways.into_iter().collect::<Vec<_>>()[..] else { return None };
+    let is_it = |c: &&Arc<Config>| gateway.split_once('/') == Some((&*c.meta.namespace, &*c.meta.name));
+    context.gateways.all.iter().find(is_it).map(|config| check::object_of(config))
 }
 
 /// The outbound part, from the outbound half of a view.

@@ -5,6 +5,7 @@
 //! A route may lead to a cluster that does not exist: Envoy answers 503 for it, and the rest of the table works.
 
 mod action;
+mod alone;
 mod catch_all;
 mod cluster_name;
 mod defaults;
@@ -27,6 +28,7 @@ mod virtual_host;
 #[cfg(test)]
 mod tests;
 
+pub use alone::refusals;
 pub use cluster_name::of as destination_cluster;
 pub use defaults::{outbound_route, trace_operation};
 pub use domains::alternatives as alternative_domains;

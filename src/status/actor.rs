@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 
 use super::{
     Leadership, Levels, Report, ReportBoard, Reporter,
+    desired::Said,
     plan::{Job, Outcome},
     ports::StatusSink,
     term::Term,
     write::carry_out,
 };
 use crate::{
-    discovery::XdsState,
+    discovery::{Omission, XdsState},
     model::ConfigSnapshot,
     runtime::{Mailbox, Vitals, Wards},
 };
@@ -186,9 +187,20 @@ fn has_caught_up(term: &mut Term, xds: &XdsState, writing: &Writing) -> bool {
     term.may_write(Instant::now(), in_force, || (writing.snapshots)(), || (writing.publish)())
 }
 
+fn by_object(omissions: Vec<Omission>) -> Said {
+    let mut all = Said::new();
+    for Omission { object, message, .. } in omissions {
+        if let Some(object) = object {
+            all.entry(object).or_default().insert(message);
+        }
+    }
+    all
+}
+
 /// Looks at the publication in force, once its effects on every proxy are known.
 fn look(core: &mut Reporter, xds: &XdsState, peers: &[Report]) -> bool {
     let Some(published) = xds.current().filter(|p| p.version <= xds.propagated_version()) else { return false };
+    core.left_out(xds.omission_changes(), || by_object(xds.omissions()), by_object(xds.refused_by_clients()));
     let levels = || Levels::of(xds.connections().iter().filter(|c| c.is_proxy()).map(|c| c.held_version()));
     core.look(published.version, &published.context, levels, peers)
 }

@@ -1,6 +1,9 @@
 //! What we say about every object: statuses of translated objects, and conditions and addresses of Istio's.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 
@@ -13,15 +16,32 @@ use crate::{
     push::PushContext,
 };
 
+/// Messages about objects.
+pub type Said = BTreeMap<ConfigKey, BTreeSet<String>>;
+
+/// What proxies are not sent of an object, since they would refuse it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Found here: it is so for every such proxy.
+    pub found: Said,
+    /// Complaints of clients, which are reported and never written to a status: a client may say anything.
+    pub complaints: Said,
+}
+
 /// The statuses of all objects, without transition times. Those of Istio's kinds hold only the fields that are ours.
 #[must_use]
-pub fn statuses(context: &PushContext, distribution: &Distribution, claims: &Claims) -> BTreeMap<ConfigKey, Value> {
+pub fn statuses(
+    context: &PushContext,
+    distribution: &Distribution,
+    claims: &Claims,
+    left_out: &LeftOut,
+) -> BTreeMap<ConfigKey, Value> {
     let mut all = context.translation.statuses.clone();
     for (key, condition) in distribution.conditions() {
         all.insert(key.clone(), json!({ "conditions": [condition] }));
     }
-    for (config, message) in without_effect(&context.inputs.configs) {
-        all.insert(config.key(), json!({ "conditions": [not_in_force(config, "NotEnforced", message)] }));
+    for (config, reason, message) in not_in_force_of(&context.inputs.configs, left_out) {
+        all.insert(config.key(), json!({ "conditions": [not_in_force(config, reason, &message)] }));
     }
     for (key, addresses) in claims.addresses() {
         let status = all.entry(key.clone()).or_insert_with(|| json!({}));
@@ -30,13 +50,22 @@ pub fn statuses(context: &PushContext, distribution: &Distribution, claims: &Cla
     all
 }
 
-/// Objects of Istio's kinds that are in force nowhere, with the reason.
-fn without_effect(configs: &ConfigSnapshot) -> impl Iterator<Item = (&Arc<Config>, &'static str)> {
+/// Objects of Istio's kinds that are not in force, or not as a whole: the reason in one word, and in a sentence.
+fn not_in_force_of<'a>(
+    configs: &'a ConfigSnapshot,
+    left_out: &LeftOut,
+) -> impl Iterator<Item = (&'a Arc<Config>, &'static str, String)> {
     let kinds = Kind::ALL.iter().filter_map(|kind| Some((*kind, kind.without_effect()?)));
-    kinds.flat_map(move |(kind, message)| {
+    let without_effect = kinds.flat_map(move |(kind, message)| {
         let followed = configs.list(kind).iter().filter(|c| is_followed(c));
-        followed.map(move |c| (c, message))
-    })
+        followed.map(move |c| (c, "NotEnforced", message.to_string()))
+    });
+    let kinds: BTreeSet<Kind> = left_out.found.keys().map(|key| key.kind).collect();
+    let refused = kinds.into_iter().flat_map(|kind| configs.list(kind)).filter(|c| is_followed(c)).filter_map(|c| {
+        let messages: Vec<&str> = left_out.found.get(&c.key())?.iter().map(String::as_str).collect();
+        Some((c, "RefusedByProxies", messages.join("; ")))
+    });
+    without_effect.chain(refused.collect::<Vec<_>>())
 }
 
 /// What of a status is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway API's
@@ -67,12 +96,15 @@ pub fn objects<'a, T>(
     all.map(|c| (c.key(), c)).filter(|(key, _)| statuses.contains_key(key)).collect()
 }
 
-/// What translation has to say about objects that has no place in a status.
+/// What translation has to say about objects that has no place in a status, and what proxies are not sent of them.
 #[must_use]
-pub fn reports(context: &PushContext) -> BTreeMap<ConfigKey, Vec<&str>> {
+pub fn reports<'a>(context: &'a PushContext, left_out: &'a LeftOut) -> BTreeMap<ConfigKey, Vec<&'a str>> {
     let mut all: BTreeMap<ConfigKey, Vec<&str>> = BTreeMap::new();
     for report in &context.translation.reports {
         all.entry(report.key.clone()).or_default().push(&report.message);
+    }
+    for (key, said) in left_out.found.iter().chain(&left_out.complaints) {
+        all.entry(key.clone()).or_default().extend(said.iter().map(String::as_str));
     }
     all
 }

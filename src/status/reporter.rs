@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     addresses::{Claims, Ranges},
-    desired,
+    desired::{self, LeftOut, Said},
     distribution::{Distribution, Levels},
     plan::{Failure, Job, Outcome, Plan},
     report::Report,
@@ -23,6 +23,8 @@ pub struct Reporter {
     claims: Claims,
     entries: Option<Arc<Vec<Arc<Config>>>>,
     context: Option<Arc<PushContext>>,
+    left_out: LeftOut,
+    left_out_version: Option<u64>,
     plan: Plan,
     /// Something has moved since the last plan.
     moved: bool,
@@ -52,6 +54,16 @@ impl Reporter {
         }
         self.moved |= changed;
         changed
+    }
+
+    /// Takes in what proxies are not sent of objects: what was found here, where it has changed since `version`, and complaints.
+    pub fn left_out(&mut self, version: u64, found: impl FnOnce() -> Said, complaints: Said) {
+        let known = self.left_out_version == Some(version);
+        let found = if known { std::mem::take(&mut self.left_out.found) } else { found() };
+        self.left_out_version = Some(version);
+        let now = LeftOut { found, complaints };
+        self.moved |= !known || now.complaints != self.left_out.complaints;
+        self.left_out = now;
     }
 
     /// Addresses are for entries of a cluster, where they can be written: one that no registry ever reads is none.
@@ -120,7 +132,10 @@ impl Reporter {
     /// Every status, without transition times.
     #[must_use]
     pub fn statuses(&self) -> BTreeMap<ConfigKey, Value> {
-        self.context.as_ref().map(|c| desired::statuses(c, &self.distribution, &self.claims)).unwrap_or_default()
+        self.context
+            .as_ref()
+            .map(|c| desired::statuses(c, &self.distribution, &self.claims, &self.left_out))
+            .unwrap_or_default()
     }
 
     /// Every object that has a status, or of which translation has something to say, in the order of kind, namespace and
@@ -129,7 +144,7 @@ impl Reporter {
     pub fn rows(&self) -> Vec<Value> {
         let Some(context) = &self.context else { return Vec::new() };
         let mut statuses = self.statuses();
-        let reports = desired::reports(context);
+        let reports = desired::reports(context, &self.left_out);
         for key in reports.keys().filter(|key| !statuses.contains_key(key)).cloned().collect::<Vec<_>>() {
             statuses.insert(key, Value::Null);
         }

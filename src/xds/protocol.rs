@@ -8,6 +8,7 @@ mod convergence;
 mod make_before_break;
 #[cfg(test)]
 mod proxyless;
+mod quarantine;
 pub(super) mod refusals;
 mod response;
 pub(super) mod session;

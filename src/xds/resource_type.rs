@@ -128,6 +128,19 @@ impl ResourceType {
         }
     }
 
+    /// Istio's counter of refusals of the type.
+    #[must_use]
+    pub fn refusals(self) -> &'static str {
+        match self {
+            Self::Cluster => "pilot_xds_cds_reject",
+            Self::Endpoint => "pilot_xds_eds_reject",
+            Self::Listener => "pilot_xds_lds_reject",
+            Self::Route => "pilot_xds_rds_reject",
+            Self::Secret => "pilot_xds_sds_reject",
+            Self::Objects(_) | Self::Extension | Self::NameTable => "pilot_total_xds_rejects",
+        }
+    }
+
     /// Whether an empty list of names means "everything" (Istio's wildcard types). For the others it means "nothing".
     #[must_use]
     pub const fn is_wildcard(self) -> bool {

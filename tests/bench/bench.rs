@@ -15,8 +15,9 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use mesh::{World, sidecar};
 use pilothouse::{
     discovery::{Generator, MeshGenerator, Part, Slot},
+    generate::check::violations,
     model::{Features, Mesh, Origin},
-    proto::envoy::service::discovery::v3::DiscoveryRequest,
+    proto::{envoy::service::discovery::v3::DiscoveryRequest, wkt::Any},
     push::PushContext,
     registry::ServiceEntryStore,
     sources::{Change, SourceBatch, file::parse::parse_text},
@@ -137,6 +138,30 @@ fn generation(c: &mut Criterion) {
     });
 }
 
+/// What the check for refusals by Envoy adds to generation.
+fn checking(c: &mut Criterion) {
+    let context = World::of(THOUSAND).context();
+    let (routing, outbound) = (slot(&context, Part::Routing, 1), slot(&context, Part::Outbound, 1));
+    let generator = MeshGenerator::default();
+    let clusters = generator.list(&context, &routing, ResourceType::Cluster);
+    let ports: Vec<Arc<str>> = ["80", "8080", "9080"].map(Arc::from).to_vec();
+    for (what, made) in [
+        ("clusters", clusters.clone()),
+        ("endpoints", generator.named(&context, &routing, ResourceType::Endpoint, &names(&clusters))),
+        ("listeners", generator.list(&context, &outbound, ResourceType::Listener)),
+        ("routes", generator.named(&context, &routing, ResourceType::Route, &ports)),
+    ] {
+        let any = |resource: &Arc<Resource>| Any::decode(resource.any().clone()).unwrap();
+        let encoded: Vec<Any> = made.iter().map(any).collect();
+        c.bench_function(&format!("checks: {what} of a view, 1,000 services"), |b| {
+            b.iter(|| {
+                let found = |any: &Any| violations(any.type_url.rsplit('/').next().unwrap_or_default(), &any.value);
+                assert!(encoded.iter().all(|any| found(any).is_empty()));
+            });
+        });
+    }
+}
+
 /// A request in two parts, which make one when they follow each other.
 fn subscription(kind: ResourceType, names: &NameSet) -> Vec<u8> {
     let resource_names = names.names().iter().map(ToString::to_string).collect();
@@ -193,5 +218,5 @@ fn criterion() -> Criterion {
         .without_plots()
 }
 
-criterion_group!(name = benches; config = criterion(); targets = reading, registry, context, generation, clients);
+criterion_group!(name = benches; config = criterion(); targets = reading, registry, context, generation, checking, clients);
 criterion_main!(benches);

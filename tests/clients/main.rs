@@ -21,6 +21,7 @@ mod leaders;
 mod mesh;
 mod outages;
 mod process;
+mod refusals;
 mod registration;
 mod samples;
 #[path = "../kubernetes/server.rs"]

@@ -37,7 +37,7 @@ fn program(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/programs").join(name)
 }
 
-fn https_get(port: u16, host: &str, roots: &PathBuf) -> Option<String> {
+pub fn https_get(port: u16, host: &str, roots: &PathBuf) -> Option<String> {
     let output = Command::new(&TOOLS.python)
         .arg(program("https_get.py"))
         .args([&port.to_string(), host])

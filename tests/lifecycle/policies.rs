@@ -1,4 +1,5 @@
-//! A policy that no proxy enforces says so: in `validate`, in the findings of its source, and in its status.
+//! A policy that no proxy enforces says so: in `validate`, in the findings of its source, and in its status. And what Envoy
+//! would refuse of an object is told at that object.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -43,6 +44,40 @@ spec: {host: api.example}
 ";
 
 const KINDS: [&str; 5] = ["AuthorizationPolicy", "RequestAuthentication", "Telemetry", "EnvoyFilter", "WasmPlugin"];
+
+/// A route that Envoy would refuse beside one that it takes, and a cluster that it would refuse.
+const REFUSED: &str = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: api, namespace: shop}
+spec: {hosts: [api.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: api, namespace: shop}
+spec:
+  hosts: [api.example]
+  http:
+  - name: bad
+    match: [{uri: {prefix: /bad}}]
+    headers: {request: {set: {x-a: '%NOPE%'}}}
+    route: [{destination: {host: api.example}}]
+  - route: [{destination: {host: api.example}}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: far, namespace: shop}
+spec: {hosts: [far.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, endpoints: [{address: 10.0.0.2}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: far, namespace: shop}
+spec: {host: far.example, trafficPolicy: {tls: {mode: SIMPLE, sni: SNI}}}
+";
+
+fn refused() -> String {
+    REFUSED.replace("SNI", &"a".repeat(400))
+}
 
 async fn statuses(running: &Running) -> Vec<Value> {
     let address = running.addresses.http;
@@ -96,13 +131,41 @@ async fn a_policy_without_effect_is_never_reconciled() {
 }
 
 #[test]
-fn validate_names_policies_without_effect() {
+fn validate_names_policies_without_effect_and_parts_that_envoy_would_refuse() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("policies.yaml"), POLICIES).unwrap();
+    fs::write(dir.path().join("refused.yaml"), refused()).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_pilothouse")).arg("validate").arg(dir.path()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     for kind in KINDS {
         assert!(text.contains(&format!("{kind} has no effect yet")), "{kind}: {text}");
     }
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("Envoy would refuse")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines.iter().any(|line| line.contains("VirtualService") && line.contains("NOPE")), "{text}");
+    assert!(lines.iter().any(|line| line.contains("DestinationRule") && line.contains("sni")), "{text}");
+}
+
+#[actix::test]
+async fn what_envoy_would_refuse_is_told_at_the_object_until_it_is_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.yaml");
+    fs::write(&file, refused()).unwrap();
+    let running = start(&[dir.path()], None).await;
+    until(&running, |c| c.inputs.registry.services.len() == 2).await;
+    let client = subscribed(&running).await;
+    let mut clusters = client.sotw(None).await.unwrap();
+    clusters.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    clusters.next().await.unwrap();
+    let mut routes = client.sotw(None).await.unwrap();
+    routes.subscribe(ResourceType::Route, &["80"], "").await.unwrap();
+    let first = routes.next().await.unwrap();
+    routes.subscribe(ResourceType::Route, &["80"], &first.nonce).await.unwrap();
+    until_says(&running, "VirtualService", "api", "False", "%NOPE%").await;
+    until_says(&running, "DestinationRule", "far", "False", "sni").await;
+    fs::write(&file, refused().replace("%NOPE%", "plain")).unwrap();
+    routes.next().await.unwrap();
+    until_says(&running, "VirtualService", "api", "False", "proxies up to date").await;
+    end(running).await;
 }

@@ -5,14 +5,15 @@ use std::hash::Hash;
 use super::capabilities::Capabilities;
 use crate::{
     generate::{
-        endpoint::EndpointInputs,
+        check::{self, Refusal},
+        endpoint::{EndpointInputs, destination_rule, service_entry},
         names::{self, Direction},
         traffic_policy::EffectivePolicy,
     },
-    model::{Mesh, NodeType, Port, Registry, Resolution, Service, host},
+    model::{ConfigKey, Mesh, NodeType, Port, Registry, Resolution, Service, host},
     proto::{
-        envoy::config::cluster::v3::cluster::DiscoveryType,
-        networking::{DestinationRule, Subset, load_balancer_settings::SimpleLb},
+        envoy::config::cluster::v3::{Cluster, cluster::DiscoveryType},
+        networking::{DestinationRule, Subset, client_tls_settings::TlSmode, load_balancer_settings::SimpleLb},
     },
     push::{MergedDestinationRule, authn::MtlsMode},
 };
@@ -63,6 +64,30 @@ impl<'a> ClusterInputs<'a> {
                 names::dns_srv_subset_key(self.subset_name(), &self.service.hostname, self.port.port)
             }
         }
+    }
+
+    /// The cluster, encoded, as Envoy takes it; `None` where there is none.
+    ///
+    /// # Errors
+    /// The reason why Envoy would refuse it.
+    pub fn checked(&self) -> Result<Option<(Cluster, Vec<u8>)>, Box<Refusal>> {
+        self.build().map(|cluster| check::cluster(cluster, || self.object())).transpose()
+    }
+
+    /// The object that decides most of the cluster: its DestinationRule, else its ServiceEntry.
+    fn object(&self) -> Option<ConfigKey> {
+        self.rule.map_or_else(|| service_entry(self.service), |rule| Some(destination_rule(rule)))
+    }
+
+    /// The cluster demands a certificate of the mesh that the proxy does not have: `ISTIO_MUTUAL` for a stock Envoy that
+    /// names no files.
+    #[must_use]
+    pub fn lacks_certificate(&self) -> bool {
+        !self.capabilities.istio_proxy
+            && self.capabilities.certificates.is_none()
+            && self.rule.is_some()
+            && self.mode == ClusterMode::Outbound
+            && self.policy().tls.is_some_and(|tls| tls.mode() == TlSmode::IstioMutual)
     }
 
     /// Hash of all inputs by their stamps.

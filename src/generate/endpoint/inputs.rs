@@ -8,10 +8,24 @@ use super::{
 };
 use crate::{
     generate::traffic_policy::{self, EffectivePolicy},
-    model::{EndpointSet, Features, Labels, Mesh, Port, Service, host},
+    model::{ConfigKey, EndpointSet, Features, Kind, Labels, Mesh, Port, Registry, Service, host},
     proto::networking::{DestinationRule, client_tls_settings::TlSmode},
     push::{MergedDestinationRule, ProxyView, PushContext, authn::AuthnPolicies, network_gateways::NetworkGateways},
 };
+
+/// A DestinationRule: the first of those that were merged.
+#[must_use]
+pub fn destination_rule(rule: &MergedDestinationRule) -> ConfigKey {
+    ConfigKey { kind: Kind::DestinationRule, namespace: rule.namespace.clone(), name: rule.name.clone() }
+}
+
+/// The ServiceEntry that a service is made from.
+#[must_use]
+pub fn service_entry(service: &Service) -> Option<ConfigKey> {
+    let (namespace, name) = (service.namespace.clone(), service.object_name.clone());
+    let external = service.registry == Registry::External;
+    external.then_some(ConfigKey { kind: Kind::ServiceEntry, namespace, name })
+}
 
 /// What the endpoints of one cluster are made from, and nothing else: builders take only this. Equal keys, equal endpoints.
 #[derive(Debug, Clone)]
@@ -82,6 +96,18 @@ impl<'a> EndpointInputs<'a> {
     #[must_use]
     pub fn with_subset(&self, subset: &'a str, cluster_name: String) -> Self {
         Self { cluster_name, subset, ..self.clone() }
+    }
+
+    /// The ServiceEntry that the service is made from.
+    #[must_use]
+    pub fn object(&self) -> Option<ConfigKey> {
+        service_entry(self.service)
+    }
+
+    /// The object that decides most of the cluster: its DestinationRule, else its ServiceEntry.
+    #[must_use]
+    pub fn rule_or_object(&self) -> Option<ConfigKey> {
+        self.rule.map_or_else(|| self.object(), |rule| Some(destination_rule(rule)))
     }
 
     /// Hash of all inputs by their stamps.

@@ -8,25 +8,28 @@ use super::{
     sidecar::{self, ByPort},
     table::{self, RouteTable, VirtualHostMemo},
 };
-use crate::push::{ProxyView, PushContext};
+use crate::{
+    generate::check::Refusal,
+    push::{ProxyView, PushContext},
+};
 
 /// One outbound route configuration of a sidecar; decodes to what [`super::sidecar_outbound`] gives.
 #[must_use]
 pub fn sidecar_outbound_encoded(context: &PushContext, view: &ProxyView, name: &str, memo: &VirtualHostMemo) -> Bytes {
     let scope = context.scope(view);
     let table = sidecar::table(context, view, &scope, name, &mut ByPort::new());
-    bytes(table.as_ref(), name, memo)
+    bytes(table.as_ref(), name, memo).0
 }
 
 /// All route configurations that a proxy asks for, in the order of the names. What several of them have in common is
-/// gathered once. For a sidecar `view` is the outbound half.
+/// gathered once. For a sidecar `view` is the outbound half. With each comes what is left out of it.
 #[must_use]
 pub fn encoded<S: AsRef<str>>(
     context: &PushContext,
     view: &ProxyView,
     names: &[S],
     memo: &VirtualHostMemo,
-) -> Vec<Bytes> {
+) -> Vec<(Bytes, Vec<Refusal>)> {
     let scope = context.scope(view);
     let names = names.iter().map(AsRef::as_ref);
     if !view.is_router() {
@@ -46,6 +49,6 @@ pub fn encoded<S: AsRef<str>>(
         .collect()
 }
 
-fn bytes(table: Option<&RouteTable>, name: &str, memo: &VirtualHostMemo) -> Bytes {
-    table.map_or_else(|| table::empty(name).encode_to_vec().into(), |table| table.encode(memo))
+fn bytes(table: Option<&RouteTable>, name: &str, memo: &VirtualHostMemo) -> (Bytes, Vec<Refusal>) {
+    table.map_or_else(|| (table::empty(name).encode_to_vec().into(), Vec::new()), |table| table.encode(memo))
 }

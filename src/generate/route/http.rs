@@ -111,9 +111,29 @@ impl<'a> VirtualServiceRoutes<'a> {
         gateways: &[&str],
         lookup: &dyn Lookup,
     ) -> Option<Self> {
+        let selected = select(config.virtual_service()?, &options, gateways, is_path_separated(config));
+        Self::of_selected(config, options, selected, lookup)
+    }
+
+    /// All rules, whatever they ask of the proxy.
+    #[must_use]
+    pub fn every(config: &'a Config, options: RouteOptions<'a>, lookup: &dyn Lookup) -> Option<Self> {
+        let mut selected = Vec::new();
+        for (index, http) in config.virtual_service()?.http.iter().enumerate() {
+            let conditions = (0..http.r#match.len()).map(Some);
+            let unconditional = http.r#match.is_empty().then_some(None);
+            selected.extend(conditions.chain(unconditional).map(|condition| (index, condition)));
+        }
+        Self::of_selected(config, options, selected, lookup)
+    }
+
+    fn of_selected(
+        config: &'a Config,
+        options: RouteOptions<'a>,
+        selected: Vec<(usize, Option<usize>)>,
+        lookup: &dyn Lookup,
+    ) -> Option<Self> {
         let rule = config.virtual_service()?;
-        let path_separated = has_gateway_semantics(config) || has_ingress_semantics(config);
-        let selected = select(rule, &options, gateways, path_separated);
         if selected.is_empty() {
             return None;
         }
@@ -121,7 +141,12 @@ impl<'a> VirtualServiceRoutes<'a> {
             .iter()
             .filter_map(|(http, _)| Some((*http, resolve_rule(*http, rule.http.get(*http)?, &options, lookup))))
             .collect();
-        Some(Self { config, rule, options, path_separated, selected, resolved })
+        Some(Self { config, rule, options, path_separated: is_path_separated(config), selected, resolved })
+    }
+
+    /// The VirtualService.
+    pub(super) fn config(&self) -> &Config {
+        self.config
     }
 
     /// Names the output of [`Self::build`].
@@ -232,6 +257,10 @@ impl<'a> VirtualServiceRoutes<'a> {
             action.request_mirror_policies.extend(fraction.map(|f| action::mirror(cluster, f, suffix)));
         }
     }
+}
+
+fn is_path_separated(config: &Config) -> bool {
+    has_gateway_semantics(config) || has_ingress_semantics(config)
 }
 
 impl ResolvedRule {

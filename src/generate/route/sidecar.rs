@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     generate::{
+        endpoint::destination_rule,
         names::host_port,
         proxy_config::{self, ListenerClass, ProxyHeaders},
     },
@@ -71,7 +72,7 @@ pub fn outbound(context: &PushContext, view: &ProxyView, name: &str) -> RouteCon
 pub fn proxyless_virtual_hosts(context: &PushContext, view: &ProxyView, name: &str, port: u32) -> Vec<VirtualHost> {
     let scope = context.scope(view);
     let hosts = Outbound::new(context, view, &scope, name, port).map(|o| o.virtual_hosts()).unwrap_or_default();
-    hosts.iter().map(VirtualHostInputs::build).collect()
+    hosts.iter().map(VirtualHostInputs::unchecked).collect()
 }
 
 /// Virtual hosts by port, for several route configurations of one proxy.
@@ -211,7 +212,8 @@ impl<'a> Outbound<'a> {
         let rule = self.scope.destination_rule(self.view, host);
         let hash = rule.and_then(|r| hash::of_port(&r.rule, port)).cloned();
         let default_retry = self.context.mesh().config.default_http_retry_policy.as_ref();
-        let route = ServiceRoute { host: host.clone(), port, default_retry, hash };
+        let rule = rule.filter(|_| hash.is_some()).map(|rule| destination_rule(rule));
+        let route = ServiceRoute { host: host.clone(), port, default_retry, hash, rule };
         Group {
             port,
             hosts: Vec::new(),

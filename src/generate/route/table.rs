@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -13,6 +13,7 @@ use prost::{Message, encoding::encode_varint};
 use rayon::prelude::*;
 
 use super::virtual_host::VirtualHostInputs;
+use crate::generate::check::Refusal;
 use crate::proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
 /// Envoy's default of 4 KiB is less than what a VirtualService may say.
@@ -38,17 +39,18 @@ impl RouteTable<'_> {
     /// The route configuration.
     #[must_use]
     pub fn build(&self) -> RouteConfiguration {
-        let hosts = self.hosts.iter().map(VirtualHostInputs::build);
+        let hosts = self.hosts.iter().filter_map(|host| host.build().host);
         RouteConfiguration { virtual_hosts: hosts.chain(self.last.clone()).collect(), ..self.fields() }
     }
 
-    /// The bytes of the route configuration. Virtual hosts whose key is known are not built again.
+    /// The bytes of the route configuration, and what is not in them. Virtual hosts whose key is known are not built again.
     #[must_use]
-    pub fn encode(&self, memo: &VirtualHostMemo) -> Bytes {
+    pub fn encode(&self, memo: &VirtualHostMemo) -> (Bytes, Vec<Refusal>) {
         let last = self.last.as_ref().map(|host| Bytes::from(host.encode_to_vec()));
         let hosts = self.hosts.par_iter().with_min_len(WORTH_A_THREAD);
-        let mut hosts: Vec<Bytes> = hosts.map(|host| memo.encoded(host)).collect();
-        hosts.extend(last);
+        let hosts: Vec<EncodedHost> = hosts.map(|host| memo.encoded(host)).collect();
+        let refused = hosts.iter().flat_map(|host| host.refused.iter().cloned()).collect();
+        let hosts: Vec<Bytes> = hosts.into_iter().filter_map(|host| host.bytes).chain(last).collect();
         let fields = self.fields();
         let room = fields.encoded_len() + hosts.iter().map(|h| h.len() + 6).sum::<usize>();
         let mut bytes = BytesMut::with_capacity(room);
@@ -58,7 +60,7 @@ impl RouteTable<'_> {
             encode_varint(host.len() as u64, &mut bytes);
             bytes.extend_from_slice(&host);
         }
-        bytes.freeze()
+        (bytes.freeze(), refused)
     }
 
     fn fields(&self) -> RouteConfiguration {
@@ -78,6 +80,21 @@ pub fn empty(name: &str) -> RouteConfiguration {
     RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() }
 }
 
+/// A virtual host as it is sent.
+#[derive(Debug, Clone)]
+pub struct EncodedHost {
+    /// `None` for one that is left out.
+    pub bytes: Option<Bytes>,
+    /// What is not in the bytes.
+    pub refused: Arc<[Refusal]>,
+}
+
+impl EncodedHost {
+    fn len(&self) -> usize {
+        self.bytes.as_ref().map_or(0, Bytes::len)
+    }
+}
+
 /// Encoded virtual hosts by key. Two generations, each of at most `limit` bytes: when the young one is full it becomes the
 /// old one, and what nobody asked for since is forgotten.
 #[derive(Debug)]
@@ -89,8 +106,8 @@ pub struct VirtualHostMemo {
 
 #[derive(Debug, Default)]
 struct Generations {
-    young: HashMap<u128, Bytes>,
-    old: HashMap<u128, Bytes>,
+    young: HashMap<u128, EncodedHost>,
+    old: HashMap<u128, EncodedHost>,
     young_bytes: usize,
 }
 
@@ -113,17 +130,19 @@ impl VirtualHostMemo {
         self.built.load(Ordering::Relaxed)
     }
 
-    /// The bytes of a virtual host. Two callers that ask at once may both build it.
+    /// A virtual host. Two callers that ask at once may both build it.
     #[must_use]
-    pub fn encoded(&self, inputs: &VirtualHostInputs) -> Bytes {
+    pub fn encoded(&self, inputs: &VirtualHostInputs) -> EncodedHost {
         let key = inputs.key();
-        if let Some(bytes) = self.lock().get(key, self.limit) {
-            return bytes;
+        if let Some(known) = self.lock().get(key, self.limit) {
+            return known;
         }
-        let bytes = Bytes::from(inputs.build().encode_to_vec());
+        let built = inputs.build();
+        let bytes = built.host.is_some().then(|| Bytes::from(built.bytes));
+        let host = EncodedHost { bytes, refused: built.refused.into() };
         self.built.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(key, bytes.clone(), self.limit);
-        bytes
+        self.lock().insert(key, host.clone(), self.limit);
+        host
     }
 
     /// A panic of another caller leaves a map that is still valid.
@@ -133,23 +152,23 @@ impl VirtualHostMemo {
 }
 
 impl Generations {
-    fn get(&mut self, key: u128, limit: usize) -> Option<Bytes> {
-        if let Some(bytes) = self.young.get(&key) {
-            return Some(bytes.clone());
+    fn get(&mut self, key: u128, limit: usize) -> Option<EncodedHost> {
+        if let Some(host) = self.young.get(&key) {
+            return Some(host.clone());
         }
-        let bytes = self.old.remove(&key)?;
-        self.insert(key, bytes.clone(), limit);
-        Some(bytes)
+        let host = self.old.remove(&key)?;
+        self.insert(key, host.clone(), limit);
+        Some(host)
     }
 
-    fn insert(&mut self, key: u128, bytes: Bytes, limit: usize) {
-        if self.young_bytes + bytes.len() > limit {
+    fn insert(&mut self, key: u128, host: EncodedHost, limit: usize) {
+        if self.young_bytes + host.len() > limit {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
         }
-        if bytes.len() <= limit {
-            self.young_bytes += bytes.len();
-            self.young.insert(key, bytes);
+        if host.len() <= limit {
+            self.young_bytes += host.len();
+            self.young.insert(key, host);
         }
     }
 }

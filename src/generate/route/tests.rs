@@ -103,7 +103,7 @@ fn names_without_anything_behind_them_are_empty() {
     let (memo, sidecar, router) = (VirtualHostMemo::default(), view("sidecar", "x", &[]), view("router", "x", &[]));
     for name in ["", "x", "outbound|80||a", "http.80"] {
         assert_eq!(sidecar_outbound(&context, &sidecar, name), empty(name));
-        let bytes = encoded(&context, &router, &[name], &memo).remove(0);
+        let bytes = encoded(&context, &router, &[name], &memo).remove(0).0;
         assert_eq!(RouteConfiguration::decode(bytes).unwrap(), empty(name));
     }
 }
@@ -215,7 +215,7 @@ proptest! {
         for context in &contexts {
             for view in &sidecars {
                 let all = encoded(context, view, &names, &memo);
-                for (name, bytes) in names.iter().zip(all) {
+                for (name, (bytes, _)) in names.iter().zip(all) {
                     let built = sidecar_outbound(context, view, name);
                     assert_unique(&built);
                     prop_assert_eq!(RouteConfiguration::decode(bytes).unwrap(), built);
@@ -225,7 +225,7 @@ proptest! {
             let merged = context.gateways.merged(context, &router).unwrap();
             let built = gateway(context, &router, &merged, "http.80");
             assert_unique(&built);
-            let bytes = encoded(context, &router, &["http.80"], &memo).remove(0);
+            let bytes = encoded(context, &router, &["http.80"], &memo).remove(0).0;
             prop_assert_eq!(RouteConfiguration::decode(bytes).unwrap(), built);
         }
     }

@@ -10,7 +10,11 @@ use super::{
     session::{STATEFUL_SESSION, Session},
 };
 use crate::{
-    generate::names::{Direction, subset_key},
+    generate::{
+        check::{self, CheckedHost},
+        names::{Direction, subset_key},
+    },
+    model::ConfigKey,
     proto::{
         envoy::config::route::v3::{Route, VirtualHost, virtual_host::TlsRequirementType},
         networking::{HttpRetry, load_balancer_settings::ConsistentHashLb},
@@ -60,6 +64,8 @@ pub struct ServiceRoute<'a> {
     pub default_retry: Option<&'a HttpRetry>,
     /// Consistent hash of the service's DestinationRule.
     pub hash: Option<ConsistentHashLb>,
+    /// The DestinationRule, where there is such a hash.
+    pub rule: Option<ConfigKey>,
 }
 
 impl<'a> RouteSource<'a> {
@@ -74,7 +80,16 @@ impl<'a> RouteSource<'a> {
     pub fn service(route: ServiceRoute<'a>) -> Self {
         let mut key = KeyHasher::new("service");
         key.text(&route.host).number(route.port.into()).message(route.default_retry).message(route.hash.as_ref());
+        key.value(&route.rule);
         Self { key: key.finish(), kind: SourceKind::Service(route) }
+    }
+
+    /// The object that the routes are made from, as users know it.
+    fn object(&self) -> Option<ConfigKey> {
+        match &self.kind {
+            SourceKind::VirtualService(routes) => Some(check::object_of(routes.config())),
+            SourceKind::Service(route) => route.rule.clone(),
+        }
     }
 
     fn build(&self) -> Vec<Route> {
@@ -109,13 +124,36 @@ impl VirtualHostInputs<'_> {
         key.finish()
     }
 
-    /// The virtual host.
+    /// The virtual host as Envoy takes it, and what had to be left out for that.
     #[must_use]
-    pub fn build(&self) -> VirtualHost {
-        let mut routes: Vec<Route> = self.routes.iter().flat_map(|source| source.build()).collect();
-        if self.catch_all_last {
-            routes.sort_by_key(|route| route.r#match.as_ref().is_some_and(matching::is_catch_all));
+    pub fn build(&self) -> CheckedHost {
+        let (sources, host) = self.assemble();
+        check::virtual_host(host, || {
+            let of_source: Vec<_> = self.routes.iter().map(|source| source.object()).collect();
+            sources.iter().map(|source| of_source.get(*source).cloned().flatten()).collect()
+        })
+    }
+
+    /// The virtual host as it is, for proxyless gRPC, which has other demands than Envoy.
+    #[must_use]
+    pub fn unchecked(&self) -> VirtualHost {
+        self.assemble().1
+    }
+
+    /// The virtual host, and the sources of its routes by position.
+    fn assemble(&self) -> (Vec<usize>, VirtualHost) {
+        let mut routes: Vec<(usize, Route)> = Vec::new();
+        for (source, of) in self.routes.iter().enumerate() {
+            routes.extend(of.build().into_iter().map(|route| (source, route)));
         }
+        if self.catch_all_last {
+            routes.sort_by_key(|(_, route)| route.r#match.as_ref().is_some_and(matching::is_catch_all));
+        }
+        let (sources, routes) = routes.into_iter().unzip();
+        (sources, self.with_routes(routes))
+    }
+
+    fn with_routes(&self, routes: Vec<Route>) -> VirtualHost {
         let tls = if self.require_tls { TlsRequirementType::All } else { TlsRequirementType::None };
         let session = self.session.iter().map(|s| (STATEFUL_SESSION.to_string(), s.per_route()));
         VirtualHost {

@@ -1,4 +1,4 @@
-//! Content that a client refused, and when it is sent again.
+//! Content that a client refused, and when it is sent again. Which resources it is held to refuse says [`Quarantine`].
 //!
 //! The reason of a refusal may lie with the client (a certificate file that is not there yet), so refused content is sent
 //! again: after a pause that grows, and sooner beside other content that changes. No clock: the time is an argument.
@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::quarantine::{Quarantine, Verdict};
 use crate::xds::{
     names::NameSet,
     views::{
@@ -45,6 +46,8 @@ impl Backoff {
 pub(crate) struct Refused {
     /// Hash of the content by name (0: a removal). It is not sent again before the pause ends, unless it changes.
     content: BTreeMap<Arc<str>, u128>,
+    /// Resources that are held back so that the client gets the others.
+    quarantine: Quarantine,
     /// Refusals in a row.
     count: u32,
     /// The last refusal.
@@ -52,9 +55,37 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// Whether nothing is refused.
+    /// Whether no response waits for a pause as a whole.
     pub(crate) fn is_empty(&self) -> bool {
         self.content.is_empty()
+    }
+
+    /// The resources that are held back.
+    pub(super) const fn quarantine(&self) -> &Quarantine {
+        &self.quarantine
+    }
+
+    /// The same, to be changed.
+    pub(super) const fn quarantine_mut(&mut self) -> &mut Quarantine {
+        &mut self.quarantine
+    }
+
+    /// A response with this in it was refused with this complaint. The names that are sent again at once: how much of the
+    /// response the client applied is not known.
+    pub(crate) fn blame(&mut self, sent: &Difference, complaint: &str, now: Instant) -> Vec<Arc<str>> {
+        let fresh = self.quarantine.is_at_rest();
+        match self.quarantine.blame(&sent.changed, complaint) {
+            Verdict::Rest(names) => {
+                self.count = self.count.saturating_add(u32::from(fresh));
+                self.at = Some(now);
+                if names.is_empty() { names } else { names.into_iter().chain(sent.gone.iter().cloned()).collect() }
+            }
+            Verdict::Unclear(waiting) => {
+                self.content.extend(waiting);
+                self.take(sent, now);
+                Vec::new()
+            }
+        }
     }
 
     /// A response with this in it was refused.
@@ -65,25 +96,27 @@ impl Refused {
         self.at = Some(now);
     }
 
-    /// A response with this in it was accepted; `None`: one with everything.
-    pub(crate) fn settle(&mut self, sent: Option<&Difference>) {
-        match sent {
-            None => self.content.clear(),
-            Some(sent) if !self.is_empty() => {
-                for name in sent.changed.iter().map(|r| r.name()).chain(&sent.gone) {
-                    self.content.remove(name);
-                }
+    /// A response with this in it was accepted; `whole`: one with everything. The names that are sent next.
+    pub(crate) fn settle(&mut self, sent: &Difference, whole: bool) -> Vec<Arc<str>> {
+        let next = self.quarantine.accepted(&sent.changed);
+        if whole {
+            self.content.clear();
+        } else if !self.is_empty() {
+            for name in sent.changed.iter().map(|r| r.name()).chain(&sent.gone) {
+                self.content.remove(name);
             }
-            Some(_) => {}
         }
-        if self.is_empty() {
+        if self.is_empty() && self.quarantine.is_empty() && next.is_empty() {
             *self = Self::default();
         }
+        next
     }
 
     /// When the pause ends.
     pub(crate) fn retry_at(&self, backoff: Backoff, salt: u32) -> Option<Instant> {
-        self.at.filter(|_| !self.is_empty()).map(|at| at + backoff.pause(self.count, salt))
+        self.at
+            .filter(|_| !self.is_empty() || !self.quarantine.is_empty())
+            .map(|at| at + backoff.pause(self.count, salt))
     }
 
     /// Whether refused content may go along with other content.
@@ -93,7 +126,7 @@ impl Refused {
 
     /// The pause has ended: the names, of which nothing counts as refused any more.
     pub(crate) fn release(&mut self) -> impl Iterator<Item = Arc<str>> + use<> {
-        std::mem::take(&mut self.content).into_keys()
+        std::mem::take(&mut self.content).into_keys().chain(self.quarantine.release())
     }
 
     /// Content that the client refused is not sent again as it was before its pause ends. When some of it changed, or when

@@ -32,6 +32,8 @@ enum Base {
 struct Outstanding {
     target: Arc<Snapshot>,
     sent: Arc<Difference>,
+    /// What of it is news to the client: all of it, but for types that are sent whole.
+    news: Arc<Difference>,
     at: Instant,
 }
 
@@ -84,6 +86,8 @@ pub struct Sending {
     pub update: Arc<Update>,
     /// Names whose content changes for the client; `None` means all.
     pub news: Option<Arc<NameSet>>,
+    /// What the client lacks: all of the update, but for types that are sent whole.
+    pub(super) difference: Arc<Difference>,
 }
 
 impl Subscription {
@@ -290,17 +294,41 @@ impl Subscription {
         match (self.outstanding.take(), error) {
             (Some(outstanding), None) => {
                 let all = self.protocol == Protocol::Sotw && self.kind.is_whole();
-                self.refused.settle(if all { None } else { Some(&outstanding.sent) });
+                let next = self.refused.settle(&outstanding.news, all);
                 self.base = Base::Snapshot(outstanding.target);
+                self.again(NameSet::of(next));
                 Received::Acked
             }
             (Some(outstanding), Some(complaint)) => {
-                self.refused.take(&outstanding.sent, now);
+                if self.may_leave_out() {
+                    let next = self.refused.blame(&outstanding.news, &complaint.message, now);
+                    self.again(NameSet::of(next));
+                } else {
+                    self.refused.take(&outstanding.sent, now);
+                }
                 Received::Nacked(complaint)
             }
             (None, Some(complaint)) => Received::Nacked(complaint),
             (None, None) => Received::Changed,
         }
+    }
+
+    /// Whether a resource may be left out of a response. What a response of everything leaves out is deleted, also from a client
+    /// that kept it from an earlier stream.
+    fn may_leave_out(&self) -> bool {
+        let whole = self.protocol == Protocol::Sotw && self.kind.is_whole();
+        !(whole && self.returns && matches!(self.base, Base::Nothing))
+    }
+
+    /// Whether the client is left without something that it refuses, for now.
+    #[must_use]
+    pub fn withholds(&self) -> bool {
+        !self.refused.quarantine().is_empty()
+    }
+
+    /// Resources that are held back since the client refuses them, with its complaint.
+    pub fn held_back(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.refused.quarantine().held()
     }
 
     /// When refused content is to be sent again.
@@ -345,7 +373,17 @@ impl Subscription {
         }
         let (now, backoff) = clock;
         let due = self.refused.is_due(backoff, now);
-        let sending = self.compute(target, updates, due);
+        let changed = self.refused.quarantine_mut().let_go(target);
+        self.again(NameSet::of(changed));
+        let mut left = self.refused.quarantine().left_of(target, self.acked());
+        let mut sending = self.compute(left.as_ref().unwrap_or(target), updates, due);
+        if left.is_some() && due && sending.is_some() {
+            // Other content goes out: what is held back may go along.
+            left = None;
+            self.retry();
+            sending = self.compute(target, updates, due);
+        }
+        let target = left.as_ref().unwrap_or(target);
         self.again.clear();
         self.everything_again = false;
         let Some(sending) = sending else {
@@ -354,8 +392,8 @@ impl Subscription {
         };
         self.owed = false;
         self.nonce = nonce();
-        self.outstanding =
-            Some(Outstanding { target: target.clone(), sent: sending.update.difference.clone(), at: now });
+        let (sent, news) = (sending.update.difference.clone(), sending.difference.clone());
+        self.outstanding = Some(Outstanding { target: target.clone(), sent, news, at: now });
         Some(sending)
     }
 
@@ -365,7 +403,7 @@ impl Subscription {
         let between = |old, again: &[_]| updates.between(self.kind, self.protocol, old, target, again);
         let everything = self.everything_again || matches!(self.base, Base::Nothing);
         let plain = match &self.base {
-            _ if !self.refused.is_empty() => None,
+            _ if !self.refused.is_empty() || self.withholds() => None,
             Base::Nothing if !self.spared.is_empty() => None,
             // Resources that were sent and not acknowledged may have to be taken back.
             Base::Nothing if self.again.iter().any(|set| set.names().iter().any(|n| target.get(n).is_none())) => {
@@ -393,9 +431,10 @@ impl Subscription {
             return None;
         }
         let news = if everything { None } else { Some(update.names().clone()) };
+        let difference = update.difference.clone();
         let update =
             if whole { updates.whole(self.kind, self.protocol, self.acked().map(Arc::as_ref), target) } else { update };
-        Some(Sending { update, news })
+        Some(Sending { update, news, difference })
     }
 
     /// The difference for this client alone: it claims versions, refused something, or wants all again.
@@ -412,6 +451,11 @@ impl Subscription {
             difference.changed = Difference::between(None, target).sparing(&self.spared).changed;
         }
         add_again(&mut difference, target, &self.again);
+        if self.withholds() {
+            // What is held back is not gone.
+            let held = self.refused.quarantine().names();
+            difference.gone.retain(|name| !held.contains(name));
+        }
         difference
     }
 }

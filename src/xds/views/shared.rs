@@ -83,6 +83,19 @@ impl<K: Eq + Hash, T> Table<K, T> {
         Some(made)
     }
 
+    /// The same for a value that may have to be made anew each time: `make` tells whether it is kept.
+    pub(crate) fn get_or_make(&self, key: K, make: impl FnOnce() -> (T, bool)) -> Arc<T> {
+        if let Some(known) = self.known.get(&key).and_then(|held| held.upgrade()) {
+            return known;
+        }
+        let (made, keep) = make();
+        let made = Arc::new(made);
+        if keep {
+            self.known.insert(key, Arc::downgrade(&made));
+        }
+        made
+    }
+
     /// Forgets values without a holder, now and then.
     pub(crate) fn prune(&self) {
         if self.known.len() > self.prune_at.load(Ordering::Relaxed) {

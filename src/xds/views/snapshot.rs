@@ -51,6 +51,17 @@ impl Snapshot {
         Self::arrange(blocks, next.scope.clone(), Some(next.clone()))
     }
 
+    /// `next` without the resources of these names, but for those that `block` has.
+    pub(crate) fn without(next: &Arc<Self>, block: Arc<Block>, names: &NameSet) -> Arc<Self> {
+        let stays = |r: &&Arc<Resource>| !names.contains(r.name());
+        let left = next.blocks.iter().map(|of| {
+            let whole = of.resources().iter().all(|r| !names.contains(r.name()));
+            if whole { of.clone() } else { Block::build(of.resources().iter().filter(stays).cloned(), None) }
+        });
+        let blocks = std::iter::once(block).chain(left).collect();
+        Self::arrange(blocks, next.scope.clone(), Some(next.clone()))
+    }
+
     fn arrange(mut blocks: Vec<Arc<Block>>, scope: Scope, next: Option<Arc<Self>>) -> Arc<Self> {
         for at in 1..blocks.len() {
             let (before, rest) = blocks.split_at_mut(at);

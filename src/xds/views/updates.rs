@@ -96,7 +96,7 @@ impl Onward {
         self.find_or_make(find, make, |ways, made| remember(&mut ways.updates, way, made.clone()))
     }
 
-    fn kept(&self, key: (u64, u128), make: impl FnOnce() -> Option<Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
+    pub(crate) fn kept(&self, key: (u64, u128), make: impl FnOnce() -> Option<Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
         let find = |ways: &Ways| {
             let (_, kept) = ways.kept.iter().find(|(known, _)| *known == key)?;
             kept.as_ref().map_or(Some(None), |snapshot| snapshot.upgrade().map(Some))
