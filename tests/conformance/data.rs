@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -50,20 +51,30 @@ pub fn root() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
+/// A line on standard error past the harness, which shows nothing of a test that passes.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// The folder of the cases that the repository carries beside the recorded ones.
+pub fn own(family: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/cases").join(family)
+}
+
 /// The folders that hold cases of a family: the recordings, and those that the repository carries.
 pub fn folders(family: &str) -> Vec<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/cases");
-    let recorded = root();
-    if recorded.is_none() {
-        println!("{family}: no recordings beside the repository; running the cases that it carries itself");
-    }
-    recorded.into_iter().chain([own]).map(|f| f.join(family)).filter(|f| f.is_dir()).collect()
+    root().into_iter().map(|f| f.join(family)).chain([own(family)]).filter(|f| f.is_dir()).collect()
 }
 
 /// All folders below a family that hold `marker`.
 pub fn cases(family: &str, marker: &str) -> Vec<Case> {
+    cases_in(family, folders(family), marker)
+}
+
+/// All folders below these that hold `marker`.
+pub fn cases_in(family: &str, folders: Vec<PathBuf>, marker: &str) -> Vec<Case> {
     let mut found = Vec::new();
-    for base in folders(family) {
+    for base in folders {
         let mut open = vec![base.clone()];
         while let Some(folder) = open.pop() {
             if folder.join(marker).is_file() {

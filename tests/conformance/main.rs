@@ -1,6 +1,7 @@
 //! Conformance: inputs with the outputs that Istio itself gave for them, run through our generators and the simulator.
 //!
-//! The recordings lie beside the repository (`../shared/conformance`, or `PILOTHOUSE_CONFORMANCE`); without them the cases in
+//! The scenarios of the family `xds` are in the repository (`recorded`, which says in which form). The recordings of the other
+//! families lie beside it (`../shared/conformance`, or `PILOTHOUSE_CONFORMANCE`); without them the cases in
 //! `tests/conformance/cases` run alone, and that is said. Each family prints passed / failed / not yet. What passes is
 //! written in `tests/conformance/passing.txt`; a case of that list that stops passing fails the test.
 //!
@@ -37,11 +38,13 @@ mod normal;
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod process;
 mod ratchet;
+mod recorded;
 mod routes;
 #[path = "../kubernetes/server.rs"]
 #[allow(dead_code, reason = "the tests of the sources use more of it")]
 mod server;
 mod service_apis;
+mod stock;
 #[path = "../clients/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod tools;
@@ -86,6 +89,21 @@ fn virtual_services_become_recorded_routes() {
 #[test]
 fn proxies_are_sent_what_istiod_sends() {
     run("xds", xds::cases, xds::check);
+}
+
+#[test]
+fn the_scenarios_in_the_repository_are_the_recorded_ones() {
+    recorded::check();
+}
+
+#[test]
+fn stock_envoys_load_what_they_are_sent() {
+    stock::load();
+}
+
+#[test]
+fn stock_mode_changes_what_the_table_says() {
+    stock::table();
 }
 
 #[test]

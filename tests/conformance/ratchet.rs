@@ -6,7 +6,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{self, Write},
     path::PathBuf,
 };
 
@@ -56,21 +55,29 @@ impl Report {
     pub fn finish(self, partial: bool) {
         let excused = |list: &BTreeMap<String, String>| self.failed.keys().filter(|id| list.contains_key(*id)).count();
         let (differ, incomplete) = (excused(&self.differences.differs), excused(&self.differences.incomplete));
-        // Past the harness, which shows nothing of a test that passes.
-        let _ = writeln!(
-            io::stderr(),
+        data::say(&format!(
             "conformance {}: {} passed, {} failed, {} not yet, {differ} differ on purpose, {incomplete} of an incomplete recording{}",
             self.family,
             self.passed.len(),
             self.failed.len() - differ - incomplete,
             self.not_yet.len(),
-            if data::root().is_none() { " (without the recordings: the repository's own cases only)" } else { "" },
-        );
+            if data::root().is_none() && self.family != "xds" {
+                " (without the recordings: the repository's own cases only)"
+            } else {
+                ""
+            },
+        ));
         if partial {
             return;
         }
         let total = self.passed.len() + self.failed.len() + self.not_yet.len();
         assert!(total > 0 || data::root().is_none(), "the recordings are there, and {} has no case", self.family);
+        if total == 0 {
+            data::say(&format!(
+                "conformance {}: NOTHING WAS RUN, the recordings are not beside the repository",
+                self.family
+            ));
+        }
         let update = std::env::var("PILOTHOUSE_RATCHET").as_deref() == Ok("update");
         if update {
             self.update();
@@ -84,7 +91,7 @@ impl Report {
 
     /// Cases that passed before and do not now.
     fn lost(&self) -> Vec<String> {
-        let own_only = data::root().is_none();
+        let own_only = data::root().is_none() && self.family != "xds";
         let listed = lines(&passing_list());
         let ours = listed.iter().filter(|id| self.is_ours(id) && !self.passed.contains(*id));
         ours.filter_map(|id| match (self.failed.get(id), self.not_yet.get(id)) {

@@ -1,10 +1,10 @@
 //! Family `xds`: scenarios of objects and proxies, with what istiod sent to each proxy.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use pilothouse::{
-    discovery::Composer,
-    model::{ConfigSnapshot, Identity, Locality, Mesh, Node},
+    discovery::{Composer, Resources},
+    model::{ConfigSnapshot, Identity, Kind, KindClass, Locality, Mesh, Node},
     push::{PushContext, context::PushInputs},
     registry,
 };
@@ -15,21 +15,23 @@ use crate::{
     environment,
     generate::json,
     normal::{self, MultiAddress},
+    recorded,
 };
 
-/// One case per proxy of every scenario.
+/// The case of a scenario that is about the objects which are refused.
+const REFUSALS: &str = "rejected";
+
+/// One case per proxy of every scenario, and one for the refusals where objects were refused.
 pub fn cases() -> Vec<Case> {
     let mut all = Vec::new();
-    for scenario in data::cases("xds", "scenario.yaml") {
-        let expected = scenario.folder.join("expected");
-        let mut proxies: Vec<String> = std::fs::read_dir(&expected)
-            .into_iter()
-            .flatten()
-            .map(|e| e.unwrap())
-            .filter(|e| e.path().is_dir())
-            .map(|e| e.file_name().to_string_lossy().into_owned())
-            .collect();
-        proxies.sort();
+    for scenario in data::cases_in("xds", vec![recorded::scenarios(), data::own("xds")], "scenario.yaml") {
+        let expected = recorded::expected(&scenario.folder).unwrap();
+        let proxies: BTreeSet<String> =
+            expected.keys().filter_map(|key| Some(key.split_once('/')?.0.to_string())).collect();
+        if expected.contains_key(REFUSALS) {
+            let id = format!("{}/{REFUSALS}", scenario.id);
+            all.push(Case { id, folder: scenario.folder.clone(), proxy: REFUSALS.into() });
+        }
         for proxy in proxies {
             all.push(Case { id: format!("{}/{proxy}", scenario.id), folder: scenario.folder.clone(), proxy });
         }
@@ -68,16 +70,16 @@ fn context(folder: &std::path::Path, scenario: &Value) -> (PushContext, MultiAdd
 
 pub fn check(case: &Case) -> Verdict {
     let scenario = data::yaml(&case.folder.join("scenario.yaml")).remove(0);
-    let expected = case.folder.join("expected").join(&case.proxy);
-    if expected.join("addresses.json").exists() {
+    let expected = recorded::expected(&case.folder).unwrap();
+    if case.proxy == REFUSALS {
+        return Verdict::of(refusals(&case.folder, &expected.get(REFUSALS).map(recorded::whole).unwrap_or_default()));
+    }
+    let expected = |name: &str| expected.get(&format!("{}/{name}", case.proxy)).map(recorded::whole);
+    if expected("addresses").is_some() {
         return Verdict::NotYet("ztunnel".to_string());
     }
     let (context, multi) = context(&case.folder, &scenario);
-    let node = data::json(&expected.join("node.json"));
-    let l = &node["locality"];
-    let part = |key: &str| -> Arc<str> { l[key].as_str().unwrap_or_default().into() };
-    let locality = Locality { region: part("region"), zone: part("zone"), subzone: part("subZone") };
-    let node = Node::from_parts(node["id"].as_str().unwrap(), node["metadata"].clone(), locality).unwrap();
+    let node = node(&expected("node").unwrap());
     let asked = asked(&scenario, &case.proxy);
     let got = Composer::new(&context, context.view_of(&node), identity(&scenario, &case.proxy, &node).as_ref())
         .all(&asked)
@@ -86,7 +88,7 @@ pub fn check(case: &Case) -> Verdict {
     let grpc = node.metadata.generator.as_ref() == "grpc";
     let mut lines = Vec::new();
     let mut file = |name: &str, key: &str, actual: Vec<Value>| {
-        let mut wanted = data::json(&expected.join(format!("{name}.json")));
+        let mut wanted = expected(name).unwrap_or_default();
         if grpc {
             without_what_grpc_refuses(&mut wanted);
         }
@@ -96,19 +98,89 @@ pub fn check(case: &Case) -> Verdict {
     file("endpoints", "clusterName", json(&got.endpoints));
     file("listeners", "name", json(&got.listeners));
     file("routes", "name", json(&got.routes));
-    if expected.join("secrets.json").exists() {
-        let wanted = data::json(&expected.join("secrets.json"))["resources"].clone();
-        lines.extend(normal::compare("secrets", "name", &wanted, &json(&got.secrets), &multi));
+    if let Some(wanted) = expected("secrets") {
+        lines.extend(normal::compare("secrets", "name", &wanted["resources"], &json(&got.secrets), &multi));
     }
-    if expected.join("nds.json").exists() {
-        let wanted = data::json(&expected.join("nds.json"));
+    if let Some(wanted) = expected("nds") {
         let tables: Vec<_> = got.name_table.into_iter().collect();
         lines.extend(normal::compare("nds", "name", &wanted, &json(&tables), &multi));
     }
-    if expected.join("extensions.json").exists() {
+    if expected("extensions").is_some() {
         lines.push("extensions: ECDS is not built yet".to_string());
     }
     Verdict::of(lines)
+}
+
+fn node(recorded: &Value) -> Node {
+    let l = &recorded["locality"];
+    let part = |key: &str| -> Arc<str> { l[key].as_str().unwrap_or_default().into() };
+    let locality = Locality { region: part("region"), zone: part("zone"), subzone: part("subZone") };
+    Node::from_parts(recorded["id"].as_str().unwrap(), recorded["metadata"].clone(), locality).unwrap()
+}
+
+/// Whether the case is about an Envoy: neither refusals, nor ztunnel, nor a gRPC program.
+pub fn is_envoy(case: &Case) -> bool {
+    let expected = recorded::expected(&case.folder).unwrap();
+    let node = expected.get(&format!("{}/node", case.proxy)).map(recorded::whole);
+    let is_grpc = node.as_ref().is_some_and(|node| node["metadata"]["GENERATOR"] == "grpc");
+    node.is_some() && !is_grpc && !expected.contains_key(&format!("{}/addresses", case.proxy))
+}
+
+/// What a proxy says of itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// As it was recorded.
+    Istio,
+    /// Without `ISTIO_VERSION`.
+    Stock,
+    /// Without `ISTIO_VERSION`, and with certificate files.
+    StockWithFiles,
+}
+
+/// What the proxy of a case is sent.
+pub fn sent(case: &Case, mode: Mode) -> Resources {
+    let scenario = data::yaml(&case.folder.join("scenario.yaml")).remove(0);
+    let (context, _) = context(&case.folder, &scenario);
+    let mut recorded = recorded::whole(&recorded::expected(&case.folder).unwrap()[&format!("{}/node", case.proxy)]);
+    if let Some(metadata) = recorded["metadata"].as_object_mut().filter(|_| mode != Mode::Istio) {
+        metadata.remove("ISTIO_VERSION");
+        for file in ["CERT_CHAIN", "KEY", "ROOT_CERT"].iter().filter(|_| mode == Mode::StockWithFiles) {
+            for side in ["CLIENT", "SERVER"] {
+                metadata.insert(format!("TLS_{side}_{file}"), format!("/certs/{file}").into());
+            }
+        }
+    }
+    let node = node(&recorded);
+    let identity = identity(&scenario, &case.proxy, &node);
+    Composer::new(&context, context.view_of(&node), identity.as_ref()).all(&[]).unwrap()
+}
+
+/// Messages as JSON.
+pub use crate::generate::json as shown;
+
+/// The objects that are refused, compared with those that Istio's validation refused. The texts are free.
+fn refusals(folder: &Path, recorded: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let recorded: BTreeSet<_> = recorded
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|r| (text(&r["Kind"]), text(&r["Namespace"]), text(&r["Name"])))
+        .collect();
+    let is_refused = |document: &&Value| {
+        let kind = Kind::parse(&text(&document["apiVersion"]), &text(&document["kind"]));
+        let unknown = kind.is_none() && text(&document["apiVersion"]).contains("istio.io/");
+        let istio = unknown || kind.is_some_and(|kind| kind.class() == KindClass::Istio);
+        istio && environment::configs(std::slice::from_ref(*document), "", "", true).0.is_empty()
+    };
+    let documents = data::yaml(&folder.join("config.yaml"));
+    let of = |d: &Value| (text(&d["kind"]), text(&d["metadata"]["namespace"]), text(&d["metadata"]["name"]));
+    let refused: BTreeSet<_> = documents.iter().filter(is_refused).map(of).collect();
+    let taken =
+        recorded.difference(&refused).map(|(kind, ns, name)| format!("{kind} {ns}/{name} is taken, Istio refuses it"));
+    let too_much =
+        refused.difference(&recorded).map(|(kind, ns, name)| format!("{kind} {ns}/{name} is refused, Istio takes it"));
+    taken.chain(too_much).collect()
 }
 
 /// Istio sends proxyless gRPC domains that end in a dot, over which gRPC-Java fails the whole channel, and prefixes in a form
