@@ -1,8 +1,7 @@
-//! From changes of objects to what they mean: operations on the registry and requests to push.
+//! Handlers of config events: each turns changes of objects into operations on the registry and push requests.
 //!
-//! Five handler types, as Istio registers them, and one that speaks for clients of config objects. Each is a pure decision
-//! in a file of its own and an actor around it. Order among them is the store's: it tells one handler after the other, in
-//! the order of registration.
+//! There are five handler types, registered as in Istio, and one more for clients of config objects. Each is a pure decision in
+//! a file of its own with an actor around it. The store calls the handlers one after the other, in the order of registration.
 
 pub mod actor;
 mod config;
@@ -22,23 +21,23 @@ pub use workload_instance::WorkloadInstanceHandler;
 
 use crate::model::{ConfigEvent, Kind, PushRequest};
 
-/// What events mean.
+/// The outcome of a batch of events.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// The registry is to take the events in.
+    /// Whether the registry has to process the events.
     pub registry: bool,
-    /// Something is to be pushed.
+    /// The push request, if the events need a push.
     pub push: Option<PushRequest>,
 }
 
-/// A handler's decision: from events to what they mean, without state.
+/// The decision of a handler: a function of the events, without state.
 pub trait Decide: Send + Unpin + 'static {
-    /// Name of the handler, as Istio calls it.
+    /// The handler's name, as in Istio.
     const NAME: &'static str;
 
     /// Whether events of this kind are for this handler.
     fn wants(kind: Kind) -> bool;
 
-    /// What the events mean.
+    /// Decides about a batch of events of the wanted kinds.
     fn decide(&self, events: &[ConfigEvent]) -> Decision;
 }

@@ -14,12 +14,12 @@ use crate::{
     store::{EventHandler, HandlerError},
 };
 
-/// Takes events in. An error means that they are to be sent again.
+/// A batch of events for the handler. After an error the sender has to send them again.
 #[derive(Message)]
 #[rtype(result = "Result<(), HandlerError>")]
 struct Take(Arc<[ConfigEvent]>);
 
-/// One handler: decides, hands to the registry, asks for the push, in this order.
+/// The actor of one handler. For each batch it decides, updates the registry, and then requests the push.
 pub struct HandlerActor<D: Decide> {
     decide: D,
     registry: Arc<dyn RegistryPort>,
@@ -27,7 +27,7 @@ pub struct HandlerActor<D: Decide> {
     vitals: Vitals,
 }
 
-/// What the store holds of a handler.
+/// The store's end of a handler: sends events to the actor.
 pub struct HandlerPort<D: Decide> {
     mailbox: Mailbox<HandlerActor<D>>,
 }

@@ -1,20 +1,20 @@
-//! The config handler: a changed object becomes a request to push it (Istio's `configHandler`).
+//! The config handler: a changed object becomes a push request for it (Istio's `configHandler`).
 
 use super::{Decide, Decision};
 use crate::model::{
     Config, ConfigEvent, EventKind, Kind, PushKey, PushRequest, Reason, kind::KindClass, push_request::PushKind,
 };
 
-/// Turns changed objects into requests to push.
+/// Turns changed objects into push requests.
 #[derive(Debug, Default)]
 pub struct ConfigHandler;
 
 impl Decide for ConfigHandler {
     const NAME: &'static str = "config-handler";
 
-    /// All kinds that proxies read and that no other handler speaks for. Istio passes over the kinds of its ServiceEntry
-    /// store too; retired kinds have no effect. Gateway API and Ingress kinds ask for a new context: what they are translated
-    /// to is pushed.
+    /// All kinds that proxies read and that have no handler of their own. As in Istio, the kinds of the ServiceEntry store and
+    /// retired kinds are excluded. A change of a Gateway API or Ingress kind requests a new push context, because its Istio
+    /// translation is pushed.
     fn wants(kind: Kind) -> bool {
         match kind.class() {
             KindClass::Istio => !matches!(kind, Kind::ServiceEntry | Kind::WorkloadEntry | Kind::WorkloadGroup),
@@ -37,7 +37,7 @@ impl Decide for ConfigHandler {
                 None => push = Some(request),
             }
         }
-        // Mesh settings of another cluster.
+        // The `MeshConfig` of another cluster.
         let registry = events.iter().any(|e| e.current.kind() == Kind::ConfigMap && !e.current.is_of_main_cluster());
         Decision { registry, push }
     }
@@ -58,8 +58,8 @@ const fn reason(kind: Kind) -> Reason {
     }
 }
 
-/// Whether a change can matter to a proxy (Istio's `NeedsPush`): an update of an Istio object that changes neither its spec
-/// nor carries a label or annotation of Istio is one of status or other metadata only.
+/// Whether a change can affect a proxy (Istio's `NeedsPush`). An update of an Istio object that changes neither its spec nor a
+/// label or annotation of Istio is a change of status or other metadata only.
 #[must_use]
 pub fn needs_push(event: &ConfigEvent) -> bool {
     let (EventKind::Update, Some(old)) = (event.kind, &event.old) else { return true };

@@ -1,16 +1,16 @@
-//! The object handler: a change that no proxy is told of is still told to those who are served config objects.
+//! The object handler: changes that affect no proxy are still pushed to clients of config objects (MCP over xDS).
 
 use super::{Decide, Decision, config::needs_push};
 use crate::model::{ConfigEvent, Kind, PushKey, PushRequest, Reason, kind::KindClass, push_request::PushKind};
 
-/// Asks for a push of objects that other handlers ask none for.
+/// Requests a push of objects for which no other handler requests one.
 #[derive(Debug, Default)]
 pub struct ObjectHandler;
 
 impl Decide for ObjectHandler {
     const NAME: &'static str = "object-handler";
 
-    /// What people write. Pods and their like change all the time; what matters of them comes with the push of their service.
+    /// Kinds that users write. Pods and the like change all the time; their relevant changes are pushed with their service.
     fn wants(kind: Kind) -> bool {
         matches!(kind.class(), KindClass::Istio | KindClass::GatewayApi)
     }

@@ -1,11 +1,11 @@
-//! The service handler: Kubernetes Services and what belongs to them go to the registry (Istio's `serviceHandler`); the
-//! registry says which services changed and have to be pushed. A changed Namespace asks for a new context as well: Gateway
-//! API's listeners choose routes by its labels.
+//! The service handler: Kubernetes Services and their related objects go to the registry (Istio's `serviceHandler`), which
+//! reports the services that have to be pushed. A changed Namespace requests a new push context as well, because Gateway API
+//! listeners select routes by its labels.
 
 use super::{Decide, Decision};
 use crate::model::{ConfigEvent, Kind, PushKey, PushKind, PushRequest, Reason};
 
-/// Hands Services, their endpoints, Namespaces and Nodes to the registry.
+/// Sends Services, their endpoints, Namespaces and Nodes to the registry.
 #[derive(Debug, Default)]
 pub struct ServiceHandler;
 

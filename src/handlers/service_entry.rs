@@ -1,10 +1,10 @@
-//! The ServiceEntry handler: ServiceEntries go to the registry, which tells added, deleted, updated and unchanged services
-//! apart (Istio's `serviceEntryHandler`).
+//! The ServiceEntry handler: ServiceEntries go to the registry, which separates added, deleted, updated and unchanged services
+//! (Istio's `serviceEntryHandler`).
 
 use super::{Decide, Decision};
 use crate::model::{ConfigEvent, Kind};
 
-/// Hands ServiceEntries to the registry.
+/// Sends ServiceEntries to the registry.
 #[derive(Debug, Default)]
 pub struct ServiceEntryHandler;
 

@@ -1,10 +1,10 @@
 //! The WorkloadEntry handler: WorkloadEntries go to the registry, which finds the services that select them (Istio's
-//! `workloadEntryHandler`). A change of their health is a change of their endpoints.
+//! `workloadEntryHandler`). A change of health is a change of endpoints.
 
 use super::{Decide, Decision};
 use crate::model::{ConfigEvent, Kind};
 
-/// Hands WorkloadEntries to the registry.
+/// Sends WorkloadEntries to the registry.
 #[derive(Debug, Default)]
 pub struct WorkloadEntryHandler;
 

@@ -1,10 +1,10 @@
-//! The workload instance handler: pods go to the registry, where ServiceEntries may select them (Istio's
+//! The workload instance handler: Pods go to the registry, because ServiceEntries may select them (Istio's
 //! `WorkloadInstanceHandler`).
 
 use super::{Decide, Decision};
 use crate::model::{ConfigEvent, Kind};
 
-/// Hands Pods to the registry.
+/// Sends Pods to the registry.
 #[derive(Debug, Default)]
 pub struct WorkloadInstanceHandler;
 

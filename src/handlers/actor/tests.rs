@@ -1,4 +1,4 @@
-//! A handler that panics restarts under its address, and is told again what it missed.
+//! A handler that panics restarts under the same address and receives the unprocessed events again.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use crate::{
     store::{AggregateCacheActor, StoreHandle},
 };
 
-/// Panics as often as it is told to, then asks for a push of every object.
+/// Panics a set number of times, then requests a push of every object.
 struct Panicky {
     panics: Arc<AtomicU32>,
 }
