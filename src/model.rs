@@ -1,6 +1,6 @@
-//! The vocabulary that every room speaks: kinds, configs, host names, services, endpoints, push requests, mesh settings.
+//! Types shared by all rooms: kinds, configs, host names, services, endpoints, push requests, mesh settings.
 //!
-//! Values only. Nothing here does I/O, knows an actor, or knows where an object came from beyond its [`Origin`].
+//! Values only. This room does no I/O and knows no actor, and of an object's source it knows only the [`Origin`].
 
 pub mod cipher;
 pub mod config;

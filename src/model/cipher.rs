@@ -18,8 +18,8 @@ const SUITES: [&str; 15] = [
     "DES-CBC3-SHA",
 ];
 
-/// Whether Envoy can be given this: a suite by its OpenSSL name, `ALL`, or an expression, which begins with an operator
-/// (`-ALL`, `[A|B]`).
+/// Whether Envoy accepts this entry: a suite by its OpenSSL name, `ALL`, or an expression that begins with an operator (`-ALL`,
+/// `[A|B]`).
 #[must_use]
 pub fn is_known(suite: &str) -> bool {
     let expression = suite.starts_with(|c: char| !c.is_alphanumeric());

@@ -1,4 +1,4 @@
-//! Config objects: metadata, a typed spec, and where the object was read.
+//! Config objects: metadata, a typed spec, and the origin of the object.
 //!
 //! A `Config` is immutable and shared as `Arc<Config>`. Its identity is the kind, namespace and name ([`ConfigKey`]).
 
@@ -10,18 +10,18 @@ use serde_json::Value;
 use super::{Kind, Labels, packed::Packed};
 use crate::proto::{istio, networking};
 
-/// Seconds since the epoch; 0 when the object does not say.
+/// Seconds since the Unix epoch; 0 when the object has no creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize)]
 pub struct Timestamp(pub i64);
 
-/// The identity of an object.
+/// The identity of an object within one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConfigKey {
-    /// Kind.
+    /// Kind of the object.
     pub kind: Kind,
     /// Namespace; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
-    /// Name.
+    /// `metadata.name`.
     pub name: Arc<str>,
 }
 
@@ -31,30 +31,30 @@ impl fmt::Display for ConfigKey {
     }
 }
 
-/// Metadata of an object.
+/// Metadata of an object, as read from `metadata`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Meta {
-    /// Name.
+    /// `metadata.name`.
     pub name: Arc<str>,
     /// Namespace; empty for cluster-scoped kinds.
     pub namespace: Arc<str>,
-    /// `apiVersion` as it was written.
+    /// `apiVersion` as written in the document.
     pub api_version: Arc<str>,
-    /// Labels.
+    /// `metadata.labels`.
     pub labels: Labels,
-    /// Annotations.
+    /// `metadata.annotations`.
     pub annotations: Labels,
-    /// Opaque version; only equality means something.
+    /// `metadata.resourceVersion`; opaque, compared for equality only.
     pub resource_version: Box<str>,
-    /// When the object was created.
+    /// `metadata.creationTimestamp`.
     pub creation: Timestamp,
-    /// Generation of the spec; 0 when there is none.
+    /// `metadata.generation`; 0 when absent.
     pub generation: i64,
-    /// Unique id; empty when there is none.
+    /// `metadata.uid`; empty when absent.
     pub uid: Box<str>,
 }
 
-/// `status` as it was read. Most objects have none, which takes one word and reads as `Null`.
+/// `status` as read. An absent status, the usual case, takes one word and reads as `Null`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Status(Option<Box<Value>>);
 
@@ -73,21 +73,21 @@ impl Deref for Status {
     }
 }
 
-/// Where an object was read.
+/// The source of an object and its place there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Origin {
     /// Name of the source (`file:DIR`, `kube:CLUSTER`, `xds:ADDRESS`).
     pub source: Arc<str>,
     /// Cluster id that the object belongs to; empty means the main cluster.
     pub cluster: Arc<str>,
-    /// File, if it was one.
+    /// Path of the file; `None` for sources without files.
     pub file: Option<Arc<PathBuf>>,
     /// Line of the document's first field, from 1; 0 when unknown.
     pub line: u32,
 }
 
 impl Origin {
-    /// The place, for a person: `FILE:LINE`, or the source where there is no file.
+    /// The origin for log and error texts: `FILE:LINE`, or the name of the source where there is no file.
     #[must_use]
     pub fn place(&self) -> String {
         match &self.file {
@@ -147,29 +147,29 @@ specs! {
     IngressClass(k8s_networking::IngressClass), ingress_class;
 }
 
-/// An object with its content.
+/// An object: metadata, content and origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Metadata.
+    /// Metadata of the object.
     pub meta: Meta,
-    /// Content. Kinds without a typed form here (Gateway API, retired ones) are kept as `Spec::Raw`, the whole document.
+    /// Content. Kinds without a typed form (Gateway API, retired ones) hold the whole document as `Spec::Raw`.
     pub spec: Spec,
     /// `status` as read.
     pub status: Status,
-    /// Where it was read.
+    /// Source, cluster, file and line of the object.
     pub origin: Origin,
     /// Hash of metadata (without resource version) and content: equal stamps mean equal objects.
     pub stamp: u64,
 }
 
 impl Config {
-    /// The kind.
+    /// The kind of the content.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.spec.kind()
     }
 
-    /// The content, decoded, if this is a ServiceEntry.
+    /// The decoded content, if this is a ServiceEntry.
     #[must_use]
     pub fn service_entry(&self) -> Option<networking::ServiceEntry> {
         match &self.spec {
@@ -178,45 +178,45 @@ impl Config {
         }
     }
 
-    /// The identity.
+    /// The identity of the object: kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> ConfigKey {
         ConfigKey { kind: self.kind(), namespace: self.meta.namespace.clone(), name: self.meta.name.clone() }
     }
 
-    /// Whether the object is from the cluster whose configuration is read; of other clusters only what the registry reads
-    /// has an effect.
+    /// Whether the object is from the main cluster, the only one whose configuration is read. From other clusters only kinds
+    /// that the registry reads have an effect.
     #[must_use]
     pub fn is_of_main_cluster(&self) -> bool {
         self.origin.cluster.is_empty()
     }
 
-    /// The order of "oldest first, ties by name, then namespace" (Istio's `sortConfigByCreationTime`).
+    /// The order "oldest first, ties by name, then namespace" (Istio's `sortConfigByCreationTime`).
     #[must_use]
     pub fn age_order(&self) -> (Timestamp, &str, &str) {
         (self.meta.creation, &self.meta.name, &self.meta.namespace)
     }
 }
 
-/// What happened to an object.
+/// The type of a change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventKind {
-    /// It is new.
+    /// The object is new.
     Add,
-    /// It has other content.
+    /// The content changed.
     Update,
-    /// It is gone.
+    /// The object was deleted.
     Delete,
 }
 
-/// One change of one object, as the aggregate cache tells it.
+/// One change of one object, as published by the aggregate cache.
 #[derive(Debug, Clone)]
 pub struct ConfigEvent {
-    /// The object before; `None` on Add. On Delete this and `current` are the deleted object.
+    /// The previous object; `None` on Add. On Delete both `old` and `current` are the deleted object.
     pub old: Option<std::sync::Arc<Config>>,
-    /// The object now; on Delete the object that is gone.
+    /// The current object; on Delete the deleted object.
     pub current: std::sync::Arc<Config>,
-    /// What happened.
+    /// The type of the change.
     pub kind: EventKind,
 }

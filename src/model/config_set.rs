@@ -1,15 +1,15 @@
-//! Objects in the order of what they are, each found by the identity that it carries: no key lies beside an object.
+//! Objects in an ordered set, found by the identity inside each object: no key is stored beside an object.
 
 use std::{borrow::Borrow, cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 
 use super::{Config, ConfigKey, Kind};
 
-/// Cluster, kind, namespace and name: what tells an object from all others.
+/// The full identity of an object: cluster, kind, namespace and name.
 pub type Place<'a> = (&'a str, Kind, &'a str, &'a str);
 
-/// What has a place among objects.
+/// A type that carries the identity of an object.
 pub trait Placed {
-    /// Its place.
+    /// The identity.
     fn place(&self) -> Place<'_>;
 }
 
@@ -32,14 +32,14 @@ impl Placed for Place<'_> {
 }
 
 impl ConfigKey {
-    /// The place of this key in a cluster.
+    /// The full identity of this key in a cluster.
     #[must_use]
     pub fn within<'a>(&'a self, cluster: &'a str) -> Place<'a> {
         (cluster, self.kind, &self.namespace, &self.name)
     }
 }
 
-/// An element, which is its place for every comparison.
+/// An element that is compared by its identity only.
 #[derive(Clone)]
 struct Element<T>(T);
 
@@ -89,7 +89,7 @@ impl PartialEq for dyn Placed + '_ {
 
 impl Eq for dyn Placed + '_ {}
 
-/// Objects, or what holds one, by place. An element takes its own size and a tenth of a node.
+/// A set of objects, or of values that hold one, ordered by identity. An element takes its own size and a tenth of a tree node.
 #[derive(Clone)]
 pub struct ConfigSet<T = Arc<Config>>(BTreeSet<Element<T>>);
 
@@ -106,47 +106,47 @@ impl<T: fmt::Debug> fmt::Debug for ConfigSet<T> {
 }
 
 impl<T: Placed> ConfigSet<T> {
-    /// The element of a place.
+    /// The element with this identity.
     #[must_use]
     pub fn get(&self, place: &impl Placed) -> Option<&T> {
         self.0.get(place as &dyn Placed).map(|e| &e.0)
     }
 
-    /// Whether there is an element of this place.
+    /// Whether the set has an element with this identity.
     #[must_use]
     pub fn contains(&self, place: &impl Placed) -> bool {
         self.get(place).is_some()
     }
 
-    /// Puts an element in; gives the one that had its place.
+    /// Inserts an element; returns the replaced element with the same identity.
     pub fn insert(&mut self, element: T) -> Option<T> {
         self.0.replace(Element(element)).map(|e| e.0)
     }
 
-    /// Takes the element of a place out.
+    /// Removes and returns the element with this identity.
     pub fn remove(&mut self, place: &impl Placed) -> Option<T> {
         self.0.take(place as &dyn Placed).map(|e| e.0)
     }
 
-    /// All elements, by place.
+    /// All elements, ordered by identity.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.0.iter().map(|e| &e.0)
     }
 
-    /// How many there are.
+    /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Of several with one place the last stays.
+/// Of several elements with one identity the last one stays.
 impl<T: Placed> FromIterator<T> for ConfigSet<T> {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
         let mut set = Self::default();
@@ -155,7 +155,8 @@ impl<T: Placed> FromIterator<T> for ConfigSet<T> {
     }
 }
 
-/// What has the place of a new element goes. Many new elements make full nodes, which take half the room of grown ones.
+/// A new element replaces the one with its identity. A bulk insert rebuilds the tree with full nodes, which take half the
+/// memory of grown ones.
 impl<T: Placed> Extend<T> for ConfigSet<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, elements: I) {
         let mut elements: Vec<Element<T>> = elements.into_iter().map(Element).collect();
@@ -168,7 +169,7 @@ impl<T: Placed> Extend<T> for ConfigSet<T> {
         let old = std::mem::take(&mut self.0);
         elements.splice(0..0, old);
         elements.sort();
-        // The last of equal ones comes first, so that it is the one that stays.
+        // `dedup` keeps the first of equal elements: reversed, that is the last one inserted.
         elements.reverse();
         elements.dedup();
         elements.reverse();
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// A place and something that tells equal places apart.
+    /// An identity, and a number that distinguishes items with the same identity.
     #[derive(Debug, Clone, PartialEq)]
     struct Item(String, u32);
 

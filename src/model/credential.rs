@@ -1,7 +1,7 @@
-//! Names of credentials: what `credentialName` means, and the SDS resource names made of it (Istio's `credentials`
+//! Names of credentials: the meaning of `credentialName`, and the SDS resource names derived from it (Istio's `credentials`
 //! package).
 //!
-//! A name decides where the material is read and by which rule a proxy may have it; nothing here reads any.
+//! A name determines the store of the material and the access rule for proxies. This file reads no material.
 
 use std::sync::Arc;
 
@@ -16,34 +16,34 @@ const KUBERNETES_GATEWAY: &str = "kubernetes-gateway://";
 const CONFIG_MAP: &str = "configmap://";
 const INVALID: &str = "invalid://";
 
-/// Which store and rule a credential belongs to.
+/// The store of a credential and its access rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CredentialKind {
-    /// `kubernetes://[NAMESPACE/]NAME`: a Secret beside the proxy.
+    /// `kubernetes://[NAMESPACE/]NAME`: a Secret in the proxy's namespace.
     Secret,
     /// `kubernetes-gateway://NAMESPACE/NAME`: a Secret that a gateway's configuration refers to.
     GatewaySecret,
     /// `configmap://NAMESPACE/NAME`: CA certificates in a ConfigMap.
     ConfigMap,
-    /// `invalid://`: never valid, so that a broken reference cannot fall back to anything.
+    /// `invalid://`: never valid, so that a broken reference cannot fall back to another credential.
     Invalid,
 }
 
 /// A parsed SDS resource name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Credential {
-    /// Kind.
+    /// Store and access rule.
     pub kind: CredentialKind,
-    /// Namespace of the object; for a name without one, the proxy's.
+    /// Namespace of the object; the proxy's where the resource name has none.
     pub namespace: Arc<str>,
     /// Name of the object.
     pub name: Arc<str>,
-    /// The resource name as it was asked for.
+    /// The resource name as requested.
     pub resource_name: Arc<str>,
 }
 
 impl Credential {
-    /// Reads a resource name; `None` when it names no credential that the control plane serves.
+    /// Parses a resource name; `None` when it names no credential that the control plane serves.
     #[must_use]
     pub fn parse(resource_name: &str, proxy_namespace: &str) -> Option<Self> {
         let of = |kind, namespace: &str, name: &str| Self {
@@ -74,7 +74,7 @@ impl Credential {
         resource_name.starts_with(INVALID).then(|| of(CredentialKind::Invalid, "", ""))
     }
 
-    /// Whether it names CA certificates only.
+    /// Whether the resource holds CA certificates only.
     #[must_use]
     pub fn is_ca_only(&self) -> bool {
         self.kind == CredentialKind::ConfigMap || self.name.ends_with(CA_SUFFIX)

@@ -1,7 +1,7 @@
-//! From a JSON value to a typed [`Config`].
+//! Decodes a JSON document into a typed [`Config`].
 //!
-//! Istio kinds go through proto3 JSON, Kubernetes kinds through serde; kinds without a typed form stay JSON. Unknown fields
-//! are passed over, as Istio does, and named in a warning.
+//! Istio kinds are decoded as proto3 JSON, Kubernetes kinds by serde; kinds without a typed form stay JSON. Unknown fields are
+//! ignored, as in Istio, and listed in a warning.
 
 use std::{
     cell::RefCell,
@@ -20,10 +20,10 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{Config, Interner, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass, packed::Packed};
 use crate::proto::{descriptor, dynamic_from_json, from_json};
 
-/// Why a document is not an object that we take.
+/// The reason a document is refused or ignored.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// Not an object of a kind that we know: passed over, as Istio does.
+    /// The document is of an unknown kind: it is ignored, as in Istio.
     #[error("kind {kind} of {api_version} is not read")]
     UnknownKind {
         /// `apiVersion` as written.
@@ -36,7 +36,7 @@ pub enum DecodeError {
     Invalid(String),
 }
 
-/// Decodes one document. The namespace is left as written; whoever reads files fills it in ([`Kind::namespace`]).
+/// Decodes one document. An absent namespace stays empty; the file source fills it in ([`Kind::namespace`]).
 ///
 /// # Errors
 /// [`DecodeError`] with the reason; the caller adds the place.
@@ -44,7 +44,7 @@ pub fn from_value(document: &Value, origin: Origin) -> Result<Config, DecodeErro
     with_warnings(document, origin).map(|(config, _)| config)
 }
 
-/// Decodes one document and names the fields that were passed over.
+/// Decodes one document and returns a warning for each unknown field.
 ///
 /// # Errors
 /// As [`from_value`].
@@ -61,7 +61,7 @@ pub fn with_warnings(document: &Value, origin: Origin) -> Result<(Config, Vec<St
     Ok((Config { meta, spec, status, origin, stamp: stamp(document) }, warnings))
 }
 
-/// Feeds what is written to a hash.
+/// Writes into a hash.
 struct HashWriter(Xxh3Default);
 
 impl Write for HashWriter {
@@ -92,7 +92,7 @@ fn stamp(document: &Value) -> u64 {
     writer.0.finish().max(1)
 }
 
-/// The text as all objects hold it that this thread decodes.
+/// The thread's shared copy of this text, used by all objects that the thread decodes.
 pub(super) fn shared(text: &str) -> Arc<str> {
     thread_local!(static TEXTS: RefCell<Interner> = RefCell::default());
     TEXTS.with_borrow_mut(|texts| texts.text(text))
@@ -146,7 +146,7 @@ macro_rules! by_kind {
 fn spec(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<Spec, DecodeError> {
     let ports = document.pointer("/spec/portLevelMtls").and_then(Value::as_object);
     if kind == Kind::PeerAuthentication && ports.is_some_and(serde_json::Map::is_empty) {
-        // Protobuf cannot tell an empty map from none; Istio's validation can.
+        // In Protobuf an empty map equals an absent one; Istio's validation refuses the empty one.
         return Err(DecodeError::Invalid("spec.portLevelMtls: it must have a port, or be left out".to_string()));
     }
     if kind == Kind::ServiceEntry {
@@ -181,7 +181,7 @@ fn spec(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<Spec
     )
 }
 
-/// A clone has no room to spare, as what a decoder lets grow has: a list of one would keep room for four for ever.
+/// A clone without spare capacity: the decoder grows a list of one to a capacity of four, which would stay allocated.
 fn exact<M: Clone>(message: &M) -> Arc<M> {
     Arc::new(message.clone())
 }
@@ -209,7 +209,7 @@ fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<Strin
     Ok(message)
 }
 
-/// Checks an object of a retired kind against its message. It stays JSON, since nothing reads it.
+/// Checks an object of a retired kind against its message. The object stays JSON, because nothing reads it.
 fn retired(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<(), DecodeError> {
     let (Some(descriptor), Some(spec)) = (spec_descriptor(kind), document.get("spec").filter(|s| !s.is_null())) else {
         return Ok(());
@@ -224,7 +224,7 @@ fn retired(kind: Kind, document: &Value, warnings: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-/// What a message does not have: fields, which are passed over, and names of enum values, which are refused.
+/// Names that a message does not have: fields, which are ignored, and enum values, which are refused.
 #[derive(Default)]
 struct Unknown {
     fields: Vec<String>,
@@ -232,7 +232,7 @@ struct Unknown {
 }
 
 impl Unknown {
-    /// Looks through `value`. `google.protobuf` types hold free JSON.
+    /// Searches `value` for unknown names. `google.protobuf` types hold free JSON.
     fn look(&mut self, value: &Value, message: &MessageDescriptor, path: &str) {
         let Some(object) = value.as_object().filter(|_| message.package_name() != "google.protobuf") else { return };
         for (key, value) in object {
@@ -273,12 +273,12 @@ impl Unknown {
     }
 }
 
-/// Whether a field holds free JSON, where null is a value.
+/// Whether a field holds free JSON, in which null is a value.
 fn is_free(kind: &FieldKind) -> bool {
     matches!(kind, FieldKind::Message(message) if message.package_name() == "google.protobuf")
 }
 
-/// Paths of the fields of a value that the message of this name does not have.
+/// Paths of the fields in a value that the message with this name does not have.
 pub(super) fn unknown_fields(message: &str, value: &Value) -> Vec<String> {
     let mut unknown = Unknown::default();
     if let Some(descriptor) = descriptor(message) {
@@ -297,7 +297,7 @@ fn kubernetes<T: DeserializeOwned + Serialize>(document: &Value, warnings: &mut 
     Ok(object)
 }
 
-/// Why a field does not fit, for those who do not know the decoder of base64.
+/// The reason a field does not fit, with base64 named where the decoder's own text does not name it.
 fn plain(reason: &str) -> String {
     let base64 = ["Invalid symbol", "Invalid input length", "Invalid padding", "Invalid last symbol"];
     if base64.iter().any(|known| reason.starts_with(known)) {
@@ -307,7 +307,7 @@ fn plain(reason: &str) -> String {
     }
 }
 
-/// Names every field of `written` that did not survive decoding.
+/// Lists every field of `written` that decoding dropped.
 fn absent_fields(written: &Value, known: &Value, path: &str, into: &mut Vec<String>) {
     match (written, known) {
         (Value::Object(written), Value::Object(known)) => {
@@ -328,7 +328,7 @@ fn absent_fields(written: &Value, known: &Value, path: &str, into: &mut Vec<Stri
     }
 }
 
-/// The message that holds `spec` of an Istio kind, current or retired, and `None` for other kinds.
+/// The message of the `spec` of an Istio kind, current or retired; `None` for other kinds.
 #[must_use]
 pub fn spec_descriptor(kind: Kind) -> Option<MessageDescriptor> {
     let package = match (kind.class(), kind.group()) {

@@ -1,6 +1,6 @@
-//! What differs between two versions of a collection, where the later one began as a copy of the earlier one.
+//! Differences between two versions of a collection, of which the later one began as a copy of the earlier one.
 //!
-//! Elements that both share are passed over by pointer, so a comparison costs little more than one walk over pointers.
+//! Shared elements are recognised by pointer, so a comparison costs little more than one walk over pointers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,8 +8,8 @@ use std::{
     sync::Arc,
 };
 
-/// The elements of two lists that are only in one of them, by their stamps. Where the same elements stand in another order,
-/// all between the first and the last that moved.
+/// The elements that only one of two lists has, compared by stamp. If common elements changed their order, all elements between
+/// the first and the last moved one.
 pub fn of_lists<'a, T>(old: &'a [Arc<T>], new: &'a [Arc<T>], stamp: impl Fn(&T) -> u64) -> Vec<&'a Arc<T>> {
     if std::ptr::eq(old, new) {
         return Vec::new();
@@ -30,10 +30,10 @@ pub fn of_lists<'a, T>(old: &'a [Arc<T>], new: &'a [Arc<T>], stamp: impl Fn(&T) 
     if stayed(old, &now) == stayed(new, &before) { changed } else { old.iter().chain(new).collect() }
 }
 
-/// A key of two maps whose values differ: the value before and the value now.
+/// A key whose values differ in two maps, with the previous and the current value.
 pub type Differing<'a, K, V> = (&'a K, Option<&'a V>, Option<&'a V>);
 
-/// The keys of two maps whose values are not the same.
+/// The keys whose values differ in two maps, or that only one of them has.
 pub fn of_maps<'a, K: Eq + Hash, V, S: BuildHasher>(
     old: &'a HashMap<K, V, S>,
     new: &'a HashMap<K, V, S>,
@@ -44,7 +44,7 @@ pub fn of_maps<'a, K: Eq + Hash, V, S: BuildHasher>(
         return found;
     }
     let (mut before, mut now) = (old.iter().peekable(), new.iter().peekable());
-    // A copy keeps its order until it grows: as long as the two go along, nothing has to be looked up.
+    // A copy keeps its iteration order until it grows: while both orders agree, no lookup is needed.
     while let (Some((a, _)), Some((b, _))) = (before.peek(), now.peek()) {
         if a != b {
             break;

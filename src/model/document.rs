@@ -1,14 +1,14 @@
-//! Objects as the documents that they would be read from.
+//! Config objects written back as JSON documents.
 
 use serde_json::{Map, Value, json};
 
 use super::{Config, Spec};
 use crate::proto::{ProtoError, to_json};
 
-/// An object as the document that it would be read from.
+/// The document of an object, in the form in which it is read.
 ///
 /// # Errors
-/// When the content cannot be written as JSON.
+/// Fails when the content cannot be written as JSON.
 pub fn document(config: &Config) -> Result<Value, ProtoError> {
     let (key, content) = content(&config.spec)?;
     let mut document = match (key, content) {
@@ -41,7 +41,7 @@ pub fn document(config: &Config) -> Result<Value, ProtoError> {
     Ok(document)
 }
 
-/// The content and the key that it stands under; an empty key when the content is the whole document.
+/// The content and its top-level key; the key is empty when the content is the whole document.
 fn content(spec: &Spec) -> Result<(&'static str, Value), ProtoError> {
     macro_rules! whole {
         ($object:expr) => {

@@ -1,4 +1,4 @@
-//! Endpoints, their shards, and the index of them by service.
+//! Endpoints, their shards, and the endpoint index by service.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -8,19 +8,19 @@ use std::{
 
 use super::{Hostname, LabelSet};
 
-/// Where an endpoint is.
+/// The locality of an endpoint or proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize)]
 pub struct Locality {
-    /// Region.
+    /// Region, as in `topology.kubernetes.io/region`.
     pub region: Arc<str>,
-    /// Zone.
+    /// Zone, as in `topology.kubernetes.io/zone`.
     pub zone: Arc<str>,
-    /// Sub-zone.
+    /// Sub-zone, as in `topology.istio.io/subzone`.
     pub subzone: Arc<str>,
 }
 
 impl Locality {
-    /// Reads `region/zone/subzone`; missing parts are empty.
+    /// Parses `region/zone/subzone`; missing parts are empty.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut parts = text.splitn(3, '/').map(Arc::from);
@@ -31,7 +31,7 @@ impl Locality {
         }
     }
 
-    /// `region/zone/subzone` with empty tails left out.
+    /// `region/zone/subzone` without trailing empty parts.
     #[must_use]
     pub fn label(&self) -> String {
         let mut text = self.region.to_string();
@@ -46,57 +46,57 @@ impl Locality {
         text
     }
 
-    /// No part is set.
+    /// Whether all parts are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.region.is_empty() && self.zone.is_empty() && self.subzone.is_empty()
     }
 }
 
-/// Whether an endpoint may get traffic.
+/// The health of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
 pub enum HealthStatus {
-    /// Nobody says: endpoints of ServiceEntries and WorkloadEntries. They get traffic.
+    /// Unknown: endpoints of ServiceEntries and WorkloadEntries, which have no health report. They get traffic.
     #[default]
     Unknown,
     /// Ready.
     Healthy,
     /// Not ready.
     UnHealthy,
-    /// Going away; existing sessions may stay.
+    /// Terminating while still serving; persistent sessions may stay.
     Draining,
-    /// Gone.
+    /// Terminating, without persistent sessions to keep.
     Terminating,
 }
 
 /// One address and port of a service (Istio's `IstioEndpoint`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, serde::Serialize)]
 pub struct Endpoint {
-    /// IPs (or a host name, or a socket path for `unix://` with port 0); the first is the key.
+    /// IPs, or a host name, or the path of a Unix socket (with port 0). The first one identifies the endpoint.
     pub addresses: Vec<Arc<str>>,
     /// Port that the workload listens on.
     pub port: u32,
-    /// Name of the service port that it serves.
+    /// Name of the service port of the endpoint.
     pub service_port_name: Arc<str>,
-    /// Number of the service port, where the name alone is not enough (ServiceEntry); else 0.
+    /// Number of the service port where the name is not enough (ServiceEntry); else 0.
     pub legacy_cluster_port_key: u32,
-    /// Workload labels.
+    /// Labels of the workload.
     pub labels: Arc<LabelSet>,
-    /// SPIFFE URI; empty when unknown.
+    /// SPIFFE URI of the service account; empty when unknown.
     pub service_account: Arc<str>,
-    /// Network; empty is the default one.
+    /// Network id; empty for the default network.
     pub network: Arc<str>,
-    /// Where it is.
+    /// Locality of the workload.
     pub locality: Locality,
-    /// The locality is written with all three parts, empty ones too, as that of a node is. To Istio `r/z/` and `r/z` are two
-    /// localities when it groups endpoints, though Envoy is told the same of both.
+    /// Whether the locality is written with all three parts, empty ones included, as that of a node. Istio groups `r/z/` and
+    /// `r/z` as two localities, though Envoy receives the same for both.
     #[serde(skip)]
     pub locality_is_padded: bool,
-    /// Cluster id of the registry that reported it.
+    /// Cluster id of the registry that reports the endpoint.
     pub cluster: Arc<str>,
-    /// Weight as written; 0 means unset.
+    /// Load balancing weight as written; 0 when unset.
     pub lb_weight: u32,
-    /// `istio` or `disabled`.
+    /// TLS mode of the workload: `istio` or `disabled`.
     pub tls_mode: Arc<str>,
     /// Namespace of the workload.
     pub namespace: Arc<str>,
@@ -106,36 +106,36 @@ pub struct Endpoint {
     pub hostname: Arc<str>,
     /// Sub-domain of the pod.
     pub subdomain: Arc<str>,
-    /// Health.
+    /// Health of the endpoint.
     pub health: HealthStatus,
-    /// Send it also while it is not healthy.
+    /// Whether the endpoint is sent to proxies while unhealthy.
     pub send_unhealthy: bool,
-    /// Node that the pod runs on.
+    /// Node of the pod.
     pub node_name: Arc<str>,
 }
 
-/// Who reported endpoints: `provider/cluster`.
+/// The identity of a shard, `provider/cluster`: the registry that reports its endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardKey {
-    /// `Kubernetes` or `External`.
+    /// Type of the registry: `Kubernetes` or `External`.
     pub provider: super::Registry,
-    /// Cluster id.
+    /// Cluster id of the registry.
     pub cluster: Arc<str>,
 }
 
 /// The endpoints of one service, by shard.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EndpointSet {
-    /// Endpoints by who reported them, in order. Nearly always it is one.
+    /// Endpoints by shard, in key order. Nearly always there is one shard.
     pub shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>,
-    /// Service accounts over all shards.
+    /// Service accounts of the endpoints of all shards.
     pub service_accounts: BTreeSet<Arc<str>>,
     /// Hash of the content: equal stamps mean equal sets.
     pub stamp: u64,
 }
 
 impl EndpointSet {
-    /// The set of these shards, with the service accounts of their endpoints.
+    /// Builds the set from shards and collects the service accounts of their endpoints.
     #[must_use]
     pub fn of(shards: Vec<(ShardKey, Arc<[Arc<Endpoint>]>)>) -> Self {
         let accounts = shards.iter().flat_map(|(_, s)| s.iter()).map(|e| e.service_account.clone());
@@ -148,7 +148,7 @@ impl EndpointSet {
         set
     }
 
-    /// The shards with one of them replaced, or taken out; and what it was.
+    /// A copy of the shards with one of them replaced or removed, and the previous endpoints of that shard.
     #[must_use]
     pub fn shards_with(
         &self,
@@ -170,34 +170,34 @@ impl EndpointSet {
     }
 }
 
-/// Endpoints by service `(host, namespace)`. Cheap to clone: the values are shared.
+/// The endpoint index by service `(host, namespace)`. Cheap to clone: the values are shared.
 #[derive(Debug, Clone, Default)]
 pub struct EndpointIndex {
-    /// The sets.
+    /// Endpoint sets by host and namespace.
     pub by_service: HashMap<(Hostname, Arc<str>), Arc<EndpointSet>>,
 }
 
 impl EndpointIndex {
-    /// The endpoints of a service.
+    /// The endpoint set of a service.
     #[must_use]
     pub fn get(&self, host: &Hostname, namespace: &Arc<str>) -> Option<&Arc<EndpointSet>> {
         self.by_service.get(&(host.clone(), namespace.clone()))
     }
 }
 
-/// A workload that services can select: a pod or a WorkloadEntry (Istio's `WorkloadInstance`).
+/// A workload that services can select: a Pod or a WorkloadEntry (Istio's `WorkloadInstance`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkloadInstance {
-    /// Object name.
+    /// Name of the Pod or WorkloadEntry.
     pub name: Arc<str>,
-    /// Object namespace.
+    /// Namespace of the Pod or WorkloadEntry.
     pub namespace: Arc<str>,
     /// True for a pod, false for a WorkloadEntry.
     pub pod: bool,
-    /// The endpoint, its port and service port name still open.
+    /// The endpoint; its port and service port name are still unset.
     pub endpoint: Endpoint,
-    /// Ports by name (WorkloadEntry `ports`, or the pod's container ports).
+    /// Port numbers by name (WorkloadEntry `ports`, or the pod's container ports).
     pub port_map: BTreeMap<String, u32>,
-    /// Address is a host name: only DNS ServiceEntries may use it.
+    /// The address is a host name: only ServiceEntries with DNS resolution may use the workload.
     pub dns_service_entry_only: bool,
 }

@@ -1,7 +1,7 @@
-//! Istio's feature flags (`PILOT_…` and others) that pilothouse honours, with Istio's defaults.
+//! Istio's feature flags (`PILOT_…` and others) that pilothouse supports, with Istio's defaults.
 //!
-//! Read once from the environment; a test or `render` may give other values. Durations are written as Istio writes them
-//! (`100ms`, `10s`) or, in recorded data, as nanoseconds.
+//! The flags are read once from the environment; tests and `render` may set other values. Durations are in Istio's form
+//! (`100ms`, `10s`) or, in recorded data, in nanoseconds.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
@@ -12,7 +12,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 macro_rules! features {
     ($($field:ident: $type:ty = $default:expr, $env:literal;)+) => {
-        /// The flags. A field is named after its variable.
+        /// The values of the feature flags. A field is named after its variable.
         #[derive(Debug, Clone, PartialEq)]
         #[allow(missing_docs, reason = "the variable of that name, documented by Istio")]
         pub struct Features { $(pub $field: $type),+ }
@@ -22,10 +22,10 @@ macro_rules! features {
         }
 
         impl Features {
-            /// Names of all variables.
+            /// Names of all environment variables.
             pub const NAMES: &'static [&'static str] = &[$($env),+];
 
-            /// Sets one flag by variable name. Unknown names are passed over and give `false`.
+            /// Sets one flag by the name of its variable. Unknown names are ignored and return `false`.
             ///
             /// # Errors
             /// [`FlagError`] when the value does not fit the flag; the flag stays as it was.
@@ -136,7 +136,8 @@ features! {
 }
 
 impl Features {
-    /// The defaults overlaid with the process environment. Values that do not fit are returned as texts and keep the default.
+    /// The defaults overlaid with the process environment. A value that does not fit keeps the default and is returned as a
+    /// text.
     #[must_use]
     pub fn from_env() -> (Self, Vec<FlagError>) {
         Self::from_values(|name| std::env::var(name).ok())

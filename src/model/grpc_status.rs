@@ -1,6 +1,6 @@
-//! Names of gRPC's status codes, as Istio's `grpcStatus` writes them.
+//! Names of gRPC status codes, as in Istio's `grpcStatus`.
 
-/// In the order of their numbers, from 0.
+/// Names in the order of their codes, from 0.
 const NAMES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -21,7 +21,7 @@ const NAMES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// The number of a status; `None` for a name that gRPC does not have.
+/// The code of a status name; `None` for an unknown name.
 #[must_use]
 pub fn code(name: &str) -> Option<u32> {
     (0..).zip(NAMES).find_map(|(code, known)| (known == name).then_some(code))

@@ -1,4 +1,4 @@
-//! Host names and wildcard host names: matching, subset and order, as Istio's `host.Name` defines them.
+//! Host names and wildcard host names: matching, subset and order, as in Istio's `host.Name`.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -11,7 +11,7 @@ pub fn is_wildcard(name: &str) -> bool {
     name.starts_with('*')
 }
 
-/// Whether some host could be covered by both names (Istio's `Name.Matches`): either may be a wildcard.
+/// Whether some host is covered by both names (Istio's `Name.Matches`). Either may be a wildcard.
 #[must_use]
 pub fn matches(a: &str, b: &str) -> bool {
     match (a.strip_prefix('*'), b.strip_prefix('*')) {
@@ -39,8 +39,8 @@ pub fn subset_of(a: &str, b: &str) -> bool {
     }
 }
 
-/// The order in which the more specific host comes first (Istio's `MoreSpecific`): exact before wildcard, longer before
-/// shorter, then by text.
+/// Orders the more specific host first (Istio's `MoreSpecific`): exact before wildcard, longer before shorter, then
+/// alphabetically.
 #[must_use]
 pub fn specificity(a: &str, b: &str) -> Ordering {
     match (is_wildcard(a), is_wildcard(b)) {
@@ -50,8 +50,8 @@ pub fn specificity(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// A short name (one without a dot) becomes `name.namespace.svc.domain`; anything else stays as it is
-/// (Istio's `ResolveShortnameToFQDN`). A `*` and an IP address stay too.
+/// Expands a short name (one without a dot) to `name.namespace.svc.domain` (Istio's `ResolveShortnameToFQDN`). Other names, `*`
+/// and IP addresses stay unchanged.
 #[must_use]
 pub fn resolve_short_name(name: &str, namespace: &str, domain: &str) -> Hostname {
     if name == "*" || name.is_empty() || name.contains('.') || name.parse::<std::net::IpAddr>().is_ok() {

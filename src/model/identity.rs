@@ -1,4 +1,4 @@
-//! The identity that a client proved: the SPIFFE id of its workload.
+//! The authenticated identity of a client: the SPIFFE id of its workload.
 
 use std::{fmt, sync::Arc};
 
@@ -7,7 +7,7 @@ use super::Node;
 /// A SPIFFE id of the form `spiffe://TRUST-DOMAIN/ns/NAMESPACE/sa/SERVICE-ACCOUNT`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub struct Identity {
-    /// Trust domain.
+    /// Trust domain of the workload.
     pub trust_domain: Arc<str>,
     /// Namespace of the workload.
     pub namespace: Arc<str>,
@@ -16,7 +16,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity that a node claims by its namespace and service account, in the trust domain of the mesh.
+    /// The identity that a node claims: its namespace and service account, in the mesh's trust domain.
     #[must_use]
     pub fn claimed(node: &Node, trust_domain: &str) -> Self {
         let account = &node.metadata.service_account;
@@ -27,7 +27,7 @@ impl Identity {
         }
     }
 
-    /// Reads a SPIFFE id; `None` when it has another form (Istio's `spiffe.ParseIdentity`).
+    /// Parses a SPIFFE id; `None` when it has another form (Istio's `spiffe.ParseIdentity`).
     #[must_use]
     pub fn parse(id: &str) -> Option<Self> {
         let parts: Vec<&str> = id.strip_prefix("spiffe://")?.split('/').collect();

@@ -1,4 +1,4 @@
-//! Sharing of equal strings and label maps, so that ten thousand services do not hold ten thousand copies of `istio`.
+//! Interning of equal strings and label maps, so that ten thousand services do not hold ten thousand copies of `istio`.
 
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
@@ -6,7 +6,7 @@ use super::{LabelSet, Labels};
 
 const FIRST_SWEEP: usize = 1024;
 
-/// Equal values become one `Arc`. Values that nobody else holds are dropped when the table has doubled.
+/// A table in which equal values share one `Arc`. Values without other references are dropped whenever the table has doubled.
 #[derive(Debug, Default)]
 pub struct Interner {
     strings: Table<str>,
@@ -37,7 +37,7 @@ impl<T: ?Sized + Eq + Hash> Table<T> {
 }
 
 impl Interner {
-    /// The shared form of a string.
+    /// The shared copy of a string.
     pub fn text(&mut self, text: &str) -> Arc<str> {
         match self.strings.values.get(text) {
             Some(known) => known.clone(),
@@ -45,7 +45,7 @@ impl Interner {
         }
     }
 
-    /// The shared form of labels.
+    /// The shared copy of a label map.
     pub fn labels(&mut self, labels: &Labels) -> Arc<LabelSet> {
         let labels = LabelSet::of(labels, |text| self.text(text));
         match self.labels.values.get(&labels) {

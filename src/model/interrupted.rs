@@ -1,6 +1,6 @@
-//! The answer of an actor that restarts, in place of a reply.
+//! The error of an actor that restarts instead of replying.
 
-/// The receiver lost its state or is gone. What it was handed may not have been taken in; it asks for a resync.
+/// The receiver lost its state or stopped. The message may be unprocessed; the receiver requests a resync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the receiver was interrupted")]
 pub struct Interrupted;

@@ -1,8 +1,8 @@
-//! The kinds of object that are read, and how each is written: group, version, aliases, plural, scope.
+//! The kinds of objects that are read, each with group, versions, aliases, plural and scope.
 //!
-//! Follows Istio's schema collections (`collections.Pilot`, 15 kinds), plus the core Kubernetes kinds that the registry
-//! reads, the Gateway API and Ingress kinds, the first group of the service APIs, and the kinds of Istio 1.6 that are accepted
-//! as retired.
+//! The table follows Istio's schema collections (`collections.Pilot`, 15 kinds), plus the core Kubernetes kinds that the
+//! registry reads, the Gateway API and Ingress kinds, the first group of the service APIs, and the kinds of Istio 1.6 that are
+//! accepted as retired.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ macro_rules! kinds {
             /// Every kind, in table order.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind),+];
 
-            /// The kind as it is written in YAML. Names that several groups have (`Gateway`, `HTTPRoute`) are told apart by
-            /// the group.
+            /// The kind as written in YAML. Names that several groups have (`Gateway`, `HTTPRoute`) are distinguished by the
+            /// group.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -36,19 +36,19 @@ macro_rules! kinds {
             #[must_use]
             pub const fn group(self) -> &'static str { match self { $(Kind::$kind => $group),+ } }
 
-            /// Accepted versions; the first is the one that we write.
+            /// Accepted versions; the first one is used for writing.
             #[must_use]
             pub const fn versions(self) -> &'static [&'static str] { match self { $(Kind::$kind => &[$($version),+]),+ } }
 
-            /// The plural, as in a resource path.
+            /// The plural name in a resource path.
             #[must_use]
             pub const fn plural(self) -> &'static str { match self { $(Kind::$kind => $plural),+ } }
 
-            /// Whether objects of this kind live in a namespace.
+            /// Whether the kind is namespaced.
             #[must_use]
             pub const fn namespaced(self) -> bool { match self { $(Kind::$kind => matches!(Scope::$scope, Scope::Namespaced)),+ } }
 
-            /// Which family the kind belongs to.
+            /// The family of the kind.
             #[must_use]
             pub const fn class(self) -> KindClass { match self { $(Kind::$kind => KindClass::$class),+ } }
         }
@@ -60,16 +60,16 @@ enum Scope {
     Cluster,
 }
 
-/// Families of kinds.
+/// Families of kinds, by API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KindClass {
     /// Istio's current API.
     Istio,
     /// Core and discovery kinds of Kubernetes.
     Kubernetes,
-    /// Gateway API, and the service APIs that it grew out of: translated into Istio's kinds.
+    /// Gateway API and its predecessor, the service APIs: translated into Istio's kinds.
     GatewayApi,
-    /// Kinds of Istio 1.6: accepted, stored, reported as retired, without effect.
+    /// Kinds of Istio 1.6: accepted, stored and reported as retired, without effect.
     Retired,
 }
 
@@ -131,15 +131,15 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind of `apiVersion` and `kind` as written, or `None` when it is not one of ours.
+    /// The kind with this `apiVersion` and `kind`; `None` when it is not in the table.
     #[must_use]
     pub fn parse(api_version: &str, kind: &str) -> Option<Kind> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Kind::ALL.iter().copied().find(|k| k.as_str() == kind && k.group() == group && k.versions().contains(&version))
     }
 
-    /// Why an object of a group of ours is none of our kinds: a version or a kind that the group does not have. `None` for
-    /// other groups, and for kinds of Kubernetes' own groups, most of which are not read.
+    /// The reason an object of a known group has no known kind: the group lacks the version or the kind. `None` for other
+    /// groups, and for Kubernetes' own groups, most of whose kinds are not read.
     #[must_use]
     pub fn unknown_of_known_group(api_version: &str, kind: &str) -> Option<String> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -157,22 +157,23 @@ impl Kind {
         Some(format!("not read: {kind:?} of {group} is no kind that is known here{hint}"))
     }
 
-    /// The namespace of an object of this kind that says it is in `written`: as `kubectl apply` does, a namespaced object that names
-    /// none is in `default`. (Istio's own file source leaves it empty, where no proxy and no short host name ever finds it.)
+    /// The effective namespace of an object with `written` as its namespace: as with `kubectl apply`, a namespaced object
+    /// without one is in `default`. (Istio's file source leaves it empty, where neither a proxy nor a short host name finds
+    /// it.)
     #[must_use]
     pub fn namespace(self, written: &str) -> &str {
         if self.namespaced() && written.is_empty() { "default" } else { written }
     }
 
-    /// `apiVersion` as we write it.
+    /// The `apiVersion` used for writing.
     #[must_use]
     pub fn api_version(self) -> String {
         let version = self.versions()[0];
         if self.group().is_empty() { version.to_string() } else { format!("{}/{version}", self.group()) }
     }
 
-    /// Whether objects of this kind count that another than the main cluster holds: what makes up its services and
-    /// workloads, Secrets, and Gateways between networks. Configuration is read from the main cluster only.
+    /// Whether objects of this kind are read from remote clusters: those that define services and workloads, Secrets, and
+    /// Gateways between networks. Configuration is read from the main cluster only.
     #[must_use]
     pub const fn is_read_of_remote_clusters(self) -> bool {
         let config =
@@ -181,8 +182,8 @@ impl Kind {
             || (matches!(self.class(), KindClass::Kubernetes) && !config)
     }
 
-    /// Why objects of this kind change nothing, for kinds that are read and that no proxy is configured by yet. A policy
-    /// that is not enforced must say so wherever it is shown.
+    /// The reason objects of this kind have no effect, for kinds that are read but do not configure proxies yet. The display of
+    /// a policy that is not enforced must say so.
     #[must_use]
     pub const fn without_effect(self) -> Option<&'static str> {
         Some(match self {

@@ -1,20 +1,20 @@
-//! Labels and selectors.
+//! Labels and label selectors.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-/// Labels of an object or workload, ordered by key.
+/// Labels of an object or workload, sorted by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// Label of a Service or Gateway that leads into a network.
+/// Label of a Service or Gateway that is the gateway of a network.
 pub const NETWORK: &str = "topology.istio.io/network";
-/// Label with the port of such a gateway.
+/// Label with the cross-network port of such a gateway.
 pub const GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
-/// Port for traffic between networks unless the label says otherwise.
+/// Cross-network port without that label.
 const DEFAULT_GATEWAY_PORT: u32 = 15443;
 
-/// The network that an object with these labels leads into, and its port for traffic between networks.
+/// The network that an object with these labels is a gateway of, and its cross-network port.
 #[must_use]
 pub fn gateway_of(labels: &Labels) -> Option<(&str, u32)> {
     let network = labels.get(NETWORK).filter(|n| !n.is_empty())?;
@@ -40,7 +40,7 @@ pub fn whole_locality(labels: &Labels) -> Option<String> {
 pub struct LabelSet(Box<[(Arc<str>, Arc<str>)]>);
 
 impl LabelSet {
-    /// The set of these labels, each text in the form that `share` gives it.
+    /// The set of these labels; `share` interns each text.
     #[must_use]
     pub fn of(labels: &Labels, mut share: impl FnMut(&str) -> Arc<str>) -> Self {
         Self(labels.iter().map(|(k, v)| (share(k), share(v))).collect())
@@ -53,12 +53,12 @@ impl LabelSet {
         self.0.get(at).map(|(_, value)| &**value)
     }
 
-    /// All labels, by key.
+    /// All labels, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(k, v)| (&**k, &**v))
     }
 
-    /// The labels as a map that can be changed.
+    /// The labels as a mutable map.
     #[must_use]
     pub fn to_labels(&self) -> Labels {
         self.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
@@ -77,7 +77,7 @@ impl Serialize for LabelSet {
     }
 }
 
-/// Labels in either form.
+/// Lookup of labels in either form.
 pub trait LabelLookup {
     /// The value of a label.
     fn value(&self, key: &str) -> Option<&str>;
@@ -95,7 +95,7 @@ impl LabelLookup for LabelSet {
     }
 }
 
-/// Whether `labels` holds every pair of `selector`. An empty selector matches everything.
+/// Whether `labels` has every pair of `selector`. An empty selector matches everything.
 #[must_use]
 pub fn matches(selector: &Labels, labels: &impl LabelLookup) -> bool {
     selector.iter().all(|(k, v)| labels.value(k) == Some(v))

@@ -1,9 +1,9 @@
-//! Config objects as the resources that are carried over xDS (MCP), and back.
+//! Conversion between config objects and the resources of config distribution over xDS (MCP).
 //!
-//! The type URL is `group/version/Kind`, the resource is an `istio.mcp.v1alpha1.Resource`: metadata under the name
-//! `namespace/name`, and a body. The body of an Istio kind is its spec; of a Gateway API or service APIs kind a `Struct` of its
-//! spec (as in Istio); of a Kubernetes kind, which Istio does not carry, a `Struct` of the whole object. Secrets are never
-//! carried.
+//! The type URL is `group/version/Kind`. The resource is an `istio.mcp.v1alpha1.Resource` with metadata, the name
+//! `namespace/name`, and a body. The body of an Istio kind is its spec; that of a Gateway API or service APIs kind is a
+//! `Struct` of its spec (as in Istio); that of a Kubernetes kind, which Istio does not distribute, is a `Struct` of the whole
+//! object. Secrets are never distributed.
 
 use std::{
     hash::{Hash, Hasher},
@@ -23,30 +23,30 @@ use super::{
 };
 use crate::proto::{ProtoError, istio::mcp::v1alpha1 as mcp, json_to_struct, struct_to_json, to_any, wkt};
 
-/// Type URL of the mesh settings, which are carried as they are, without an envelope.
+/// Type URL of the mesh settings, which are sent as plain `MeshConfig`, without a `Resource` around them.
 pub const MESH_CONFIG_URL: &str = "core/v1alpha1/MeshConfig";
 
-/// Message of bodies that are JSON.
+/// Message name of JSON bodies.
 const STRUCT: &str = "google.protobuf.Struct";
 
-/// Bytes of a name; Kubernetes allows 63 for a namespace and 253 for a name.
+/// Maximum length of a name in bytes; Kubernetes allows 63 for a namespace and 253 for a name.
 const LONGEST_NAME: usize = 320;
 
-/// Why a resource is not an object that we take.
+/// The reason a resource is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum McpError {
-    /// Not an envelope.
+    /// The resource is not a `Resource` message.
     #[error("not an istio.mcp.v1alpha1.Resource: {0}")]
     Envelope(String),
-    /// Not `namespace/name`.
+    /// The name is not `namespace/name`.
     #[error("the name {0:?} is not namespace/name")]
     Name(String),
-    /// The body is of another message than the type URL says.
+    /// The body is another message than the type URL says.
     #[error("the body is a {found:?}, not a {kind}")]
     Body {
-        /// Kind that was expected.
+        /// The expected kind.
         kind: Kind,
-        /// Type URL of the body; empty when there is none.
+        /// Type URL of the body; empty when there is no body.
         found: String,
     },
     /// The body does not decode.
@@ -54,22 +54,22 @@ pub enum McpError {
     Malformed(String),
 }
 
-/// Whether objects of this kind are carried. Retired kinds have no effect, and secrets stay where they are.
+/// Whether objects of this kind are distributed. Retired kinds have no effect, and Secrets are never distributed.
 #[must_use]
 pub fn is_carried(kind: Kind) -> bool {
     kind.class() != KindClass::Retired && !matches!(kind, Kind::Secret | Kind::MutatingWebhookConfiguration)
 }
 
-/// The type URLs of a kind: `group/version/Kind` for each version, the one that we write first.
+/// The type URLs of a kind, `group/version/Kind` for each version; the one used for writing comes first.
 pub fn type_urls(kind: Kind) -> impl Iterator<Item = String> {
     let group = if kind.group().is_empty() { "core" } else { kind.group() };
     kind.versions().iter().map(move |version| format!("{group}/{version}/{}", kind.as_str()))
 }
 
-/// The object as a resource. An object that has no version of its own is versioned by its content.
+/// Encodes the object as a resource. The version of an object without `resourceVersion` is a hash of its content.
 ///
 /// # Errors
-/// When the content cannot be written as JSON (kinds that are not messages).
+/// Fails when the content cannot be written as JSON (kinds that are not messages).
 pub fn to_resource(config: &Config) -> Result<mcp::Resource, ProtoError> {
     let meta = &config.meta;
     let version = match meta.resource_version.as_ref() {
@@ -89,16 +89,16 @@ pub fn to_resource(config: &Config) -> Result<mcp::Resource, ProtoError> {
     })
 }
 
-/// The name that a resource says it has, before anything else of it is believed.
+/// The name inside the resource's metadata, before any validation.
 #[must_use]
 pub fn name_of(resource: &mcp::Resource) -> &str {
     resource.metadata.as_ref().map_or("", |m| m.name.as_str())
 }
 
-/// The object of a resource. `api_version` is that of the type URL.
+/// Decodes the object of a resource. `api_version` is that of the type URL.
 ///
 /// # Errors
-/// [`McpError`]; nothing is believed of a resource that is refused.
+/// [`McpError`]; nothing of a refused resource is used.
 pub fn from_resource(
     kind: Kind,
     api_version: &str,
@@ -182,7 +182,7 @@ istio_kinds!(
     WorkloadGroup
 );
 
-/// Istio's packages of all versions hold the same messages, so the body may be of any of them.
+/// Istio's packages of all versions have the same messages, so a body of any version is accepted.
 fn message<M: Message + Name + Default>(kind: Kind, body: &wkt::Any) -> Result<M, McpError> {
     let full = body.type_url.rsplit('/').next().unwrap_or_default();
     let named = full.starts_with("istio.") && full.rsplit('.').next() == Some(M::NAME);

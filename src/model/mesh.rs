@@ -1,4 +1,4 @@
-//! Mesh-wide settings: `MeshConfig` with Istio's defaults under what the user wrote, and `MeshNetworks`.
+//! Mesh-wide settings: `MeshNetworks`, and the user's `MeshConfig` merged over Istio's defaults.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::proto::{
     mesh::{MeshConfig, MeshNetworks},
 };
 
-/// The mesh settings in force.
+/// The effective mesh settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mesh {
-    /// `MeshConfig`, defaults filled in.
+    /// `MeshConfig` with defaults filled in.
     pub config: Arc<MeshConfig>,
-    /// `MeshNetworks`.
+    /// `MeshNetworks` as written.
     pub networks: Arc<MeshNetworks>,
     /// DNS suffix of the cluster (`cluster.local`).
     pub domain: Arc<str>,
     /// Id of the main cluster (`Kubernetes`).
     pub cluster_id: Arc<str>,
-    /// Hash of all of it.
+    /// Hash of all other fields.
     pub stamp: u64,
 }
 
@@ -38,11 +38,11 @@ impl Default for Mesh {
 }
 
 impl Mesh {
-    /// Builds the settings: top-level fields of `config` replace the default's; `null` unsets a default
-    /// (`defaultConfig` and other messages are merged one level deep, as Istio's `ApplyMeshConfig` does).
+    /// Builds the settings. Top-level fields of `config` replace those of the default, and `null` unsets a default.
+    /// `defaultConfig` and other messages are merged one level deep, as in Istio's `ApplyMeshConfig`.
     ///
     /// # Errors
-    /// A text that names the field when a value does not fit.
+    /// A text that names the field whose value does not fit.
     pub fn from_values(config: &Value, networks: &Value, domain: &str, cluster_id: &str) -> Result<Self, String> {
         let mut merged = default_mesh_config();
         if let (Some(base), Some(over)) = (merged.as_object_mut(), config.as_object()) {
@@ -59,14 +59,14 @@ impl Mesh {
         })
     }
 
-    /// Paths of the fields of a `MeshConfig` or `MeshNetworks` that the message of this name does not have.
+    /// Paths of the fields in a `MeshConfig` or `MeshNetworks` that the message with this name does not have.
     #[must_use]
     pub fn unknown_fields(message: &str, value: &Value) -> Vec<String> {
         unknown_fields(&format!("istio.mesh.v1alpha1.{message}"), value)
     }
 }
 
-/// Mesh settings with others laid over them, as [`Mesh::from_values`] lays them over the defaults.
+/// Merges mesh settings over others, as [`Mesh::from_values`] merges them over the defaults.
 #[must_use]
 pub fn laid_over(base: Value, over: Value) -> Value {
     match (base, over) {

@@ -1,36 +1,36 @@
-//! Which proxies a change of the registry may give other services, labels or another locality.
+//! Proxies whose services, labels or locality may differ after a change of the registry.
 
 use std::{collections::HashSet, sync::Arc};
 
 use super::Node;
 
-/// Proxies for which a registry's answers may differ. More may be named than differ, never fewer.
+/// The set of proxies whose registry data may differ. It may hold more proxies than differ, never fewer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MovedNodes {
-    /// All of them.
+    /// Whether all proxies are in the set.
     pub all: bool,
-    /// Those with one of these addresses.
+    /// Proxies with one of these addresses.
     pub addresses: HashSet<Arc<str>>,
-    /// Those with one of these ids (`name.namespace`).
+    /// Proxies with one of these ids (`name.namespace`).
     pub ids: HashSet<Arc<str>>,
-    /// Those of these namespaces.
+    /// Proxies in one of these namespaces.
     pub namespaces: HashSet<Arc<str>>,
 }
 
 impl MovedNodes {
-    /// All proxies.
+    /// The set of all proxies.
     #[must_use]
     pub fn all() -> Self {
         Self { all: true, ..Self::default() }
     }
 
-    /// No proxy is concerned.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.all && self.addresses.is_empty() && self.ids.is_empty() && self.namespaces.is_empty()
     }
 
-    /// Whether the proxy may be one of them.
+    /// Whether the proxy is in the set.
     #[must_use]
     pub fn touch(&self, node: &Node) -> bool {
         self.all
@@ -41,7 +41,7 @@ impl MovedNodes {
                     || self.namespaces.contains(node.metadata.other("NAMESPACE"))))
     }
 
-    /// Adds those of `other`.
+    /// Adds the proxies of `other`.
     pub fn extend(&mut self, other: Self) {
         self.all |= other.all;
         self.addresses.extend(other.addresses);

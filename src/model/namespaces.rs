@@ -1,5 +1,5 @@
-//! What mesh settings make of a namespace's labels: whether its Kubernetes objects are read at all (`discoverySelectors`),
-//! and how far its ServiceEntries may be seen (`serviceEntryVisibility`).
+//! Mesh settings that apply by the labels of a namespace: `discoverySelectors`, which limit the namespaces whose Kubernetes
+//! objects are read, and `serviceEntryVisibility`, which limits the visibility of ServiceEntries.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ use crate::proto::mesh::{
     service_entry_visibility::{Visibility as Scope, match_rule::Matcher},
 };
 
-/// Whether objects of a namespace with these labels are read. Without selectors all are; with selectors one has to match,
-/// and a namespace without an object (`None`) matches none.
+/// Whether objects of a namespace with these labels are read. Without selectors all are; otherwise one selector has to match. A
+/// namespace without a Namespace object (`None`) matches none.
 #[must_use]
 pub fn is_discovered(mesh: &MeshConfig, namespace: Option<&Labels>) -> bool {
     let selectors = &mesh.discovery_selectors;
     selectors.is_empty() || namespace.is_some_and(|labels| selectors.iter().any(|s| selects(s, labels)))
 }
 
-/// `exportTo` of a ServiceEntry, narrowed by the mesh's `serviceEntryVisibility` where that applies to sidecars.
+/// `exportTo` of a ServiceEntry, restricted by the mesh's `serviceEntryVisibility` where that applies to sidecars.
 #[must_use]
 pub fn capped_export_to(
     mesh: &MeshConfig,
@@ -50,7 +50,7 @@ pub fn capped_export_to(
     }
 }
 
-/// Whether a Kubernetes label selector matches. An operator that does not exist matches nothing.
+/// Whether a Kubernetes label selector matches. An unknown operator matches nothing.
 fn selects(selector: &LabelSelector, of: &Labels) -> bool {
     let holds = |e: &crate::proto::mesh::LabelSelectorRequirement| {
         let value = of.get(&e.key);

@@ -1,6 +1,6 @@
-//! The node: what a connecting proxy says of itself.
+//! The node message by which a connecting proxy describes itself.
 //!
-//! Follows Istio's `ParseServiceNodeWithMetadata`: the id is `type~ip~id~domain`, metadata is one JSON object.
+//! Parsing follows Istio's `ParseServiceNodeWithMetadata`: the id is `type~ip~id~domain`, metadata is one JSON object.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -9,41 +9,41 @@ use serde_json::Value;
 use super::{Labels, Locality};
 use crate::proto::envoy::config::core::v3 as core;
 
-/// What kind of proxy it is.
+/// The type of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeType {
-    /// Beside a workload.
+    /// Sidecar of a workload.
     Sidecar,
-    /// A gateway.
+    /// Gateway.
     Router,
-    /// An ambient waypoint.
+    /// Ambient waypoint.
     Waypoint,
-    /// An ambient node proxy.
+    /// Ambient node proxy.
     Ztunnel,
     /// A proxy of another make that reads other resources; it has no Gateways and no services here.
     Agentgateway,
 }
 
-/// How traffic gets to a sidecar.
+/// The interception mode of a sidecar (`INTERCEPTION_MODE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum InterceptionMode {
-    /// iptables REDIRECT.
+    /// Redirected by iptables REDIRECT.
     #[default]
     Redirect,
-    /// iptables TPROXY.
+    /// Redirected by iptables TPROXY.
     Tproxy,
-    /// Not captured: listeners bind to their ports.
+    /// No interception: listeners bind to their ports.
     None,
 }
 
-/// Why a node is refused (`InvalidArgument`).
+/// The reason a node is refused (`InvalidArgument`).
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NodeError(pub String);
 
-/// Metadata keys that change what is generated. Everything else stays in [`Node::raw_metadata`].
+/// Metadata keys that affect generation. All other keys stay in [`Node::raw_metadata`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[allow(missing_docs, reason = "each field is the metadata key of that name in upper case")]
 pub struct NodeMetadata {
@@ -68,18 +68,18 @@ pub struct NodeMetadata {
     pub mesh_id: Arc<str>,
     /// `PROXY_CONFIG` as canonical JSON text; empty when absent.
     pub proxy_config: Arc<str>,
-    /// `CREDENTIAL_…`, `SERVICE_ACCOUNT`.
+    /// `SERVICE_ACCOUNT`.
     pub service_account: Arc<str>,
     pub node_name: Arc<str>,
     pub workload_name: Arc<str>,
     /// `POD_PORTS` as JSON text.
     pub pod_ports: Arc<str>,
-    /// Other keys that a generator reads ([`NodeMetadata::OTHER_KEYS`]), as text by key.
+    /// Other keys that generators read ([`NodeMetadata::OTHER_KEYS`]), as text by key.
     pub other: BTreeMap<String, String>,
 }
 
 impl NodeMetadata {
-    /// The keys that are kept in [`NodeMetadata::other`].
+    /// Keys stored in [`NodeMetadata::other`].
     pub const OTHER_KEYS: &'static [&'static str] = &[
         "DNS_PROXY_ADDR",
         "ENVOY_SECURE_MERGED_METRICS_PORT",
@@ -94,19 +94,19 @@ impl NodeMetadata {
         "file-credential",
     ];
 
-    /// A key of [`NodeMetadata::OTHER_KEYS`] as text; empty when absent.
+    /// The value of a key in [`NodeMetadata::OTHER_KEYS`] as text; empty when absent.
     #[must_use]
     pub fn other(&self, key: &str) -> &str {
         self.other.get(key).map_or("", String::as_str)
     }
 }
 
-/// A connected proxy as it describes itself.
+/// A connected proxy, parsed from its node message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Node id as sent.
+    /// Node id as received.
     pub raw_id: Arc<str>,
-    /// Type.
+    /// First part of the id: type of the proxy.
     pub node_type: NodeType,
     /// Third part of the id, normally `pod.namespace`.
     pub id: Arc<str>,
@@ -116,9 +116,9 @@ pub struct Node {
     pub dns_domain: Arc<str>,
     /// Config namespace: metadata `NAMESPACE`, else the first label of the domain.
     pub namespace: Arc<str>,
-    /// Labels: metadata `LABELS` (a registry's labels for the IP win later).
+    /// Labels: metadata `LABELS`, later replaced by the registry's labels for the IP.
     pub labels: Labels,
-    /// Locality as sent by Envoy.
+    /// Locality as received from Envoy.
     pub locality: Locality,
     /// Metadata `CLUSTER_ID`.
     pub cluster_id: Arc<str>,
@@ -126,15 +126,15 @@ pub struct Node {
     pub network: Arc<str>,
     /// Typed metadata.
     pub metadata: NodeMetadata,
-    /// All metadata as sent.
+    /// All metadata as received.
     pub raw_metadata: Value,
 }
 
 impl Node {
-    /// Reads the node of a first request.
+    /// Parses the node of a first request.
     ///
     /// # Errors
-    /// [`NodeError`] for an id without four parts, an unknown type, no valid IP, or metadata of a wrong shape.
+    /// [`NodeError`] for an id without four parts, an unknown type, no valid IP, or metadata of a wrong type.
     pub fn parse(node: &core::Node) -> Result<Self, NodeError> {
         let metadata = node.metadata.as_ref().map_or(Value::Null, crate::proto::struct_to_json);
         let locality = node.locality.as_ref().map_or_else(Locality::default, |l| Locality {
@@ -145,7 +145,7 @@ impl Node {
         Self::from_parts(&node.id, metadata, locality)
     }
 
-    /// Reads a node from its id and metadata as JSON.
+    /// Parses a node from its id and its metadata as JSON.
     ///
     /// # Errors
     /// As [`Node::parse`].
@@ -236,7 +236,7 @@ impl Node {
                 service_account: text("SERVICE_ACCOUNT"),
                 node_name: text("NODE_NAME"),
                 workload_name: text("WORKLOAD_NAME"),
-                // Istio's agent writes the list as text; a list itself is read too.
+                // Istio's agent writes the list as text; a JSON list is accepted too.
                 pod_ports: match metadata["POD_PORTS"].as_str() {
                     Some(text) => text.into(),
                     None => json_text("POD_PORTS"),

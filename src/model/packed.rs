@@ -1,11 +1,11 @@
-//! Messages that are kept encoded.
+//! Messages stored in encoded form.
 
 use std::{fmt, marker::PhantomData};
 
 use prost::Message;
 
-/// A message in its encoded form, a tenth of the size of the decoded one. For content that there is ten thousand times and
-/// that is read when it changes only.
+/// A message in its encoded form, a tenth of the decoded size: for content with ten thousand copies that is read only on a
+/// change.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Packed<M> {
     bytes: Box<[u8]>,
@@ -19,7 +19,7 @@ impl<M: Message + Default> Packed<M> {
         Self { bytes: message.encode_to_vec().into(), message: PhantomData }
     }
 
-    /// Decodes the message. The bytes are our own, so there is nothing to fail on.
+    /// Decodes the message. [`Packed::of`] encoded the bytes, so decoding cannot fail.
     #[must_use]
     pub fn read(&self) -> M {
         M::decode(&*self.bytes).unwrap_or_default()

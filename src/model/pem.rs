@@ -1,6 +1,6 @@
-//! Whether PEM texts hold certificates and keys that a proxy can load: they parse, and key and certificate are one pair.
+//! Checks whether a proxy can load the certificates and keys of PEM texts: they parse, and key and certificate are a pair.
 //!
-//! Signatures, trust and dates are the proxy's business. Reasons name what is wrong and never quote material.
+//! Signatures, trust and expiry are checked by the proxy. Error texts never quote material.
 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::{
@@ -10,27 +10,27 @@ use x509_parser::{
     public_key::PublicKey,
 };
 
-/// What is wrong with a PEM text.
+/// The reason a PEM text is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PemError {
-    /// There is no certificate in it.
+    /// The text holds no certificate.
     #[error("holds no certificate in PEM form")]
     NoCertificate,
-    /// A certificate does not parse; with its number from 1.
+    /// A certificate does not parse: its number, from 1, and the reason.
     #[error("certificate {0} is not valid: {1}")]
     Certificate(usize, String),
-    /// There is no private key in it.
+    /// The text holds no private key.
     #[error("holds no private key in PEM form")]
     NoKey,
     /// The private key does not parse.
     #[error("the private key is not valid")]
     Key,
-    /// Key and certificate are not one pair.
+    /// Key and certificate are not a pair.
     #[error("the private key does not belong to the certificate")]
     Mismatch,
 }
 
-/// The kinds of the PEM blocks of a text (`CERTIFICATE`, `EC PRIVATE KEY`), in order.
+/// The labels of the PEM blocks of a text (`CERTIFICATE`, `EC PRIVATE KEY`), in order.
 #[must_use]
 pub fn kinds(pem: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(pem);
@@ -38,10 +38,10 @@ pub fn kinds(pem: &[u8]) -> Vec<String> {
     begins.map(String::from).collect()
 }
 
-/// Every certificate of the text parses, and there is at least one.
+/// Checks that the text holds certificates, at least one, and that all of them parse.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem found.
 pub fn check_certificates(pem: &[u8]) -> Result<(), PemError> {
     let mut count = 0;
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -58,11 +58,11 @@ pub fn holds_certificate(pem: &[u8]) -> bool {
     CertificateDer::pem_slice_iter(pem).flatten().any(|der| parse(&der).is_ok())
 }
 
-/// The chain parses, the key parses, and the key belongs to the first certificate as far as that shows without
-/// arithmetic: RSA keys carry their modulus, EC keys mostly their point.
+/// Checks that the chain and the key parse, and that the key belongs to the first certificate. The pair is compared without
+/// arithmetic: RSA keys hold their modulus, EC keys usually their point.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem found.
 pub fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PemError> {
     check_certificates(chain)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PemError::NoKey)?;
@@ -84,7 +84,7 @@ fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String>
     X509Certificate::from_der(der).map(|(_, c)| c).map_err(|e| e.to_string())
 }
 
-/// What a private key says of its public half.
+/// The public half of a key pair, as stored in the private key.
 enum Half {
     Known(Vec<u8>),
     Unknown,
@@ -120,7 +120,7 @@ fn rsa_modulus(der: &[u8]) -> Option<Half> {
     }
 }
 
-/// The optional public key of an EC private key is tagged `[1]`.
+/// The optional public key of an EC private key has the tag `[1]`.
 fn ec_point(der: &[u8]) -> Option<Half> {
     let (_, key) = parse_der(der).ok()?;
     let parts = key.as_sequence().ok()?;

@@ -1,4 +1,4 @@
-//! The ports between rooms: a room that hands something on names the port here, and the room that takes it implements it.
+//! Ports between rooms: traits that one room calls and another implements, so that neither depends on the other.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use futures::future::BoxFuture;
 
 use crate::model::{ConfigEvent, Interrupted, PushRequest};
 
-/// Takes requests to push (Istio's `XDSUpdater`). Calls merge in the receiver and never block.
+/// Receives push requests (Istio's `XDSUpdater`). Requests are merged in the receiver; calls never block.
 pub trait XdsUpdater: Send + Sync + 'static {
-    /// Something changed and is to be pushed.
+    /// Requests a push.
     fn config_update(&self, request: PushRequest);
 }
 
-/// Takes operations on the registry.
+/// Receives the events of objects that the registry reads.
 pub trait RegistryPort: Send + Sync + 'static {
-    /// Hands events over. The reply comes when the registry's snapshot says what they say.
+    /// Sends events to the registry. The reply comes once the registry's snapshot includes them.
     fn operate(&self, events: Arc<[ConfigEvent]>) -> BoxFuture<'static, Result<(), Interrupted>>;
 }

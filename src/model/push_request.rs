@@ -1,4 +1,4 @@
-//! What changed, for whom to find out whether it matters to them.
+//! Push requests: the changed objects, from which each connection decides whether it is affected.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,31 +8,31 @@ use std::{
 
 use super::Kind;
 
-/// The kind of a changed thing. Services of every registry are `ServiceEntry` under their **host name**.
+/// The type of a changed object. Services of every registry are `ServiceEntry` under their **host name**.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PushKind {
-    /// An object of this kind.
+    /// A config object of this kind.
     Config(Kind),
-    /// The endpoints of a service, nothing else of it.
+    /// Only the endpoints of a service.
     Endpoints,
-    /// The addresses that a name stands for: only name tables hold them.
+    /// The addresses of a DNS name: they appear in name tables only.
     DnsName,
-    /// An object that proxies do not read: only clients of config objects are to hear of the change.
+    /// An object that proxies do not read: only clients of config objects receive the change.
     Object(Kind),
 }
 
-/// One changed thing.
+/// The identity of one changed object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PushKey {
-    /// What it is.
+    /// Type of the object.
     pub kind: PushKind,
     /// Object name; for ServiceEntry and Endpoints the host name.
     pub name: Arc<str>,
-    /// Namespace.
+    /// Namespace of the object.
     pub namespace: Arc<str>,
 }
 
-/// Why a push happens; the label values of `pilot_push_triggers`.
+/// The reason for a push; the label values of `pilot_push_triggers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "Istio's trigger of that name")]
 pub enum Reason {
@@ -50,7 +50,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The label value, spelt as Istio spells it.
+    /// The label value, in Istio's spelling.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -69,22 +69,22 @@ impl Reason {
     }
 }
 
-/// A request to push (Istio's `PushRequest` at HEAD). Only `forced` means "everything"; no keys and not forced pushes to
-/// nobody.
+/// A push request (Istio's `PushRequest` at HEAD). Only `forced` means a full push; a request without keys that is not forced
+/// reaches no proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushRequest {
-    /// Everything may have changed.
+    /// Full push: everything may have changed.
     pub forced: bool,
-    /// What changed.
+    /// The changed objects.
     pub keys: BTreeSet<PushKey>,
-    /// Why, with how often.
+    /// The reasons, each with the number of merged events.
     pub reasons: BTreeMap<Reason, u32>,
-    /// When the first of the merged events came.
+    /// The arrival of the first of the merged events.
     pub start: Instant,
 }
 
 impl PushRequest {
-    /// A request for one changed thing.
+    /// A request for one changed object.
     #[must_use]
     pub fn of(key: PushKey, reason: Reason) -> Self {
         Self {
@@ -95,19 +95,19 @@ impl PushRequest {
         }
     }
 
-    /// A request that everything be looked at again.
+    /// A request for a full push.
     #[must_use]
     pub fn everything(reason: Reason) -> Self {
         Self { forced: true, keys: BTreeSet::new(), reasons: BTreeMap::from([(reason, 1)]), start: Instant::now() }
     }
 
-    /// A request for a new context that nobody is to be told of: objects may have changed in what proxies do not read.
+    /// A request for a new push context without changed objects: by itself it affects no proxy.
     #[must_use]
     pub fn quiet(reason: Reason) -> Self {
         Self { forced: false, ..Self::everything(reason) }
     }
 
-    /// Adds another request to this one: the earlier start, the union of the keys, the sum of the reasons.
+    /// Merges another request into this one: the earlier start, the union of the keys, the sums of the reasons.
     pub fn merge(&mut self, other: Self) {
         self.forced |= other.forced;
         self.keys.extend(other.keys);

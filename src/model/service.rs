@@ -1,6 +1,6 @@
-//! Services of the registry, whatever they came from: ServiceEntries, Kubernetes Services, tests.
+//! Services of the registry, independent of their source: ServiceEntries, Kubernetes Services, tests.
 //!
-//! The fields follow Istio's `model.Service` and its attributes. A `Service` is immutable; a changed one is a new value.
+//! The fields follow Istio's `model.Service` and its attributes. A `Service` is immutable; a change creates a new value.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +34,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Reads a protocol name, in any case; `Unsupported` for what is not known.
+    /// Parses a protocol name, ignoring case; unknown names are `Unsupported`.
     #[must_use]
     pub fn parse(name: &str) -> Self {
         match name.to_ascii_lowercase().as_str() {
@@ -56,7 +56,7 @@ impl Protocol {
         }
     }
 
-    /// The name as Istio prints it.
+    /// The name in Istio's spelling.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -78,37 +78,37 @@ impl Protocol {
         }
     }
 
-    /// HTTP/2 on the wire.
+    /// Whether the protocol is HTTP/2 on the wire.
     #[must_use]
     pub const fn is_http2(self) -> bool {
         matches!(self, Self::Http2 | Self::Grpc | Self::GrpcWeb)
     }
 
-    /// HTTP of any version, not encrypted.
+    /// Whether the protocol is HTTP of any version, unencrypted.
     #[must_use]
     pub const fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::Http2 | Self::HttpProxy | Self::Grpc | Self::GrpcWeb)
     }
 
-    /// Routed as a stream of bytes.
+    /// Whether the port is routed as a TCP byte stream.
     #[must_use]
     pub const fn is_tcp(self) -> bool {
         matches!(self, Self::Tcp | Self::Https | Self::Tls | Self::Mongo | Self::Redis | Self::Mysql)
     }
 
-    /// Encrypted by the application.
+    /// Whether the application encrypts the traffic itself.
     #[must_use]
     pub const fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::Tls)
     }
 
-    /// gRPC of any form.
+    /// Whether the protocol is a form of gRPC.
     #[must_use]
     pub const fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::GrpcWeb)
     }
 
-    /// Not declared, so Envoy has to find out.
+    /// Whether no protocol is declared, so that Envoy has to sniff it.
     #[must_use]
     pub const fn is_unsupported(self) -> bool {
         matches!(self, Self::Unsupported)
@@ -120,40 +120,40 @@ impl Protocol {
 pub struct Port {
     /// Port name, unique inside the service.
     pub name: Arc<str>,
-    /// Port number that clients use.
+    /// Service port number, as clients use it.
     pub port: u32,
     /// Declared protocol.
     pub protocol: Protocol,
 }
 
-/// How the addresses of a service are found (Istio's `Resolution`).
+/// The resolution of a service's endpoints (Istio's `Resolution`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize)]
 pub enum Resolution {
-    /// The registry knows the endpoints: EDS.
+    /// The registry provides the endpoints: EDS.
     #[default]
     ClientSideLB,
-    /// Envoy asks DNS for all endpoints: `STRICT_DNS`.
+    /// Envoy resolves all addresses by DNS: `STRICT_DNS`.
     DnsLB,
-    /// Envoy asks DNS, one address at a time: `LOGICAL_DNS`.
+    /// Envoy resolves one address at a time by DNS: `LOGICAL_DNS`.
     DnsRoundRobinLB,
-    /// The address that the client dialled: `ORIGINAL_DST`.
+    /// The original destination address of the client: `ORIGINAL_DST`.
     Passthrough,
-    /// An ExternalName service: another name for a service.
+    /// An ExternalName service: an alias of another service.
     Alias,
-    /// The host of the request is resolved on demand.
+    /// Envoy resolves the host of each request on demand.
     DynamicDns,
 }
 
-/// Which registry a service comes from.
+/// The type of the registry that a service comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord, serde::Serialize)]
 pub enum Registry {
-    /// A Kubernetes Service.
+    /// Kubernetes Services.
     Kubernetes,
-    /// A ServiceEntry.
+    /// ServiceEntries.
     External,
-    /// A test's in-memory registry.
+    /// In-memory registry of tests.
     Mock,
-    /// Not said.
+    /// Not set.
     #[default]
     None,
 }
@@ -161,18 +161,18 @@ pub enum Registry {
 /// One entry of `exportTo`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub enum Visibility {
-    /// `.`
+    /// `.`: the object's own namespace.
     Private,
-    /// `*`
+    /// `*`: all namespaces.
     Public,
-    /// `~`
+    /// `~`: no namespace.
     None,
-    /// A namespace by name.
+    /// One namespace by name.
     Namespace(Arc<str>),
 }
 
 impl Visibility {
-    /// Reads one `exportTo` entry.
+    /// Parses one `exportTo` entry.
     #[must_use]
     pub fn parse(entry: &str) -> Self {
         match entry {
@@ -184,7 +184,7 @@ impl Visibility {
     }
 }
 
-/// The address that stands for "none".
+/// The address that means "no address".
 pub const UNSPECIFIED_IP: &str = "0.0.0.0";
 
 /// A service of the mesh.
@@ -192,73 +192,74 @@ pub const UNSPECIFIED_IP: &str = "0.0.0.0";
 pub struct Service {
     /// Fully qualified host name; may be a wildcard.
     pub hostname: Hostname,
-    /// Namespace of the object behind it.
+    /// Namespace of the underlying object.
     pub namespace: Arc<str>,
     /// `destination.service.name`: the Service's name; for a ServiceEntry its host.
     pub name: Arc<str>,
-    /// Name of the object behind it (a ServiceEntry's own name).
+    /// Name of the underlying object (for a ServiceEntry its own name).
     pub object_name: Arc<str>,
     /// Ports in declared order.
     pub ports: Vec<Port>,
-    /// Service account URIs from the object (`subjectAltNames`, annotations).
+    /// Service account URIs given by the object (`subjectAltNames`, annotations).
     pub service_accounts: Vec<String>,
-    /// When the object was created; the tie-breaker everywhere.
+    /// Creation time of the object; breaks ties everywhere.
     pub creation_time: Timestamp,
-    /// Address by default: an IP, a CIDR, or `0.0.0.0`.
+    /// Default address: an IP, a CIDR, or `0.0.0.0`.
     pub default_address: String,
-    /// All virtual IPs by cluster id.
+    /// All virtual IPs, by cluster id.
     pub cluster_vips: BTreeMap<Arc<str>, Vec<String>>,
-    /// Auto-allocated IPv4 address.
+    /// Auto-allocated IPv4 address; `None` without allocation.
     pub auto_allocated_v4: Option<String>,
-    /// Auto-allocated IPv6 address.
+    /// Auto-allocated IPv6 address; `None` without allocation.
     pub auto_allocated_v6: Option<String>,
-    /// How endpoints are found.
+    /// Resolution of the endpoints.
     pub resolution: Resolution,
-    /// Outside of the mesh: no mutual TLS, no sidecar on the other side.
+    /// Whether the service is outside of the mesh: no mutual TLS, no sidecar on the server side.
     pub mesh_external: bool,
-    /// Where it comes from.
+    /// Type of the registry that provides the service.
     pub registry: Registry,
-    /// Labels of the object.
+    /// Labels of the underlying object.
     pub labels: Labels,
-    /// Labels that select workloads.
+    /// Selector of the workloads.
     pub label_selectors: Labels,
-    /// `exportTo`; empty means the mesh's default.
+    /// `exportTo`; empty for the mesh's default.
     pub export_to: BTreeSet<Visibility>,
-    /// Other services that are names for this one (ExternalName): `(host, namespace)`.
+    /// ExternalName services that are aliases of this one: `(host, namespace)`.
     pub aliases: Vec<(Hostname, Arc<str>)>,
-    /// External addresses by cluster id (load balancer, external IPs).
+    /// External addresses (load balancer, external IPs), by cluster id.
     pub cluster_external_addresses: BTreeMap<Arc<str>, Vec<String>>,
-    /// Service port to node port, by cluster id.
+    /// Node ports by service port, by cluster id.
     pub cluster_external_ports: BTreeMap<Arc<str>, BTreeMap<u32, u32>>,
-    /// The network that the Service of each cluster is labelled as a gateway of, and the service port for it; no port where
-    /// the Service does not have that port.
+    /// By cluster id: the network that the Service's labels make it a gateway of, and the service port for cross-network
+    /// traffic; no port where the Service lacks it.
     pub cluster_gateway_of: BTreeMap<Arc<str>, (Arc<str>, Option<u32>)>,
-    /// Service port to target port, for passthrough services with a target port.
+    /// Target ports by service port, for passthrough services with a target port.
     pub passthrough_target_ports: BTreeMap<u32, u32>,
     /// `spec.type` of a Kubernetes Service.
     pub service_type: String,
     /// `spec.externalName`.
     pub external_name: String,
-    /// `internalTrafficPolicy: Local`.
+    /// Whether `internalTrafficPolicy` is `Local`.
     pub node_local: bool,
-    /// Not-ready endpoints are published too.
+    /// Whether not-ready endpoints are published.
     pub publish_not_ready_addresses: bool,
     /// `trafficDistribution` (or its annotation): empty, `PreferSameZone` (also for `PreferClose`) or `PreferSameNode`.
     pub traffic_distribution: String,
-    /// DNS addresses are raced: the first TCP connection wins (`istio.io/connect-strategy: RACE_FIRST_TCP_CONNECT`).
+    /// Whether Envoy races the DNS addresses and takes the first TCP connection (`istio.io/connect-strategy:
+    /// RACE_FIRST_TCP_CONNECT`).
     pub race_first_connection: bool,
-    /// Hash of everything above: equal stamps mean equal services.
+    /// Hash of all other fields: equal stamps mean equal services.
     pub stamp: u64,
 }
 
 impl Service {
-    /// A headless service or one whose address the client picks.
+    /// Whether the service is headless or its clients choose the address.
     #[must_use]
     pub fn is_passthrough(&self) -> bool {
         self.resolution == Resolution::Passthrough
     }
 
-    /// Whether this stands for an InferencePool: one cluster, at its first port, with the endpoints of all its ports.
+    /// Whether the service represents an InferencePool: one cluster, at its first port, with the endpoints of all its ports.
     #[must_use]
     pub fn is_inference_pool(&self) -> bool {
         self.labels.get("internal.istio.io/service-semantics").is_some_and(|semantics| semantics == "inferencepool")
@@ -282,7 +283,7 @@ impl Service {
         (self.hostname.clone(), self.namespace.clone())
     }
 
-    /// Fills in [`Service::stamp`] from the other fields. Call it once, when the value is complete.
+    /// Computes [`Service::stamp`] from the other fields; call it once, when the value is complete.
     #[must_use]
     pub fn stamped(mut self) -> Self {
         self.stamp = 0;
@@ -293,12 +294,12 @@ impl Service {
     }
 }
 
-/// A service port that a workload itself serves, as seen from that workload.
+/// A service port that a workload serves, from the view of that workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceTarget {
     /// The service.
     pub service: Arc<Service>,
-    /// The service's port.
+    /// The service port.
     pub port: Port,
     /// The port that the workload listens on.
     pub target_port: u32,

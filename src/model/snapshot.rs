@@ -1,4 +1,4 @@
-//! What the store and the registry publish: immutable, shared, cheap to clone. The push context is built from these two.
+//! Snapshots published by the store and the registry, and the inputs of the push context. Immutable, shared, cheap to clone.
 
 use std::{
     any::Any,
@@ -11,10 +11,10 @@ use super::{
     Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, Service, ServiceTarget, difference,
 };
 
-/// All effective configs by kind, oldest first (then name, then namespace).
+/// All effective configs by kind, oldest first (then by name and namespace).
 #[derive(Debug, Clone, Default)]
 pub struct ConfigSnapshot {
-    /// Lists by kind; a kind without objects may be absent. An unchanged kind keeps its `Arc` from one snapshot to the next.
+    /// Lists by kind; a kind without objects may be absent. An unchanged kind keeps its `Arc` across snapshots.
     pub by_kind: BTreeMap<Kind, Arc<Vec<Arc<Config>>>>,
 }
 
@@ -43,30 +43,30 @@ impl ConfigSnapshot {
     }
 }
 
-/// A workload that the registry knows by IP: a pod or a WorkloadEntry.
+/// A workload that the registry finds by IP: a Pod or a WorkloadEntry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Workload {
-    /// Object name.
+    /// Name of the Pod or WorkloadEntry.
     pub name: Arc<str>,
-    /// Namespace.
+    /// Namespace of the Pod or WorkloadEntry.
     pub namespace: Arc<str>,
-    /// Labels.
+    /// Labels of the workload.
     pub labels: Labels,
-    /// Locality; may be empty.
+    /// Locality of the workload; may be empty.
     pub locality: Locality,
-    /// Service account name.
+    /// Name of the service account.
     pub service_account: Arc<str>,
 }
 
-/// Answers about the workload behind a proxy that need more of the proxy than its addresses.
+/// Lookups of the workload of a proxy that need more of the proxy than its addresses.
 pub trait WorkloadDirectory: Any + std::fmt::Debug + Send + Sync {
-    /// The services that the proxy's workload serves, Kubernetes Services first.
+    /// The service ports of the proxy's workload, Kubernetes Services first.
     fn targets_of(&self, node: &Node) -> Vec<ServiceTarget>;
 
-    /// The proxy's workload.
+    /// The workload of the proxy.
     fn workload_of(&self, node: &Node) -> Option<Workload>;
 
-    /// Proxies for which the answers may differ from those of an earlier directory.
+    /// Proxies for which the lookups may differ from those of an earlier directory.
     fn moved_since(&self, before: &dyn WorkloadDirectory) -> MovedNodes;
 }
 
@@ -78,20 +78,20 @@ pub type ResolvedNames = BTreeMap<Arc<str>, Vec<IpAddr>>;
 pub struct RegistrySnapshot {
     /// All services, oldest first (creation time, then name, then namespace: Istio's `SortServicesByCreationTime`).
     pub services: Arc<Vec<Arc<Service>>>,
-    /// Endpoints by service.
+    /// The endpoint index.
     pub endpoints: Arc<EndpointIndex>,
-    /// Services that the workload with this IP serves, where no directory says more.
+    /// Service ports by workload IP, in addition to those of the directory.
     pub targets: Arc<HashMap<Arc<str>, Arc<[ServiceTarget]>>>,
-    /// Workloads by IP, where no directory says more.
+    /// Workloads by IP, for proxies whose workload the directory does not know.
     pub workloads: Arc<HashMap<Arc<str>, Workload>>,
-    /// Workloads of the registries.
+    /// Lookups of workloads in the registries; `None` for an in-memory registry.
     pub directory: Option<Arc<dyn WorkloadDirectory>>,
     /// Addresses of host names that gateways between networks have.
     pub names: Arc<ResolvedNames>,
 }
 
 impl RegistrySnapshot {
-    /// The services that the proxy itself serves (Istio's `GetProxyServiceTargets`), oldest service first, then by host.
+    /// The service ports of the proxy's own workload (Istio's `GetProxyServiceTargets`), oldest service first, then by host.
     #[must_use]
     pub fn targets_of(&self, node: &Node) -> Vec<ServiceTarget> {
         let mut targets = self.directory.as_ref().map(|d| d.targets_of(node)).unwrap_or_default();
@@ -101,14 +101,14 @@ impl RegistrySnapshot {
         targets
     }
 
-    /// What the registry knows of the proxy's workload.
+    /// The registry's data of the proxy's workload.
     #[must_use]
     pub fn workload_of(&self, node: &Node) -> Option<Workload> {
         let known = self.directory.as_ref().and_then(|d| d.workload_of(node));
         known.or_else(|| node.ips.iter().find_map(|ip| self.workloads.get(ip)).cloned())
     }
 
-    /// Proxies whose own services, labels or locality may differ from what an earlier snapshot says.
+    /// Proxies whose own services, labels or locality may differ from those of an earlier snapshot.
     #[must_use]
     pub fn moved_since(&self, before: &Self) -> MovedNodes {
         let mut moved = match (&before.directory, &self.directory) {
@@ -126,7 +126,7 @@ impl RegistrySnapshot {
     }
 }
 
-/// Whether both lists say the same of a proxy's own services.
+/// Whether two lists of a proxy's own services are equal.
 fn same_targets(a: &[ServiceTarget], b: &[ServiceTarget]) -> bool {
     let same = |(a, b): (&ServiceTarget, &ServiceTarget)| {
         a.service.stamp == b.service.stamp && a.port == b.port && a.target_port == b.target_port
@@ -134,15 +134,15 @@ fn same_targets(a: &[ServiceTarget], b: &[ServiceTarget]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
-/// What a push context is built from.
+/// The inputs of a push context.
 #[derive(Debug, Clone, Default)]
 pub struct PushInputs {
-    /// Mesh settings.
+    /// Effective mesh settings.
     pub mesh: Arc<Mesh>,
     /// Feature flags.
     pub features: Arc<Features>,
-    /// Effective configs.
+    /// Effective configs, by kind.
     pub configs: ConfigSnapshot,
-    /// Services, endpoints, workloads.
+    /// State of the registry: services, endpoints, workloads.
     pub registry: RegistrySnapshot,
 }

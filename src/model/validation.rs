@@ -1,7 +1,7 @@
-//! Validation per kind, as Istio's validator (webhook) does it.
+//! Validation by kind, as in Istio's validation webhook.
 //!
-//! Only what can be said of one object alone: nothing here looks at other objects, at the mesh or at a clock. Kinds
-//! without rules here are valid; that a kind is retired is said when it is decoded.
+//! The rules concern one object alone: they see neither other objects nor the mesh nor a clock. Kinds without rules are valid.
+//! Retired kinds are reported by decoding.
 
 mod address;
 mod authorization_policy;
@@ -39,21 +39,21 @@ use check::Check;
 pub use gateway_api::admission;
 
 const DRY_RUN: &str = "istio.io/dry-run";
-/// Annotations that only generated objects may have: they widen what an object can do.
+/// Annotations allowed on generated objects only, because they widen the effect of an object.
 const RESERVED: [&str; 3] =
     ["internal.istio.io/webhook-always-reject", "internal.istio.io/parent-namespace", "internal.istio.io/parents"];
 
-/// What validation says of an object. Warnings do not make it invalid.
+/// The findings about an object. Warnings do not make it invalid.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Validation {
-    /// Reasons to refuse the object.
+    /// Reasons to refuse the object, each with the path of its field.
     pub errors: Vec<String>,
-    /// Things that are allowed but likely wrong.
+    /// Settings that are valid but probably mistakes.
     pub warnings: Vec<String>,
 }
 
 impl Validation {
-    /// No reason to refuse.
+    /// Whether there is no reason to refuse the object.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.errors.is_empty()

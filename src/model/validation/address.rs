@@ -1,4 +1,4 @@
-//! Rules about addresses: IP, CIDR, Unix domain sockets.
+//! Rules for addresses: IP, CIDR, Unix domain sockets.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use super::check::Answer;
 
 pub(super) const UNIX_PREFIX: &str = "unix://";
 
-/// An IP address; an IPv6 one may have a zone.
+/// Whether the text is an IP address; an IPv6 one may have a zone.
 pub(super) fn is_ip(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
         || text.split_once('%').is_some_and(|(ip, zone)| !zone.is_empty() && ip.parse::<Ipv6Addr>().is_ok())
@@ -24,7 +24,7 @@ pub(super) fn subnet(text: &str) -> Answer {
     text.parse::<ipnet::IpNet>().map(|_| ()).map_err(|_| format!("{text:?} is not a CIDR block such as 10.0.0.0/8"))
 }
 
-/// What follows `unix://`: an absolute path, or an abstract name that begins with `@`.
+/// The part after `unix://`: an absolute path, or an abstract name, which begins with `@`.
 pub(super) fn unix(path: &str) -> Answer {
     if path.starts_with('@') || (path.starts_with('/') && !path.ends_with('/')) {
         return Ok(());

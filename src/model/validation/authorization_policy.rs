@@ -1,4 +1,4 @@
-//! AuthorizationPolicy: rules that say something, values that can be matched, and what `CUSTOM` supports.
+//! AuthorizationPolicy: rules must not be empty, values must be matchable, and `CUSTOM` supports only some attributes.
 
 use super::{address, check::Check, policy};
 use crate::{
@@ -13,7 +13,7 @@ const DRY_RUN: &str = "istio.io/dry-run";
 const MOST_SERVICE_ACCOUNTS: usize = 16;
 const LONGEST_SERVICE_ACCOUNT: usize = 320;
 
-/// The annotation, which refuses the object before anything else is looked at.
+/// Validates the dry-run annotation before all other rules.
 pub(super) fn dry_run(c: &mut Check, config: &Config, policy: &AuthorizationPolicy) {
     let Some(value) = config.meta.annotations.get(DRY_RUN) else { return };
     if !matches!(policy.action(), Action::Allow | Action::Deny) {
@@ -51,7 +51,7 @@ pub(super) fn validate(c: &mut Check, policy: &AuthorizationPolicy) {
     });
 }
 
-/// The external authorizer is asked before identities are known.
+/// The external authorizer is called before identities are known.
 fn custom(c: &mut Check, rule: &Rule) {
     c.each("from", &rule.from, |c, from| {
         let Some(source) = &from.source else { return };
@@ -197,7 +197,7 @@ fn port(c: &mut Check, text: &str) {
     c.need(digits && text.parse::<u32>().is_ok_and(|p| p <= 65535), format_args!("{text:?} is not a port"));
 }
 
-/// At most one `*`, at the start or at the end.
+/// Values with at most one `*`, at the start or at the end.
 fn wildcards(c: &mut Check, name: &str, values: &[String]) {
     not_empty(c, name, values);
     c.each(name, values, |c, value| {
@@ -210,7 +210,7 @@ fn wildcards(c: &mut Check, name: &str, values: &[String]) {
     });
 }
 
-/// `name` or `namespace/name`.
+/// Values of the form `name` or `namespace/name`.
 fn service_accounts(c: &mut Check, name: &str, values: &[String]) {
     c.at(name, |c| c.need(values.len() <= MOST_SERVICE_ACCOUNTS, "more than 16 values"));
     c.each(name, values, |c, value| {
@@ -224,7 +224,7 @@ fn service_accounts(c: &mut Check, name: &str, values: &[String]) {
     });
 }
 
-/// Segments of a path: `{*}` is one of them, `{**}`, as the last, any number.
+/// A path of segments: `{*}` matches one, `{**}`, as the last segment, any number.
 fn path_template(c: &mut Check, path: &str) {
     let template = path.contains("{*}") || path.contains("{**}");
     let mut ended = false;

@@ -1,15 +1,14 @@
-//! The syntax of CEL, the Common Expression Language, with its standard macros: whether an expression parses. Types and names
-//! are the business of whoever evaluates it.
+//! A syntax check for CEL, the Common Expression Language, with its standard macros. Types and names are left to the evaluator.
 
 mod lexer;
 
 use super::check::Answer;
 use lexer::Token;
 
-/// Nesting beyond this is refused, as by Istio's parser.
+/// Maximum nesting, as in Istio's parser.
 const DEEPEST: usize = 250;
 
-/// Words that no identifier can be.
+/// Reserved words, which cannot be identifiers.
 const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -30,7 +29,7 @@ const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// What an expression is, as far as macros look at it.
+/// The shape of an expression, as far as macros depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Name,
@@ -40,7 +39,7 @@ enum Shape {
 
 type Parsed = Result<Shape, String>;
 
-/// Whether the text is an expression.
+/// Checks that the text is an expression.
 pub(super) fn parse(text: &str) -> Answer {
     let tokens = lexer::tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
@@ -95,7 +94,7 @@ impl Parser<'_> {
         Ok(shape)
     }
 
-    /// Operators from the loosest to the tightest.
+    /// Parses binary operators, from the loosest to the tightest.
     fn binary(&mut self, level: usize) -> Parsed {
         const LEVELS: [&[&str]; 5] =
             [&["||"], &["&&"], &["<=", "<", ">=", ">", "==", "!=", "in"], &["+", "-"], &["*", "/", "%"]];
@@ -188,7 +187,7 @@ impl Parser<'_> {
         Ok(name)
     }
 
-    /// A list up to its closing bracket; one in square brackets may end with a comma.
+    /// A list of expressions up to its closing bracket; one in square brackets may end with a comma.
     fn arguments(&mut self, close: &str) -> Result<Vec<Shape>, String> {
         let mut shapes = Vec::new();
         while !self.take(close) {
@@ -230,7 +229,7 @@ impl Parser<'_> {
     }
 }
 
-/// Macros over lists bind a name.
+/// Macros over lists, whose first argument has to be a name.
 fn comprehension(name: &str, arguments: &[Shape]) -> Result<(), String> {
     let is_macro = match name {
         "all" | "exists" | "exists_one" | "existsOne" | "filter" => arguments.len() == 2,

@@ -1,13 +1,13 @@
-//! The collector that rules write into: it knows where in the object a rule stands and puts that before every text.
+//! The collector of findings: it tracks the path of the current field and puts it before every text.
 
 use std::fmt::Display;
 
 use super::Validation;
 
-/// What a rule about one value answers.
+/// The result of a rule about one value: the error text begins without a path.
 pub(super) type Answer = Result<(), String>;
 
-/// Findings about one object, with the path of the field that is being looked at.
+/// Findings about one object, with the path of the current field.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) path: String,
@@ -31,26 +31,26 @@ impl Check {
         self.found.warnings.push(format!("{}: {text}", self.path));
     }
 
-    /// An error unless `holds`.
+    /// Records an error unless `holds`.
     pub(super) fn need(&mut self, holds: bool, text: impl Display) {
         if !holds {
             self.error(text);
         }
     }
 
-    /// An error about a field below this place, when the answer is one.
+    /// Records the answer's error, if any, for a field below this path.
     pub(super) fn field(&mut self, name: impl Display, answer: Answer) {
         if let Err(text) = answer {
             self.at(name, |c| c.error(text));
         }
     }
 
-    /// Runs rules one level below.
+    /// Runs rules one level below this path.
     pub(super) fn at(&mut self, name: impl Display, rules: impl FnOnce(&mut Self)) {
         self.step(format_args!(".{name}"), rules);
     }
 
-    /// As [`Check::at`], by a step that is no field of this place: an element, a field of an element.
+    /// As [`Check::at`], with a step that is no field of this path: an element, or a field of an element.
     pub(super) fn step(&mut self, step: impl Display, rules: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         self.path.push_str(&step.to_string());
@@ -65,7 +65,7 @@ impl Check {
         }
     }
 
-    /// Runs rules of which only errors count: Istio drops the warnings of some nested parts.
+    /// Runs rules and keeps their errors only: Istio drops the warnings of some nested parts.
     pub(super) fn errors_only(&mut self, rules: impl FnOnce(&mut Self)) {
         let kept = self.found.warnings.len();
         rules(self);

@@ -1,4 +1,4 @@
-//! Destinations and weighted lists of them.
+//! Destinations and weighted lists of destinations.
 
 use super::{check::Check, names, range};
 use crate::proto::networking::{Destination, RouteDestination};
@@ -17,7 +17,7 @@ pub(super) fn validate(c: &mut Check, destination: &Destination) {
     }
 }
 
-/// One weighted destination. `named`: its host is a name that a user wrote.
+/// One weighted destination. `named`: a user wrote the host, so it must be a valid name.
 pub(super) fn weighted(c: &mut Check, destination: Option<&Destination>, weight: i32, named: bool) {
     match destination {
         None => c.error("destination is required"),
@@ -27,7 +27,7 @@ pub(super) fn weighted(c: &mut Check, destination: Option<&Destination>, weight:
     c.field("weight", range::natural(weight));
 }
 
-/// Weights of a list: with several destinations one must be above 0.
+/// Weights of a list: with several destinations, at least one weight must be above 0.
 pub(super) fn weights(c: &mut Check, weights: impl ExactSizeIterator<Item = i32>) {
     let several = weights.len() > 1;
     c.need(!several || weights.map(i64::from).sum::<i64>() != 0, "route: the weights add up to 0; give one at least");

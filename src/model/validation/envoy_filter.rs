@@ -1,4 +1,4 @@
-//! EnvoyFilter: patches that say what, where and how, and values that fit the message they are merged into.
+//! EnvoyFilter: each patch needs a target, a match and an operation that fit, and a value that fits the patched message.
 
 mod names;
 mod value;
@@ -12,7 +12,7 @@ use crate::proto::networking::{
     },
 };
 
-/// A longer expression is not looked at by Istio.
+/// Maximum length of a version expression; Istio ignores longer ones.
 const LONGEST_VERSION: usize = 1024;
 const MANAGER: [&str; 2] = ["envoy.filters.network.http_connection_manager", "envoy.http_connection_manager"];
 
@@ -53,7 +53,7 @@ fn patch(c: &mut Check, patch: &EnvoyConfigObjectPatch) {
     }
 }
 
-/// Whether what is matched is of the kind that is patched. `false` ends the look at the patch.
+/// Whether the match fits `applyTo`; `false` ends the validation of the patch.
 fn object_match(c: &mut Check, apply_to: ApplyTo, object: &ObjectTypes) -> bool {
     match (apply_to, object) {
         (

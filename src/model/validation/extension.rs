@@ -1,4 +1,4 @@
-//! WasmPlugin and TrafficExtension: code that proxies load.
+//! WasmPlugin and TrafficExtension: extension code loaded by proxies.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const LONGEST_SECRET: usize = 253;
 const LONGEST_NAME: usize = 256;
 const LONGEST_CODE: usize = 65536;
 
-/// A WasmPlugin.
+/// Validates a WasmPlugin.
 pub(super) fn wasm_plugin(c: &mut Check, plugin: &WasmPlugin) {
     policy::targets(c, plugin.selector.as_ref(), plugin.target_ref.as_ref(), &plugin.target_refs);
     Module {
@@ -32,7 +32,7 @@ pub(super) fn wasm_plugin(c: &mut Check, plugin: &WasmPlugin) {
     c.each("match", &plugin.r#match, |c, m| c.each("ports", &m.ports, port));
 }
 
-/// A TrafficExtension.
+/// Validates a TrafficExtension.
 pub(super) fn traffic_extension(c: &mut Check, extension: &TrafficExtension) {
     policy::targets(c, extension.selector.as_ref(), None, &extension.target_refs);
     match &extension.filter_config {
@@ -89,7 +89,7 @@ fn variable(c: &mut Check, env: &EnvVar) {
     c.need(inline || env.value.is_empty(), "value is for valueFrom INLINE only; remove it");
 }
 
-/// `file:`, `http:`, `https:` or `oci:`; without a scheme it is the name of an OCI image.
+/// A URL with the scheme `file:`, `http:`, `https:` or `oci:`; without a scheme it is the name of an OCI image.
 fn url(text: &str) -> Answer {
     if text.is_empty() {
         return Err("must be set".to_string());

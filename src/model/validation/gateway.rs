@@ -17,7 +17,7 @@ use crate::{
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
 
 pub(super) fn validate(c: &mut Check, config: &Config, gateway: &Gateway) {
-    // Gateways that stand for a Gateway API object have names that are no DNS labels.
+    // Gateways generated from a Gateway API object have names that are not DNS labels.
     let kubernetes = config.meta.annotations.get(SEMANTICS).is_some_and(|v| v == "gateway");
     c.need(
         kubernetes || names::is_dns_label(&config.meta.name),
@@ -73,7 +73,7 @@ fn server(c: &mut Check, server: &Server, kubernetes: bool) {
     }
 }
 
-/// TLS settings belong to TLS ports; a plain HTTP port may only redirect.
+/// TLS settings are for TLS ports; a plain HTTP port may only redirect.
 fn fits(c: &mut Check, server: &Server, protocol: Protocol) {
     match &server.tls {
         None => c.need(!protocol.is_tls(), format_args!("tls is required for protocol {}", protocol.as_str())),

@@ -1,7 +1,7 @@
-//! Gateway API's rules for one object: what an API server refuses by the kind's definition, before any controller sees it.
+//! Gateway API rules for one object: those that an API server enforces through the CRD, before any controller sees the object.
 //!
-//! Objects that come from an API server have passed these rules, of its version; they are for objects that come from
-//! elsewhere. Fields that a kind does not have are passed over with a warning, as `kubectl` warns of them.
+//! Objects from an API server have already passed the rules of its CRD version; these rules are for objects from other sources.
+//! Unknown fields are ignored with a warning, like `kubectl`'s.
 
 mod gateway;
 mod policy;
@@ -18,7 +18,7 @@ use schema::Node;
 use super::{Validation, check::Check};
 use crate::model::Kind;
 
-/// Checks a document of this kind; every text begins with the path of the field. Kinds of other APIs have no rules here.
+/// Validates a document of this kind. Every text begins with the path of the field. Kinds of other APIs have no rules here.
 #[must_use]
 pub fn admission(kind: Kind, document: &Value) -> Validation {
     let version = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
@@ -31,7 +31,7 @@ pub fn admission(kind: Kind, document: &Value) -> Validation {
     walk.finish()
 }
 
-/// The rules of a kind's `spec`; the first versions of TCPRoute and TLSRoute asked for less.
+/// The schema of a kind's `spec`; the alpha versions of TCPRoute and TLSRoute have fewer requirements.
 fn spec(kind: Kind, alpha: bool) -> Option<&'static Node> {
     Some(match kind {
         Kind::GatewayClass => &gateway::CLASS,

@@ -1,4 +1,4 @@
-//! Rules about HTTP headers: names, values with `%COMMANDS%`, operations, and matches on strings.
+//! Rules for HTTP headers: names, values with `%COMMANDS%`, operations, and string matches.
 
 use super::check::{Answer, Check};
 use crate::proto::networking::{Headers, StringMatch, string_match::MatchType};
@@ -14,12 +14,12 @@ fn bad_name(name: &str) -> Answer {
     Err(format!("{name:?} is not a valid header name"))
 }
 
-/// A header name as CORS lists it: `*` is all of them.
+/// A header name in a CORS policy; `*` means all.
 pub(super) fn cors_name(name: &str) -> Answer {
     if is_token(name) { Ok(()) } else { bad_name(name) }
 }
 
-/// Whether a match name stands for a claim of the token (`@request.auth.claims.x` or `@request.auth.claims[x]`).
+/// Whether the name of a match means a claim of the token (`@request.auth.claims.x` or `@request.auth.claims[x]`).
 pub(super) fn is_jwt_claim(name: &str) -> bool {
     let Some((head, rest)) = name.split_at_checked(JWT_CLAIM.len()) else { return false };
     head.eq_ignore_ascii_case(JWT_CLAIM)
@@ -33,7 +33,7 @@ pub(super) fn match_name(name: &str) -> Answer {
     if is_jwt_claim(name) || pseudo || is_token(name) { Ok(()) } else { bad_name(name) }
 }
 
-/// Header name of a probe.
+/// A header name in a probe.
 pub(super) fn probe_name(name: &str) -> Answer {
     let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     if good { Ok(()) } else { bad_name(name) }
@@ -59,7 +59,7 @@ fn operation_name(name: &str, authority: bool) -> Answer {
     Ok(())
 }
 
-/// A value for Envoy: no control characters, `%COMMAND(args)%` complete, a plain `%` written `%%`.
+/// A header value for Envoy: no control characters, `%COMMAND(args)%` complete, a plain `%` written `%%`.
 pub(super) fn value(value: &str) -> Answer {
     if value.chars().any(|c| c != '\t' && c.is_ascii_control()) {
         return Err(format!("header value {value:?} must not hold control characters"));
@@ -108,7 +108,7 @@ fn command(value: &str) -> Option<()> {
     (state == State::Literal).then_some(())
 }
 
-/// Operations on the headers of requests and responses. Only requests may get another authority.
+/// Operations on the headers of requests and responses. Only requests may change the authority.
 pub(super) fn operations(c: &mut Check, headers: Option<&Headers>) {
     let Some(headers) = headers else { return };
     for (side, operations, authority) in
@@ -129,7 +129,7 @@ pub(super) fn operations(c: &mut Check, headers: Option<&Headers>) {
     }
 }
 
-/// A regular expression of RE2 that is short enough for Envoy.
+/// A regular expression of RE2 within Envoy's length limit.
 pub(super) fn regex(text: &str) -> Answer {
     if text.len() > REGEX_MAX {
         return Err(format!("the regex is longer than {REGEX_MAX} characters; shorten it"));
@@ -145,7 +145,7 @@ pub(super) fn regex(text: &str) -> Answer {
     }
 }
 
-/// `a**` and its like, which RE2 does not know; `a*?` is the reluctant form of one repetition.
+/// A repetition of a repetition, as in `a**`, which RE2 refuses; `a*?` is the reluctant form of one repetition.
 fn repeats_a_repetition(text: &str) -> bool {
     let (mut chars, mut class, mut before) = (text.chars().peekable(), 0u32, Repetition::None);
     let mut counted = false;
@@ -181,7 +181,7 @@ enum Repetition {
     Reluctant,
 }
 
-/// A match whose regex must compile; an empty prefix is allowed.
+/// A string match whose regex must compile; an empty prefix is allowed.
 pub(super) fn string_regex(condition: Option<&StringMatch>) -> Answer {
     match condition.and_then(|m| m.match_type.as_ref()) {
         Some(MatchType::Regex(text)) if text.is_empty() => Err("an empty regex matches nothing; write one".to_string()),
@@ -190,7 +190,7 @@ pub(super) fn string_regex(condition: Option<&StringMatch>) -> Answer {
     }
 }
 
-/// A match whose prefix and regex may not be empty.
+/// A string match whose prefix and regex must not be empty.
 pub(super) fn string(condition: Option<&StringMatch>) -> Answer {
     match condition.and_then(|m| m.match_type.as_ref()) {
         Some(MatchType::Prefix(text)) if text.is_empty() => Err("an empty prefix is refused; write one".to_string()),

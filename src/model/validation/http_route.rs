@@ -35,7 +35,7 @@ const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "C
 const BODY_MAX: usize = 1024 * 1024;
 const BODY_LARGE: usize = 100 * 1024;
 
-/// One route. `delegate`: the object has no hosts; `named`: destinations are names that a user wrote.
+/// One route. `delegate`: the object has no hosts. `named`: users wrote the destinations, so they must be valid names.
 pub(super) fn validate(c: &mut Check, route: &HttpRoute, delegate: bool, named: bool) {
     actions(c, route, delegate);
     c.errors_only(|c| c.each("match", &route.r#match, condition));
@@ -82,7 +82,7 @@ pub(super) fn validate(c: &mut Check, route: &HttpRoute, delegate: bool, named: 
     c.field("timeout", range::optional_duration(route.timeout.as_ref()));
 }
 
-/// Which actions go together.
+/// Combinations of actions.
 fn actions(c: &mut Check, route: &HttpRoute, delegate: bool) {
     if route.delegate.is_some() && !delegate {
         c.need(route.redirect.is_none(), "redirect cannot stand beside delegate; move it to the delegate");
@@ -117,7 +117,7 @@ fn condition(c: &mut Check, m: &HttpMatchRequest) {
     }
     for (name, value) in &m.without_headers {
         c.field("withoutHeaders", header::match_name(name));
-        // `*` is no regex: it asks for the presence of the header.
+        // `*` is not a regex: it matches the presence of the header.
         if !matches!(&value.match_type, Some(MatchType::Regex(text)) if text == "*") {
             c.field(format_args!("withoutHeaders.{name}"), header::string(Some(value)));
         }

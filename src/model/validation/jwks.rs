@@ -1,11 +1,11 @@
-//! Key sets of JSON Web Keys, as far as Istio looks at them: they parse, and they hold public keys only.
+//! JSON Web Key Sets, validated as far as Istio does: they parse, and they hold public keys only.
 
 use serde_json::Value;
 
-/// Reads a set, or a single key; gives the indices of keys with private material.
+/// Parses a set or a single key; returns the indices of keys with private material.
 ///
 /// # Errors
-/// Why it is neither.
+/// The reason the text is neither.
 pub(super) fn private_keys(text: &str) -> Result<Vec<usize>, String> {
     let set: Value = serde_json::from_str(text).map_err(|e| format!("the key set is not JSON: {e}"))?;
     let single = [set.clone()];

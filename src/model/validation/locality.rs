@@ -63,7 +63,7 @@ fn regions(from: &str, to: &str) -> Answer {
     Ok(())
 }
 
-/// No locality may be covered by one before it.
+/// Checks that no locality is covered by an earlier one.
 fn apart(localities: &[&str]) -> Answer {
     let mut seen: Vec<Vec<&str>> = Vec::new();
     for text in localities {

@@ -1,4 +1,4 @@
-//! PeerAuthentication: the selector and modes per port.
+//! PeerAuthentication: the selector and the modes of ports.
 
 use super::{check::Check, names, range};
 use crate::proto::istio::security::v1beta1::PeerAuthentication;

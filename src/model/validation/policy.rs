@@ -1,9 +1,9 @@
-//! What a policy applies to: workloads by labels, or objects by reference.
+//! Targets of a policy: workloads by labels, or objects by reference.
 
 use super::{check::Check, names};
 use crate::proto::istio::r#type::v1beta1::{PolicyTargetReference, WorkloadSelector};
 
-/// Kinds that a policy may be attached to, with their groups.
+/// Kinds that a policy may target, with their groups.
 const TARGETS: [(&str, &str); 4] = [
     ("", "Service"),
     ("networking.istio.io", "ServiceEntry"),
@@ -11,7 +11,7 @@ const TARGETS: [(&str, &str); 4] = [
     ("gateway.networking.k8s.io", "GatewayClass"),
 ];
 
-/// A selector, a reference or references: one of them at most, each sound.
+/// Validates the selector, reference or references: at most one of them, each valid.
 pub(super) fn targets(
     c: &mut Check,
     selector: Option<&WorkloadSelector>,

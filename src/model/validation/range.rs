@@ -1,4 +1,4 @@
-//! Rules about numbers: ports, durations, percentages, status codes, protocols.
+//! Rules for numbers: ports, durations, percentages, status codes, protocols.
 
 use super::check::Answer;
 use crate::{
@@ -10,7 +10,7 @@ pub(super) fn port(number: u32) -> Answer {
     if (1..=65535).contains(&number) { Ok(()) } else { Err(format!("port {number} must be in 1..65535")) }
 }
 
-/// At least a millisecond, and a whole number of them.
+/// A duration of at least one millisecond, in whole milliseconds.
 pub(super) fn duration(value: &wkt::Duration) -> Answer {
     let nanos = i128::from(value.seconds) * 1_000_000_000 + i128::from(value.nanos);
     if nanos < 1_000_000 {
@@ -31,7 +31,7 @@ pub(super) fn percent(value: i32) -> Answer {
     if (0..=100).contains(&value) { Ok(()) } else { Err(format!("percentage {value} must be in 0..100")) }
 }
 
-/// A fraction of requests: Envoy counts in millionths.
+/// A percentage of requests; Envoy's resolution is a millionth.
 pub(super) fn fraction(value: Option<&Percent>) -> Answer {
     let Some(value) = value.map(|p| p.value) else { return Ok(()) };
     if value == 0.0 || (0.0001..=100.0).contains(&value) {
@@ -40,7 +40,7 @@ pub(super) fn fraction(value: Option<&Percent>) -> Answer {
     Err(format!("percentage {value} must be 0 or in 0.0001..100"))
 }
 
-/// A share of requests to mirror.
+/// A percentage of mirrored requests.
 pub(super) fn mirror_percentage(value: Option<&Percent>) -> Answer {
     match value {
         Some(p) if !(0.0..=100.0).contains(&p.value) => Err(format!("percentage {} must be in 0..100", p.value)),
@@ -48,7 +48,7 @@ pub(super) fn mirror_percentage(value: Option<&Percent>) -> Answer {
     }
 }
 
-/// Not negative.
+/// A number that is not negative.
 pub(super) fn natural(value: i32) -> Answer {
     if value >= 0 { Ok(()) } else { Err(format!("{value} must not be negative")) }
 }
@@ -57,7 +57,7 @@ pub(super) fn http_status(status: i64) -> Answer {
     if (200..=600).contains(&status) { Ok(()) } else { Err(format!("HTTP status {status} must be in 200..599")) }
 }
 
-/// A protocol that Istio knows, or none: then it is sniffed.
+/// A protocol known to Istio, or an empty text, which means sniffing.
 pub(super) fn protocol(name: &str) -> Answer {
     if name.is_empty() || declared(name) != Protocol::Unsupported {
         return Ok(());
@@ -67,7 +67,7 @@ pub(super) fn protocol(name: &str) -> Answer {
     ))
 }
 
-/// The protocol of a port as an object may declare it: HBONE is not for users.
+/// The protocol of a port as declared in an object; HBONE is not available to users.
 pub(super) fn declared(name: &str) -> Protocol {
     match Protocol::parse(name) {
         Protocol::Hbone | Protocol::DoubleHbone => Protocol::Unsupported,

@@ -1,4 +1,4 @@
-//! RequestAuthentication: whose tokens are accepted, where they are looked for, and what is done with their claims.
+//! RequestAuthentication: accepted issuers, the places of tokens in a request, and the use of their claims.
 
 use super::{
     check::{Answer, Check},

@@ -1,4 +1,4 @@
-//! ServiceEntry: hosts, addresses, ports, and what each resolution allows.
+//! ServiceEntry: hosts, addresses, ports, and the settings that each resolution allows.
 
 use std::collections::BTreeSet;
 

@@ -130,7 +130,7 @@ fn tcp_pool(c: &mut Check, tcp: &TcpSettings) {
     c.field("maxConnections", range::natural(tcp.max_connections));
     c.field("connectTimeout", range::optional_duration(tcp.connect_timeout.as_ref()));
     c.field("maxConnectionDuration", range::optional_duration(tcp.max_connection_duration.as_ref()));
-    // Less than a millisecond switches the timeout off.
+    // A timeout below a millisecond disables it.
     let idle = tcp.idle_timeout.as_ref().filter(|d| d.seconds != 0 || d.nanos.abs() >= 1_000_000);
     c.field("idleTimeout", range::optional_duration(idle));
     if let Some(keepalive) = &tcp.tcp_keepalive {
@@ -189,7 +189,7 @@ fn consistent_hash(c: &mut Check, hash: &ConsistentHashLb) {
     }
 }
 
-/// Envoy's own test; the size is below [`MAGLEV_MAX`], so it is short.
+/// The same test as Envoy's; the number is below [`MAGLEV_MAX`], so it is fast.
 fn is_prime(number: u64) -> bool {
     match number {
         0 => false,

@@ -1,4 +1,4 @@
-//! Rules of a VirtualService that no request can reach, because one before them takes everything that they match.
+//! Rules of a VirtualService that no request reaches, because an earlier rule matches all of their requests.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use prost::Message;
 use super::check::Check;
 use crate::proto::networking::{HttpMatchRequest, HttpRoute, StringMatch, string_match::MatchType};
 
-/// Warns about unreachable HTTP rules, and about prefixes that a shorter one before covers.
+/// Warns about unreachable HTTP rules, and about prefixes that an earlier, shorter prefix covers.
 pub(super) fn http(c: &mut Check, routes: &[HttpRoute]) {
     let unnamed: Vec<Vec<HttpMatchRequest>> = routes
         .iter()
@@ -23,12 +23,12 @@ pub(super) fn http(c: &mut Check, routes: &[HttpRoute]) {
     }
 }
 
-/// Warns about unreachable rules of another family.
+/// Warns about unreachable rules of the TCP or TLS family.
 pub(super) fn stream<'a, M: Message + 'a>(c: &mut Check, family: &str, routes: impl Iterator<Item = &'a [M]>) {
     repeated(c, family, routes);
 }
 
-/// Warns of matches that were there before; gives those that were not.
+/// Warns about matches that occurred before; returns the new ones.
 fn repeated<'a, M: Message + 'a>(
     c: &mut Check,
     family: &str,
@@ -60,7 +60,7 @@ fn repeated<'a, M: Message + 'a>(
     first
 }
 
-/// A match on a prefix with what else it asks for.
+/// A match on a prefix, with its other conditions.
 struct Prefix<'a> {
     route: usize,
     prefix: &'a str,

@@ -1,15 +1,15 @@
-//! URIs as Go's `net/url` reads them, which is what decides which ones Istio accepts.
+//! URI parsing as in Go's `net/url`, which decides the URIs that Istio accepts.
 
-/// What rules look at.
+/// The parts of a URI that rules read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Uri {
-    /// In lower case; empty when there is none.
+    /// Scheme in lower case; empty without one.
     pub(super) scheme: String,
-    /// What stands behind the host's colon.
+    /// Port of the authority, as text after the host's colon.
     pub(super) port: String,
 }
 
-/// Reads a reference: anything with a path, relative ones too.
+/// Parses a URI reference: an absolute or relative URI.
 pub(super) fn reference(text: &str) -> Result<Uri, String> {
     let (text, fragment) = text.split_once('#').unwrap_or((text, ""));
     let uri = read(text, false)?;
@@ -17,7 +17,7 @@ pub(super) fn reference(text: &str) -> Result<Uri, String> {
     Ok(uri)
 }
 
-/// Reads what a request line may hold: an absolute URI or an absolute path.
+/// Parses the target of a request line: an absolute URI or an absolute path.
 pub(super) fn of_request(text: &str) -> Result<Uri, String> {
     read(text, true)
 }
@@ -73,7 +73,7 @@ fn split_scheme(text: &str) -> Result<(String, &str), String> {
     Ok((String::new(), text))
 }
 
-/// The port of an authority, after its host was looked at.
+/// The port of an authority, after validation of its host.
 fn port_of(authority: &str) -> Result<String, String> {
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let port = if host.starts_with('[') {
@@ -94,7 +94,7 @@ fn port_of(authority: &str) -> Result<String, String> {
     Ok(digits.to_string())
 }
 
-/// Every `%` begins two hexadecimal digits.
+/// Checks that every `%` begins two hexadecimal digits.
 fn escapes(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
     let whole = |at: usize| (at + 1..at + 3).all(|i| bytes.get(i).is_some_and(u8::is_ascii_hexdigit));

@@ -1,4 +1,4 @@
-//! VirtualService: hosts, gateways, TLS and TCP routes. HTTP routes have rules of their own.
+//! VirtualService: hosts, gateways, TLS and TCP routes. HTTP routes have a file of their own.
 
 use super::{address, check::Check, destination, header, http_route, names, range, unreachable};
 use crate::{
@@ -89,7 +89,7 @@ fn hosts(c: &mut Check, service: &VirtualService, gateway: bool) {
 fn tls_match(c: &mut Check, condition: &TlsMatchAttributes, service: &VirtualService) {
     c.need(!condition.sni_hosts.is_empty(), "sniHosts: at least one is required");
     c.each("sniHosts", &condition.sni_hosts, |c, name| {
-        // Without any gateway the names are those of the mesh, and there Istio asks for the `mesh` gateway by name.
+        // Without gateways the names are those of the mesh, and there Istio tests for the `mesh` gateway by name.
         let gateway = !service.gateways.iter().any(|g| g == "mesh");
         let answer = if gateway { names::gateway_domain(true, name) } else { names::wildcard_domain(name) };
         match answer {

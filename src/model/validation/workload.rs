@@ -9,12 +9,12 @@ use super::{
 };
 use crate::proto::networking::{ReadinessProbe, WorkloadEntry, WorkloadGroup, readiness_probe::HealthCheckMethod};
 
-/// A WorkloadEntry on its own.
+/// A stand-alone WorkloadEntry.
 pub(super) fn entry(c: &mut Check, entry: &WorkloadEntry) {
     endpoint(c, entry, None, true);
 }
 
-/// A workload. `service_ports`: names of the ServiceEntry that it stands in; `names_allowed`: its address may be a name.
+/// A workload. `service_ports`: port names of its ServiceEntry. `names_allowed`: the address may be a host name.
 pub(super) fn endpoint(c: &mut Check, e: &WorkloadEntry, service_ports: Option<&BTreeSet<&str>>, names_allowed: bool) {
     if e.address.is_empty() {
         if e.network.is_empty() {
@@ -33,7 +33,7 @@ pub(super) fn endpoint(c: &mut Check, e: &WorkloadEntry, service_ports: Option<&
     names::labels(c, "labels", &e.labels);
 }
 
-/// An endpoint of a ServiceEntry that is found by DNS.
+/// An endpoint of a ServiceEntry with DNS resolution.
 pub(super) fn dns_endpoint(c: &mut Check, e: &WorkloadEntry, service_ports: &BTreeSet<&str>) {
     host_address(c, &e.address, true);
     names::labels(c, "labels", &e.labels);
@@ -61,7 +61,7 @@ fn ports(c: &mut Check, e: &WorkloadEntry, service_ports: Option<&BTreeSet<&str>
     }
 }
 
-/// A WorkloadGroup. Its template is not a whole WorkloadEntry: the address comes when a workload registers.
+/// A WorkloadGroup. Its template is an incomplete WorkloadEntry: the address is set when a workload registers.
 pub(super) fn group(c: &mut Check, group: &WorkloadGroup) {
     if group.template.is_none() {
         return c.at("template", |c| c.error("a template is required"));

@@ -1,8 +1,8 @@
-//! The words of CEL.
+//! The lexer of CEL.
 
 use std::fmt;
 
-/// A word.
+/// A token of CEL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
     /// An identifier or the name of a field.
@@ -23,13 +23,13 @@ impl fmt::Display for Token {
     }
 }
 
-/// Longer ones first.
+/// Symbols, longer ones before their prefixes.
 const SYMBOLS: [&str; 25] = [
     "||", "&&", "<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]",
     "{", "}", "in",
 ];
 
-/// Cuts a text into words.
+/// Splits a text into tokens.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -62,9 +62,9 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// Length of the text or bytes literal at the start.
+/// Length of the text or bytes literal at the start; `None` when another token starts here.
 fn string(text: &str) -> Result<Option<usize>, String> {
-    // Only so far as a prefix goes: a search of the whole rest, for every word, takes the square of the length.
+    // Only the length of a prefix is searched: searching the whole rest for every token would take quadratic time.
     let prefix = text.bytes().take(3).position(|b| matches!(b, b'"' | b'\'')).map(|at| &text[..at]);
     let Some(prefix) = prefix.filter(|p| matches!(p.to_ascii_lowercase().as_str(), "" | "r" | "b" | "rb" | "br"))
     else {
@@ -92,7 +92,7 @@ fn string(text: &str) -> Result<Option<usize>, String> {
     }
 }
 
-/// Length of an escape behind its backslash.
+/// Length of the escape after a backslash.
 fn escape(text: &str) -> Option<usize> {
     let digits = |count: usize, radix: u32| {
         let all = text.get(1..=count)?.chars().all(|c| c.is_digit(radix));
@@ -108,7 +108,7 @@ fn escape(text: &str) -> Option<usize> {
     }
 }
 
-/// Length of the number at the start.
+/// Length of the number at the start; `None` when another token starts here.
 fn number(text: &str) -> Option<usize> {
     let run = |from: usize, radix: u32| text[from..].chars().take_while(|c| c.is_digit(radix)).count();
     if let Some(start) = ["0x", "0X"].iter().find(|p| text.starts_with(**p)).map(|p| p.len()) {

@@ -1,6 +1,6 @@
-//! Filter names of old, and what they are called now.
+//! Deprecated filter names and their current names.
 
-/// The current name of a filter, when this is a deprecated one.
+/// The current name of a deprecated filter; `None` for other names.
 pub(super) fn current(name: &str) -> Option<String> {
     const HTTP: [&str; 14] = [
         "buffer",

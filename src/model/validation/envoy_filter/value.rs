@@ -1,4 +1,4 @@
-//! The value of a patch: proto3 JSON of the message that it is merged into.
+//! The value of a patch: proto3 JSON of the patched message.
 
 use prost_reflect::{DynamicMessage, ReflectMessage, Value as Field};
 use serde_json::{Value, json};
@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use super::Check;
 use crate::proto::{self, ProtoError, networking::envoy_filter::ApplyTo, wkt};
 
-/// Values nest no deeper than this.
+/// Maximum nesting of values.
 const DEEPEST: usize = 100;
 
-/// A value that does not fit is an error; unknown fields and filters without a configuration are warnings.
+/// Validates a patch value. A value that does not fit is an error; unknown fields and filters without configuration are
+/// warnings.
 pub(super) fn validate(c: &mut Check, apply_to: ApplyTo, given: &wkt::Struct) {
     let Some(name) = message_name(apply_to) else {
         return c.error(format_args!("applyTo {} takes no value", apply_to.as_str_name()));
@@ -55,8 +56,8 @@ const fn message_name(apply_to: ApplyTo) -> Option<&'static str> {
     })
 }
 
-/// Extensions of Envoy that this build has no description of are taken as they are: they cannot be judged, and refusing
-/// them would take away what Envoy has. Other unknown types are refused.
+/// Replaces Envoy extensions without a descriptor in this build by an empty `Struct`: they cannot be validated, and refusing
+/// them would disable Envoy features. Other unknown types are refused.
 fn hide_unknown_types(value: &mut Value, depth: usize) -> Result<(), String> {
     if depth > DEEPEST {
         return Err("nested too deeply".to_string());
@@ -83,7 +84,7 @@ fn hide_unknown_types(value: &mut Value, depth: usize) -> Result<(), String> {
     }
 }
 
-/// Names the messages that could have a configuration and have none. Lists are not looked into, as in Istio.
+/// Collects messages that could have a configuration and have none. Lists are skipped, as in Istio.
 fn without_configuration(message: &DynamicMessage, missing: &mut Vec<String>, depth: usize) {
     if depth > DEEPEST {
         return;

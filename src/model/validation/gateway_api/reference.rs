@@ -8,19 +8,19 @@ use super::{
 
 const LOCAL_FIELDS: &[Field] = &[must("group", &GROUP), must("kind", &KIND), must("name", &OBJECT_NAME)];
 
-/// An object of the same namespace, with its group and kind.
+/// An object in the same namespace, with group and kind.
 pub(super) const LOCAL: Node = Node::Object(LOCAL_FIELDS);
-/// An object of any namespace, with its group and kind.
+/// An object in any namespace, with group and kind.
 pub(super) const FULL: Node = Node::Object(&[
     must("group", &GROUP),
     must("kind", &KIND),
     must("name", &OBJECT_NAME),
     may("namespace", &NAMESPACE),
 ]);
-/// An object of any namespace; group and kind have defaults.
+/// An object in any namespace; group and kind have defaults.
 pub(super) const SECRET: Node =
     Node::Object(&[may("group", &GROUP), may("kind", &KIND), must("name", &OBJECT_NAME), may("namespace", &NAMESPACE)]);
-/// A route's parents.
+/// Parents of a route.
 pub(super) const PARENTS: Node = Node::Checked(&Node::List(&PARENT, 0, 32), &[rules::parents_differ]);
 const PARENT: Node = Node::Object(&[
     may("group", &GROUP),
@@ -30,7 +30,7 @@ const PARENT: Node = Node::Object(&[
     may("port", &PORT),
     may("sectionName", &SECTION),
 ]);
-/// A backend without weight.
+/// A backend without a weight.
 pub(super) const BACKEND: Node = Node::Checked(
     &Node::Object(&[
         may("group", &GROUP),
@@ -41,7 +41,7 @@ pub(super) const BACKEND: Node = Node::Checked(
     ]),
     &[rules::services_have_ports],
 );
-/// A backend with weight.
+/// A backend with a weight.
 pub(super) const WEIGHTED: Node = Node::Checked(
     &Node::Object(&[
         may("group", &GROUP),
@@ -53,5 +53,5 @@ pub(super) const WEIGHTED: Node = Node::Checked(
     ]),
     &[rules::services_have_ports],
 );
-/// The share of a backend.
+/// The weight of a backend.
 pub(super) const WEIGHT: Node = Node::Integer(0, 1_000_000);

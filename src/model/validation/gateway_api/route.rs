@@ -169,7 +169,7 @@ const SESSION: Node = Node::Checked(
             ]),
         ),
         may("header", &Node::Object(&[must("name", &HEADER_NAME)])),
-        // Names of the definition's earlier versions.
+        // Field names in earlier versions of the CRD.
         may("sessionName", &HEADER_NAME),
         may("idleTimeout", &DURATION),
         may("type", &Node::Enum(&["Cookie", "Header"])),

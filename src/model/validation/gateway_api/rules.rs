@@ -1,4 +1,4 @@
-//! Rules that look at several fields, with the defaults that an API server fills in before it asks them.
+//! Rules over several fields, with the defaults that an API server fills in before it evaluates them.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::shape::{is_label_key, is_path, is_subdomain, milliseconds};
 use crate::model::validation::check::Check;
 
-/// Most matches of all rules of a route.
+/// Maximum number of matches over all rules of a route.
 const MOST_MATCHES: usize = 128;
 
 fn text<'v>(value: &'v Value, key: &str, default: &'v str) -> &'v str {
@@ -30,7 +30,7 @@ fn count(value: &Value, key: &str) -> usize {
     value.get(key).map_or(0, |v| v.as_array().map_or_else(|| v.as_object().map_or(0, serde_json::Map::len), Vec::len))
 }
 
-/// A field that goes with one type: there with it, absent with others.
+/// A field that belongs to one type: required with that type, refused with others.
 fn goes_with(value: &Value, kind: &str, wanted: &str, field: &str, walk: &mut Check) {
     walk.need(kind != wanted || has(value, field), format_args!("type {wanted} needs {field}"));
     walk.need(kind == wanted || !has(value, field), format_args!("{field} is for type {wanted} only, not {kind}"));
@@ -62,7 +62,7 @@ pub(super) fn targets_differ(value: &Value, walk: &mut Check) {
     references_differ(elements(value), target, |t| text(t, "sectionName", "").to_string(), "sectionName", walk);
 }
 
-/// References to one object must name different parts of it, and all of them a part.
+/// References to one object must name different parts of it, and each of them must name one.
 fn references_differ<O: Ord, P: Ord + Default>(
     list: &[Value],
     object: impl Fn(&Value) -> O,
@@ -239,7 +239,7 @@ pub(super) fn no_backends_beside_redirect(value: &Value, walk: &mut Check) {
     );
 }
 
-/// A prefix can be replaced where the rule has one match, of a prefix.
+/// A prefix can be replaced only in a rule with exactly one match, of a prefix.
 pub(super) fn prefix_is_replaced_where_one_matches(value: &Value, walk: &mut Check) {
     let replaces = |filter: &Value| {
         ["requestRedirect", "urlRewrite"].iter().any(|key| {

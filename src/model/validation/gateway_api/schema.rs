@@ -1,4 +1,4 @@
-//! What a field may hold, and the walk that compares a document with it.
+//! The schema of a field, and the walk that compares a document with it.
 
 use std::collections::BTreeSet;
 
@@ -6,38 +6,38 @@ use serde_json::{Map, Value};
 
 use crate::model::validation::check::Check;
 
-/// A rule that looks at several fields of one value.
+/// A rule over several fields of one value.
 pub(super) type Rule = fn(&Value, &mut Check);
 
-/// What a value may be.
+/// The schema of a value.
 #[derive(Debug)]
 pub(super) enum Node {
-    /// A string: shortest and longest length, and its form.
+    /// A string: minimum and maximum length, and its form.
     Text(usize, usize, Form),
-    /// One of these strings.
+    /// A string out of these.
     Enum(&'static [&'static str]),
-    /// A number between these.
+    /// An integer between these bounds, inclusive.
     Integer(i64, i64),
-    /// One of these numbers.
+    /// An integer out of these.
     Code(&'static [i64]),
-    /// True or false.
+    /// A boolean.
     Bool,
-    /// A map with these fields.
+    /// An object with these fields.
     Object(&'static [Field]),
-    /// A list: its elements, fewest and most of them.
+    /// A list: the schema of its elements, their minimum and maximum number.
     List(&'static Node, usize, usize),
-    /// A list whose elements differ in this field; in themselves when it is empty.
+    /// A list whose elements differ in this field; with an empty name, in their whole value.
     Unique(&'static Node, usize, usize, &'static str),
-    /// A map of strings to these, with at most so many entries.
+    /// A map of strings to values of this schema, with a maximum number of entries.
     Map(&'static Node, usize),
-    /// What another node allows, when rules about the whole hold too.
+    /// Another schema with rules over the whole value.
     Checked(&'static Node, &'static [Rule]),
 }
 
 /// The form of a string: its description and its test.
 pub(super) type Form = (&'static str, fn(&str) -> bool);
 
-/// A field of a map.
+/// A field of an object.
 #[derive(Debug)]
 pub(super) struct Field {
     name: &'static str,
@@ -45,18 +45,18 @@ pub(super) struct Field {
     required: bool,
 }
 
-/// A field that may be left out.
+/// An optional field.
 pub(super) const fn may(name: &'static str, node: &'static Node) -> Field {
     Field { name, node, required: false }
 }
 
-/// A field that must be there.
+/// A required field.
 pub(super) const fn must(name: &'static str, node: &'static Node) -> Field {
     Field { name, node, required: true }
 }
 
 impl Check {
-    /// Compares a value with what it may be.
+    /// Compares a value with its schema.
     pub(super) fn look(&mut self, value: &Value, node: &Node) {
         match (node, value) {
             (Node::Text(shortest, longest, form), Value::String(text)) => self.text(text, *shortest, *longest, *form),

@@ -1,4 +1,4 @@
-//! Forms of strings, and the nodes of strings that several kinds have.
+//! Forms of strings, and the string schemas that several kinds share.
 
 use super::schema::{Form, Node};
 
@@ -62,7 +62,7 @@ fn is_label(text: &str) -> bool {
     is_word(text, |b| is_lower(b) || b == b'-', is_lower)
 }
 
-/// Whether it is a DNS name in lower case.
+/// Whether the text is a DNS name in lower case.
 pub(super) fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }
@@ -83,7 +83,7 @@ fn is_header_value(text: &str) -> bool {
     spaced && is_word(text, |b| graphic(b) || b == b' ' || b == b'\t', graphic)
 }
 
-/// Whether all characters may stand in the path of a URI.
+/// Whether all characters are allowed in the path of a URI.
 pub(super) fn is_path(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-/._~!$&'()*+,;=:@".contains(&b);
     let mut rest = text.as_bytes();
@@ -97,7 +97,7 @@ pub(super) fn is_path(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// Milliseconds of a Gateway API duration.
+/// A Gateway API duration in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let (mut rest, mut parts, mut sum) = (text, 0, 0);
     while !rest.is_empty() {
@@ -139,7 +139,7 @@ fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_word(text, inner, |b| b.is_ascii_alphanumeric())
 }
 
-/// Whether it may be the key of a label or of an annotation.
+/// Whether the text is a valid key of a label or annotation.
 pub(super) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.rsplit_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let prefixed = prefix.is_none_or(|p| p.len() < 253 && is_subdomain(p));
@@ -160,7 +160,7 @@ fn is_origin(text: &str) -> bool {
 }
 
 fn is_address_type(text: &str) -> bool {
-    // The definition's pattern is not anchored: what contains one of the names fits too.
+    // The CRD's pattern is not anchored: a text that contains one of the names fits too.
     ["Hostname", "IPAddress", "NamedAddress"].iter().any(|name| text.contains(name)) || is_domain_prefixed(text)
 }
 

@@ -1,4 +1,4 @@
-//! Documents that an API server refuses, and what is said of them.
+//! Documents that an API server refuses, and the error texts for them.
 
 use serde_json::{Value, json};
 
