@@ -1,10 +1,10 @@
-//! The service registry: ServiceEntries, WorkloadEntries, Kubernetes Services and pods become services, endpoints and
-//! workloads. A pure state machine; the actor around it only passes messages.
+//! The service registry: it turns ServiceEntries, WorkloadEntries, Kubernetes Services and Pods into services, endpoints and
+//! workloads. It is a pure state machine; its actor only passes messages.
 //!
 //! It follows Istio's registries at HEAD: the serviceentry controller, one kube controller per cluster, and the aggregate
-//! over them. Invariants: the state after any order of events is the state of a cold build from the final objects (but for
-//! service accounts, which outlive the last endpoint of a service); parts of a snapshot that a change cannot affect are the
-//! same `Arc` as before. It never does I/O and never looks at a clock except to stamp push requests.
+//! controller over them. Invariants: after any order of events the state equals that of a cold build from the final objects;
+//! parts of a snapshot that a change cannot affect keep their `Arc`. It never does I/O, and reads a clock only for the start of
+//! push requests.
 
 pub mod actor;
 mod aggregate;

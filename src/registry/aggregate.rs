@@ -1,5 +1,5 @@
-//! The registries together: one list of services, and answers about the workload of a proxy
-//! (Istio's aggregate controller). Kubernetes registries come before the ServiceEntry registry, the main cluster first.
+//! The aggregate of all registries: one list of services, and lookups of a proxy's workload (Istio's aggregate controller).
+//! Kubernetes registries come before the ServiceEntry registry, the main cluster first.
 
 use std::{any::Any, collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -13,14 +13,14 @@ use crate::model::{
     Features, Hostname, MovedNodes, Node, Service, ServiceTarget, Workload, WorkloadDirectory, difference,
 };
 
-/// Services that are made from several, kept so that they stay the same `Arc` while they say the same.
+/// Cache of services merged from several clusters: a merged service keeps its `Arc` while its content is unchanged.
 #[derive(Debug, Default)]
 pub struct Derived {
     known: HashMap<(Hostname, Arc<str>, String), Arc<Service>>,
 }
 
-/// All services in push order. A Kubernetes Service of several clusters is one service with the addresses and accounts of
-/// all; everything else of it is the first cluster's.
+/// All services in push order. A Kubernetes Service that several clusters have becomes one service with the addresses and
+/// accounts of all of them; its other fields are those of the first cluster.
 pub fn services(
     clusters: &[(Arc<str>, &Cluster)],
     external: &External,
@@ -63,7 +63,7 @@ fn merge(first: &Service, other: &Service, cluster: &Arc<str>) -> Service {
             merged.service_accounts.push(account.clone());
         }
     }
-    // Gateways between networks are read from every cluster's own labels and addresses.
+    // The gateways of each network are found by the labels and addresses of their own cluster.
     let (addresses, ports) = (&other.cluster_external_addresses, &other.cluster_external_ports);
     merged.cluster_external_addresses.extend(addresses.iter().map(|(c, a)| (c.clone(), a.clone())));
     merged.cluster_external_ports.extend(ports.iter().map(|(c, p)| (c.clone(), p.clone())));
@@ -96,14 +96,14 @@ impl Derived {
 /// Instances of ServiceEntries by address.
 pub type Instances = HashMap<Arc<str>, Arc<[Instance]>>;
 
-/// The directory of a snapshot.
+/// The workload directory of a snapshot.
 #[derive(Debug)]
 pub struct Workloads {
-    /// Cluster that the ServiceEntries are of.
+    /// Cluster of the ServiceEntries.
     pub main: Arc<str>,
     /// Kubernetes registries, the main cluster first.
     pub clusters: Vec<Arc<Directory>>,
-    /// Instances of ServiceEntries.
+    /// Instances of ServiceEntries by address.
     pub instances: Arc<Instances>,
 }
 
@@ -139,7 +139,7 @@ impl WorkloadDirectory for Workloads {
         if !node.cluster_id.is_empty() && node.cluster_id != self.main {
             return None;
         }
-        // On one machine everything shares the loopback address: it names no workload.
+        // All processes of a machine share the loopback address, so it identifies no workload.
         if node.ips.iter().any(|ip| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())) {
             return None;
         }
@@ -171,7 +171,7 @@ impl WorkloadDirectory for Workloads {
     }
 }
 
-/// Whether instances of an address say the same of the proxy there.
+/// Whether two lists of instances at one address are equal.
 fn same_instances(a: &Arc<[Instance]>, b: &Arc<[Instance]>) -> bool {
     let same = |(a, b): (&Instance, &Instance)| {
         a.0.stamp == b.0.stamp && a.0.key() == b.0.key() && (Arc::ptr_eq(&a.1, &b.1) || a.1 == b.1)
@@ -179,7 +179,7 @@ fn same_instances(a: &Arc<[Instance]>, b: &Arc<[Instance]>) -> bool {
     Arc::ptr_eq(a, b) || (a.len() == b.len() && a.iter().zip(b.iter()).all(same))
 }
 
-/// The namespace that the proxy's metadata states, else the one that its domain states.
+/// The namespace in the proxy's metadata, else the one in its DNS domain.
 pub fn stated_namespace(node: &Node) -> &str {
     match node.metadata.other("NAMESPACE") {
         "" => &node.namespace,
@@ -187,7 +187,7 @@ pub fn stated_namespace(node: &Node) -> &str {
     }
 }
 
-/// The service account in a SPIFFE URI.
+/// The service account name in a SPIFFE URI.
 fn account(uri: &str) -> Arc<str> {
     uri.rsplit_once("/sa/").map_or("", |(_, name)| name).into()
 }

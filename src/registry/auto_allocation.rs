@@ -1,5 +1,6 @@
-//! Virtual addresses for ServiceEntry services that have none, by hash: the same key gets the same address in every process
-//! (Istio's `autoAllocateIPs`). In force where `PILOT_ENABLE_IP_AUTOALLOCATE` is off; else addresses come from the status.
+//! Virtual addresses for ServiceEntry services without addresses, allocated by hash: a key gets the same address in every
+//! process (Istio's `autoAllocateIPs`). Active when `PILOT_ENABLE_IP_AUTOALLOCATE` is off; otherwise addresses come from the
+//! status.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,12 +9,12 @@ use crate::model::{Hostname, Registry, Resolution, Service, host, service::UNSPE
 const SLOTS: u32 = 256 * 254;
 const PRIME: u32 = 65011;
 
-/// Third and fourth octet in 240.240.0.0/16.
+/// Third and fourth octet of an address in 240.240.0.0/16.
 type Octets = (u32, u32);
 
-/// Gives an address to each eligible service: no address, no wildcard host, not passthrough. Services of one key take a slot
-/// each and share the address of the first. When two want one slot the first in key order gets it, so that the order of the
-/// list does not matter.
+/// Allocates an address for each eligible service: one without address or wildcard host that is not passthrough. Services with
+/// one key take a slot each and share the address of the first. Of two keys with the same slot the first one in key order gets
+/// it, so the order of the list does not matter.
 pub fn allocate(services: &mut [Arc<Service>]) {
     let mut keys: Vec<_> = services.iter().filter(|s| eligible(s)).map(|s| s.key()).collect();
     keys.sort_by(|(h, n), (i, m)| (n, h).cmp(&(m, i)));
@@ -49,7 +50,7 @@ fn addresses(keys: Vec<(Hostname, Arc<str>)>) -> HashMap<(Hostname, Arc<str>), O
     for slot in slots {
         x += 1;
         let Some(key) = slot else { continue };
-        // An occupied slot skips addresses that end in 0 and moves all that follow by one.
+        // An occupied slot skips an address that ends in 0, which moves all later addresses by one.
         if x % 255 == 0 {
             x += 1;
         }

@@ -1,5 +1,5 @@
-//! What computed changes mean for xDS: which of Istio's `XDSUpdater` calls a registry makes, and the endpoint index that they
-//! speak of (serviceentry controller `push…Updates`, kube controller `addOrUpdateService`, `pushEDS`, service handlers).
+//! From computed changes to xDS updates: the calls of Istio's `XDSUpdater` that a registry makes, and the endpoint index that
+//! goes with them (serviceentry controller `push…Updates`, kube controller `addOrUpdateService`, `pushEDS`, service handlers).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::model::{
 
 const NETWORK_LABELS: [&str; 2] = [labels::NETWORK, labels::GATEWAY_PORT];
 
-/// A change of one Kubernetes Service or of its endpoints.
+/// Updates for a change of one Kubernetes Service or of its endpoints.
 pub fn kubernetes(shards: &mut EndpointShards, shard: &ShardKey, flushed: &Flushed, updates: &mut Vec<XdsUpdate>) {
     let Some(unit) = flushed.new.as_ref().or(flushed.old.as_ref()) else { return };
     let speaker = Speaker { shard, key: unit.service.key() };
@@ -66,14 +66,15 @@ fn endpoint_updates(
         updates.push(speaker.push(PushKind::Endpoints, Reason::Endpoint));
     }
     if unit.service.resolution == Resolution::Passthrough && unit.service.external_name.is_empty() {
-        // Only listeners of ports that may carry something else than HTTP stand on the endpoints' addresses.
+        // Only listeners of ports whose protocol may be other than HTTP are bound to endpoint addresses.
         let http_only = unit.service.ports.iter().all(|p| p.protocol.is_http());
         let kind = if http_only { PushKind::DnsName } else { PushKind::Config(Kind::ServiceEntry) };
         updates.push(speaker.push(kind, Reason::HeadlessEndpoint));
     }
 }
 
-/// Changes of ServiceEntries. `endpoints` gives the endpoints of a host and whether Envoy resolves some of them.
+/// Updates for changes of ServiceEntries. `endpoints` returns the endpoints of a host and whether Envoy resolves some of them
+/// by DNS.
 pub fn external<'a>(
     shards: &mut EndpointShards,
     shard: &ShardKey,
@@ -113,7 +114,8 @@ pub fn external<'a>(
     updates.extend(request.map(XdsUpdate::Push));
 }
 
-/// A gateway between networks changed its addresses: every endpoint behind it is sent elsewhere.
+/// A full push when a cross-network gateway changed its addresses or ports: all endpoints behind it are sent with other
+/// addresses.
 fn gateway_push(old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) -> Option<XdsUpdate> {
     let face = |s: &Arc<Service>| {
         let labels = NETWORK_LABELS.map(|l| s.labels.get(l).cloned());
@@ -131,7 +133,7 @@ fn is_hidden(service: &Service) -> bool {
     service.export_to.contains(&Visibility::None)
 }
 
-/// A registry that speaks of one service.
+/// Builds the updates of one service in one shard.
 struct Speaker<'a> {
     shard: &'a ShardKey,
     key: ServiceKey,

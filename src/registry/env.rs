@@ -1,4 +1,4 @@
-//! What every conversion of the registry may read besides the object itself: mesh settings, feature flags, networks.
+//! Settings that all conversions of the registry read besides the object: mesh settings, feature flags, networks.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
 
 /// Names of labels and annotations that the registry reads or writes.
 pub mod names {
-    /// Overrides whether peers speak mutual TLS with a workload.
+    /// Overrides the TLS mode of a workload.
     pub const TLS_MODE: &str = "security.istio.io/tlsMode";
     /// Network of a workload, of a gateway Service, or of a cluster (on the root namespace).
     pub const NETWORK: &str = "topology.istio.io/network";
@@ -25,7 +25,7 @@ pub mod names {
     pub const REGION: &str = "topology.kubernetes.io/region";
     /// Node that a workload runs on.
     pub const HOSTNAME: &str = "kubernetes.io/hostname";
-    /// Under which the mesh settings of another cluster hold its trust domain.
+    /// Key of the trust domain in the mesh settings of another cluster.
     pub const TRUST_DOMAIN: &str = "trustDomain";
     /// Workload name that wins over the derived one.
     pub const WORKLOAD_NAME: &str = "service.istio.io/workload-name";
@@ -33,23 +33,23 @@ pub mod names {
     pub const TRAFFIC_DISTRIBUTION: &str = "networking.istio.io/traffic-distribution";
 }
 
-/// Settings in force.
+/// The effective settings.
 #[derive(Debug, Clone, Default)]
 pub struct Env {
-    /// Mesh settings.
+    /// Mesh settings of the main cluster.
     pub mesh: Arc<Mesh>,
-    /// Feature flags.
+    /// Istio's feature flags.
     pub features: Arc<Features>,
     /// `fromCidr` of mesh networks, by network name.
     cidrs: Vec<(IpNet, Arc<str>)>,
     /// `fromRegistry` of mesh networks, by cluster.
     registries: BTreeMap<String, Arc<str>>,
-    /// Trust domains of other clusters that have mesh settings of their own.
+    /// Trust domains of other clusters, by cluster, where they have mesh settings of their own.
     trust_domains: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Env {
-    /// Reads the settings.
+    /// Indexes the mesh networks of the settings.
     pub fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> Self {
         let mut env = Self { mesh, features, ..Self::default() };
         for (name, network) in &env.mesh.networks.networks {
@@ -67,12 +67,12 @@ impl Env {
         env
     }
 
-    /// The cluster of an object: empty means the main one.
+    /// The cluster id of an object's origin; an empty one means the main cluster.
     pub fn cluster(&self, origin: &Arc<str>) -> Arc<str> {
         if origin.is_empty() { self.mesh.cluster_id.clone() } else { origin.clone() }
     }
 
-    /// Takes the trust domain of another cluster in; `None` when it has no mesh settings of its own. True when it was another.
+    /// Sets the trust domain of another cluster, or removes it (`None`). Returns whether it changed.
     pub fn set_trust_domain(&mut self, cluster: &Arc<str>, domain: Option<Arc<str>>) -> bool {
         match domain {
             Some(domain) => self.trust_domains.insert(cluster.clone(), domain.clone()) != Some(domain),
@@ -80,14 +80,14 @@ impl Env {
         }
     }
 
-    /// The SPIFFE URI of a service account of a cluster: in the trust domain of that cluster, else in ours.
+    /// The SPIFFE URI of a service account, in the trust domain of its cluster, else in the mesh's.
     pub fn spiffe(&self, cluster: &str, namespace: &str, account: &str) -> String {
         let domain = self.trust_domains.get(cluster).map_or(self.mesh.config.trust_domain.as_str(), |domain| domain);
         let domain = domain.replace('@', ".");
         format!("spiffe://{domain}/ns/{namespace}/sa/{account}")
     }
 
-    /// The network that mesh networks give to an address of a cluster: the cluster's own, else the widest matching CIDR.
+    /// The network that mesh networks assign to an address of a cluster: by the cluster, else by the widest matching CIDR.
     pub fn network(&self, cluster: &str, address: &str) -> Option<Arc<str>> {
         if let Some(network) = self.registries.get(cluster) {
             return Some(network.clone());
@@ -97,7 +97,7 @@ impl Env {
     }
 }
 
-/// Reads a locality as written; parts after the third do not count.
+/// Parses a locality; parts after the third are ignored.
 pub fn parse_locality(text: &str) -> Locality {
     let mut parts = text.split('/').map(Arc::from);
     let mut next = || parts.next().unwrap_or_default();
@@ -109,7 +109,7 @@ pub fn is_padded(locality: &str) -> bool {
     locality.matches('/').count() > 1
 }
 
-/// Labels with topology added (Istio's `AugmentLabels`): locality, cluster and node always, the network if it is not there.
+/// Labels with topology added (Istio's `AugmentLabels`): locality, cluster and node always, the network if absent.
 pub fn augment_labels(labels: &Labels, cluster: &str, locality: &Locality, node: &str, network: &str) -> Labels {
     let mut out = labels.clone();
     let mut set = |key: &str, value: &str| {
@@ -128,8 +128,8 @@ pub fn augment_labels(labels: &Labels, cluster: &str, locality: &Locality, node:
     out
 }
 
-/// `PreferSameZone`, `PreferSameNode` or empty (Istio's `GetTrafficDistribution`): the field, else the object's annotation,
-/// else its namespace's. An annotation that is not understood means no preference and hides the namespace's.
+/// `PreferSameZone`, `PreferSameNode` or empty (Istio's `GetTrafficDistribution`): from the field, else the object's
+/// annotation, else its namespace's. An annotation with an unknown value means no preference and overrides the namespace's.
 pub fn traffic_distribution(field: Option<&str>, annotations: &Labels, namespace: Option<&Labels>) -> String {
     match field {
         Some("PreferSameZone" | "PreferClose") => return "PreferSameZone".to_string(),

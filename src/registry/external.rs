@@ -1,8 +1,8 @@
-//! ServiceEntries, and the workloads that they select (Istio's serviceentry controller).
+//! ServiceEntries and the workloads that they select (Istio's serviceentry controller).
 //!
-//! Changes are noted first and computed in [`External::flush`], each object once. What a ServiceEntry offers depends on its
-//! own content, its namespace's annotations and the workloads that its selector takes; the endpoints of a host are those of
-//! every ServiceEntry of one namespace with that host, oldest ServiceEntry first.
+//! Changes mark objects as dirty, and [`External::flush`] computes each dirty object once. The services of a ServiceEntry
+//! depend on its content, its namespace's annotations and the workloads that it selects. The endpoints of a host are those of
+//! all ServiceEntries in one namespace with that host, oldest ServiceEntry first.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -25,7 +25,7 @@ pub type ServiceKey = (Hostname, Arc<str>);
 /// An endpoint of a ServiceEntry with its service.
 pub type Instance = (Arc<Service>, Arc<Endpoint>);
 
-/// A service of a ServiceEntry with what it offers.
+/// A service of a ServiceEntry with its endpoints.
 #[derive(Debug, Clone)]
 struct Offer {
     service: Arc<Service>,
@@ -39,25 +39,25 @@ struct Entry {
     offers: Vec<Offer>,
 }
 
-/// The endpoints of one host of one namespace over all ServiceEntries.
+/// The endpoints of one host in one namespace, merged over all ServiceEntries.
 #[derive(Debug, Default)]
 pub struct Merged {
-    /// Names of the ServiceEntries that have the host, in order.
+    /// Names of the ServiceEntries with this host, in order.
     owners: Vec<Arc<str>>,
-    /// It was computed before.
+    /// Whether the endpoints were computed before.
     known: bool,
-    /// The endpoints, each with the service that it is of.
+    /// The endpoints, each with its service.
     pub endpoints: Vec<Instance>,
-    /// Some of them are resolved by Envoy, so they stand in the cluster.
+    /// Whether Envoy resolves some of the endpoints by DNS, so that they are part of the cluster.
     pub dns: bool,
 }
 
-/// What a flush changed.
+/// The changes that a flush computed.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Services: Add, Update (the service or a target port differs) or Delete, by host and namespace.
+    /// Services by host and namespace: Add, Update (the service or a target port differs) or Delete.
     pub services: Vec<(ServiceKey, EventKind)>,
-    /// Endpoints of hosts.
+    /// Hosts whose endpoints were added, changed or deleted.
     pub hosts: Vec<(ServiceKey, EventKind)>,
     /// Addresses whose instances changed.
     pub addresses: BTreeSet<Arc<str>>,
@@ -80,7 +80,7 @@ pub struct External {
 }
 
 impl External {
-    /// Takes a ServiceEntry in, or out.
+    /// Sets or removes (`None`) a ServiceEntry.
     pub fn set_entry(&mut self, namespace: &Arc<str>, name: &Arc<str>, config: Option<Arc<Config>>) {
         let key = (namespace.clone(), name.clone());
         let entry = self.entries.entry(key.clone()).or_default();
@@ -95,7 +95,7 @@ impl External {
         self.dirty.insert(key);
     }
 
-    /// Takes a workload in, or out, and gives the one that was there.
+    /// Sets or removes (`None`) a workload; returns the previous one.
     pub fn set_workload(
         &mut self,
         namespace: &Arc<str>,
@@ -114,7 +114,7 @@ impl External {
         old
     }
 
-    /// Takes the labels and annotations of a namespace in.
+    /// Sets the labels and annotations of a namespace.
     pub fn set_namespace(&mut self, namespace: &Arc<str>, inherited: Inherited) {
         let space = self.namespaces.entry(namespace.clone()).or_default();
         if space.inherited == inherited {
@@ -126,17 +126,17 @@ impl External {
         self.dirty.extend(of_namespace.cloned());
     }
 
-    /// The endpoints of a host.
+    /// The merged endpoints of a host.
     pub fn merged(&self, key: &ServiceKey) -> Option<&Merged> {
         self.hosts.get(key)
     }
 
-    /// All services, in no particular order of hosts.
+    /// All services, in no defined order of hosts.
     pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.entries.values().flat_map(|e| e.offers.iter().map(|o| &o.service))
     }
 
-    /// Computes again what the noted changes may have changed.
+    /// Recomputes all dirty ServiceEntries and their hosts.
     pub fn flush(&mut self, env: &Env, interner: &mut Interner) -> Changes {
         let mut changes = Changes::default();
         let mut hosts = BTreeSet::new();
@@ -219,7 +219,7 @@ impl External {
 }
 
 impl Merged {
-    /// All endpoints of these offers; a `DNS_ROUND_ROBIN` port that has one takes no other.
+    /// Merges the endpoints of these offers; a `DNS_ROUND_ROBIN` port with an endpoint takes no other.
     fn of(owners: Vec<Arc<str>>, offers: &[&Offer]) -> Self {
         let endpoints = Vec::with_capacity(offers.iter().map(|o| o.endpoints.len()).sum());
         let mut merged = Self { owners, known: true, endpoints, dns: false };
@@ -251,7 +251,7 @@ fn selector_of(config: &Config) -> Option<Labels> {
     Some(config.service_entry()?.workload_selector?.labels)
 }
 
-/// Notes which services differ, and which hosts have to be merged again. Offers are told apart by host and address.
+/// Records the services that differ and the hosts to merge again. Offers are identified by host and address.
 fn compare(old: &[Offer], new: &[Offer], changes: &mut Changes, hosts: &mut BTreeSet<ServiceKey>) {
     let (before, now) = (by_address(old), by_address(new));
     for (at @ (key, _), offer) in &now {

@@ -1,7 +1,7 @@
 //! Kubernetes objects of one cluster: Services, EndpointSlices, Pods, Nodes and Namespaces become services and endpoints
-//! (Istio's kube controller). One [`Cluster`] per cluster; changes are noted first and computed in a flush.
+//! (Istio's kube controller). There is one [`Cluster`] per cluster; changes mark services as dirty, and a flush computes them.
 //!
-//! A service has endpoints only while its Service object exists; an endpoint that refers to a pod waits for the pod.
+//! A service has endpoints only while its Service object exists. An endpoint that refers to a Pod waits for the Pod.
 
 mod cluster;
 mod directory;

@@ -1,6 +1,6 @@
-//! Objects that the registry fails on: left out by name, so that one of them cannot stop all others.
+//! Quarantine for objects on which the registry panics: they are excluded by name, so that one object cannot stop the others.
 //!
-//! Pure but for the catching of panics.
+//! The code is pure except that it catches panics.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,23 +10,23 @@ use crate::{
     runtime::{Panicked, catch},
 };
 
-/// More objects than this that fail are a fault of the registry itself.
+/// Maximum number of quarantined objects; beyond it the fault is in the registry itself.
 const MAX_POISON: usize = 64;
 
-/// Objects that are left out, with the stamp of the content that fails.
+/// Quarantined objects, with the stamp of the content that panics.
 #[derive(Debug, Clone, Default)]
 pub struct Quarantine {
     poison: BTreeMap<ConfigKey, u64>,
 }
 
 impl Quarantine {
-    /// Whether this content is left out. Other content of the same object is tried again.
+    /// Whether this content is quarantined. Other content of the same object is tried again.
     #[must_use]
     pub fn holds(&self, config: &Config) -> bool {
         !self.poison.is_empty() && self.poison.get(&config.key()) == Some(&config.stamp)
     }
 
-    /// The events without those of objects that are left out.
+    /// The events without those of quarantined objects.
     #[must_use]
     pub fn admit(&self, events: &Arc<[ConfigEvent]>) -> Arc<[ConfigEvent]> {
         if self.poison.is_empty() {
@@ -35,15 +35,15 @@ impl Quarantine {
         events.iter().filter(|e| !self.holds(&e.current)).cloned().collect()
     }
 
-    /// Keys that are left out.
+    /// Keys of quarantined objects.
     pub fn keys(&self) -> impl Iterator<Item = &ConfigKey> {
         self.poison.keys()
     }
 
-    /// Builds a registry anew. Objects that it fails on are found one by one and left out.
+    /// Builds a registry anew. Objects on which it panics are found one by one and quarantined.
     ///
     /// # Errors
-    /// [`Panicked`] when it fails for no single object, or for too many.
+    /// [`Panicked`] when no single object causes the panic, or too many do.
     pub fn rebuild(
         &mut self,
         mesh: &Arc<Mesh>,
@@ -64,7 +64,7 @@ impl Quarantine {
         }
     }
 
-    /// Forgets what is gone or has changed: objects that were mended are not held against those that fail later.
+    /// Removes entries of deleted and changed objects, so that they do not count towards the maximum.
     fn forget(&mut self, configs: &ConfigSnapshot) {
         if self.poison.is_empty() {
             return;
@@ -83,7 +83,7 @@ impl Quarantine {
     }
 }
 
-/// The first object that makes the registry fail when it is added.
+/// The first object on whose addition the registry panics.
 fn culprit(store: ServiceEntryStore, configs: &ConfigSnapshot) -> Option<Arc<Config>> {
     let mut store = store;
     for config in configs.by_kind.values().flat_map(|l| l.iter()) {

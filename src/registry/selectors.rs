@@ -1,4 +1,4 @@
-//! Selectors and workloads, indexed by label so that neither side has to walk the other.
+//! Indexes of selectors and of workloads by label, so that neither is searched linearly.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,7 +13,7 @@ fn pair(key: &str, value: &str) -> Pair {
     (key.to_string(), value.to_string())
 }
 
-/// Things that select by labels, found by the labels of a workload. Each is filed under its first pair.
+/// An index of selectors, searched by the labels of a workload. Each selector is indexed under its first pair.
 #[derive(Debug, Clone)]
 pub struct SelectorIndex<K> {
     by_pair: HashMap<Pair, BTreeMap<K, Labels>>,
@@ -27,7 +27,7 @@ impl<K> Default for SelectorIndex<K> {
 }
 
 impl<K: Ord + Clone> SelectorIndex<K> {
-    /// Files a selector.
+    /// Adds a selector.
     pub fn insert(&mut self, selector: &Labels, key: K) {
         match selector.first_key_value() {
             None => {
@@ -39,7 +39,7 @@ impl<K: Ord + Clone> SelectorIndex<K> {
         }
     }
 
-    /// Takes a selector out again.
+    /// Removes a selector.
     pub fn remove(&mut self, selector: &Labels, key: &K) {
         let Some((k, v)) = selector.first_key_value() else {
             self.empty.remove(key);
@@ -54,7 +54,7 @@ impl<K: Ord + Clone> SelectorIndex<K> {
         }
     }
 
-    /// Selectors with at least one pair that these labels satisfy.
+    /// Keys of selectors with at least one pair that match these labels.
     pub fn selecting<'a>(&'a self, labels: &'a LabelSet) -> impl Iterator<Item = &'a K> {
         labels
             .iter()
@@ -64,29 +64,29 @@ impl<K: Ord + Clone> SelectorIndex<K> {
             .map(|(key, _)| key)
     }
 
-    /// No selector is here.
+    /// Whether the index is empty.
     pub fn is_empty(&self) -> bool {
         self.by_pair.is_empty() && self.empty.is_empty()
     }
 
-    /// Selectors without any pair.
+    /// Keys of selectors without pairs.
     pub fn all_selecting(&self) -> impl Iterator<Item = &K> {
         self.empty.iter()
     }
 }
 
-/// Identity of a workload inside its namespace, in the order in which endpoints are listed: pods first, then by name.
+/// Identity of a workload inside its namespace. Its order is that of endpoints: Pods first, then by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkloadKey {
-    /// A WorkloadEntry, not a pod.
+    /// Whether the workload is a WorkloadEntry, not a Pod.
     pub entry: bool,
-    /// Object name.
+    /// Name of the object.
     pub name: Arc<str>,
-    /// Cluster.
+    /// Id of the cluster.
     pub cluster: Arc<str>,
 }
 
-/// The workloads of one namespace, found by selector.
+/// The workloads of one namespace, indexed by label.
 #[derive(Debug, Clone, Default)]
 pub struct Workloads {
     instances: BTreeMap<WorkloadKey, Arc<WorkloadInstance>>,
@@ -94,7 +94,7 @@ pub struct Workloads {
 }
 
 impl Workloads {
-    /// Puts or takes out a workload and gives the one that was there.
+    /// Sets or removes (`None`) a workload; returns the previous one.
     pub fn set(&mut self, key: &WorkloadKey, instance: Option<Arc<WorkloadInstance>>) -> Option<Arc<WorkloadInstance>> {
         let old = self.instances.remove(key);
         for (k, v) in old.iter().flat_map(|o| o.endpoint.labels.iter()) {
@@ -120,12 +120,12 @@ impl Workloads {
         self.instances.get(key)
     }
 
-    /// No workload is here.
+    /// Whether there are no workloads.
     pub fn is_empty(&self) -> bool {
         self.instances.is_empty()
     }
 
-    /// Workloads whose labels hold every pair, in key order; an empty selector takes all.
+    /// Workloads whose labels match the selector, in key order; an empty selector matches all.
     pub fn matching(&self, selector: &Labels) -> Vec<&Arc<WorkloadInstance>> {
         let sets = selector.iter().map(|(k, v)| self.by_pair.get(&(k.clone(), v.clone())));
         let Some(sets) = sets.collect::<Option<Vec<_>>>() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! From a ServiceEntry to services: one per host and address (Istio's `convertServices`).
+//! Converts a ServiceEntry to services: one per host and address (Istio's `convertServices`).
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
@@ -13,14 +13,14 @@ use crate::{
     proto::networking::{ServiceEntry, service_entry},
 };
 
-/// Label that opts a ServiceEntry out of allocated addresses.
+/// Label that opts a ServiceEntry out of address allocation.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
-/// Annotation with the way DNS addresses are connected to.
+/// Annotation with the connect strategy for DNS addresses.
 const CONNECT_STRATEGY: &str = "istio.io/connect-strategy";
 const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
 const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
 
-/// What a ServiceEntry inherits from its namespace.
+/// Settings that a ServiceEntry inherits from its namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inherited {
     /// Labels of the namespace.
@@ -29,8 +29,8 @@ pub struct Inherited {
     pub annotations: Labels,
 }
 
-/// The services of a ServiceEntry, hosts in order, each with its addresses in order. Addresses that are neither an IP nor a
-/// CIDR are passed over; a host all of whose addresses are bad has no service.
+/// The services of a ServiceEntry: hosts in order, each with its addresses in order. Addresses that are neither an IP nor a
+/// CIDR are ignored; a host without a valid address, though it has addresses, has no service.
 pub fn services(env: &Env, config: &Config, entry: &ServiceEntry, namespace: Option<&Inherited>) -> Vec<Arc<Service>> {
     let template = template(env, config, entry, namespace);
     let allocated = allocated_addresses(env, config, entry);
@@ -60,12 +60,12 @@ pub fn services(env: &Env, config: &Config, entry: &ServiceEntry, namespace: Opt
     out
 }
 
-/// Whether endpoints of such a service are host names that Envoy resolves.
+/// Whether endpoints with this resolution are host names that Envoy resolves.
 pub fn is_dns(resolution: Resolution) -> bool {
     matches!(resolution, Resolution::DnsLB | Resolution::DnsRoundRobinLB)
 }
 
-/// How the endpoints of an entry are found.
+/// The resolution of an entry.
 pub fn resolution(entry: &ServiceEntry) -> Resolution {
     match entry.resolution() {
         service_entry::Resolution::None => Resolution::Passthrough,
@@ -116,7 +116,7 @@ fn port(port: &crate::proto::networking::ServicePort) -> Port {
     Port { name: port.name.as_str().into(), port: port.number, protocol: Protocol::parse(&port.protocol) }
 }
 
-/// An IP as written, a CIDR as written, or the IP of a CIDR that covers one address.
+/// Parses an address: an IP or CIDR stays as written, a CIDR of a single address becomes that IP.
 fn address(text: &str) -> Option<String> {
     if text.parse::<IpAddr>().is_ok() {
         return Some(text.to_string());
@@ -125,8 +125,8 @@ fn address(text: &str) -> Option<String> {
     Some(if cidr.prefix_len() == cidr.max_prefix_len() { cidr.addr().to_string() } else { text.to_string() })
 }
 
-/// Addresses that the allocator wrote into the status, by host. They do not count where the entry has addresses, cannot use
-/// them, or opted out.
+/// Addresses that the allocator wrote into the status, by host. They are ignored for an entry that has addresses, cannot use
+/// allocated ones, or opted out.
 fn allocated_addresses<'a>(env: &Env, config: &'a Config, entry: &ServiceEntry) -> HashMap<&'a str, Vec<IpAddr>> {
     let opted_out = config.meta.labels.get(AUTO_ALLOCATE_LABEL).is_some_and(|v| v.eq_ignore_ascii_case("false"));
     let usable = env.features.enable_ip_autoallocate

@@ -1,8 +1,8 @@
-//! The endpoint index by service and shard, and what an update of it means (Istio's `EndpointIndex`).
+//! The endpoint index by service and shard, and the push that each update requires (Istio's `EndpointIndex`).
 //!
-//! A service whose last endpoint goes keeps its entry, which goes with the service. It keeps no service accounts: an identity
-//! is trusted as long as an endpoint has it, so that what proxies are sent follows from the objects that there are. Istio
-//! keeps the accounts of a service that is scaled to zero until its process ends.
+//! A service keeps its entry when its last endpoint is removed, until the service itself is deleted. The entry keeps no service
+//! accounts: an identity is trusted only while an endpoint has it, so that the content for proxies follows from the existing
+//! objects alone. Istio keeps the accounts of a service scaled to zero until its process ends.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,14 +12,14 @@ use std::{
 use super::EndpointPush;
 use crate::model::{Endpoint, EndpointIndex, EndpointSet, HealthStatus, Hostname, ShardKey};
 
-/// The endpoint index, copied on write: snapshots that were taken stay as they are.
+/// The endpoint index, copied on write, so that published snapshots do not change.
 #[derive(Debug, Default)]
 pub struct EndpointShards {
     index: Arc<EndpointIndex>,
 }
 
 impl EndpointShards {
-    /// The index as it is now.
+    /// The current index.
     pub fn snapshot(&self) -> Arc<EndpointIndex> {
         self.index.clone()
     }
@@ -60,7 +60,7 @@ impl EndpointShards {
         push
     }
 
-    /// Takes a service out of a shard (`DeleteServiceShard`); with its last shard the entry goes.
+    /// Removes a service from a shard (`DeleteServiceShard`); the entry is removed with its last shard.
     pub fn delete(&mut self, shard: &ShardKey, host: &Hostname, namespace: &Arc<str>) {
         let key = (host.clone(), namespace.clone());
         let Some(old) = self.index.by_service.get(&key) else { return };
@@ -77,8 +77,8 @@ impl EndpointShards {
     }
 }
 
-/// Whether a proxy could notice: an endpoint changed or went, or a new one may get traffic. A new endpoint that is not
-/// ready is stored and pushed with the next change.
+/// Whether proxies see a difference: an endpoint changed or was removed, or a new one may get traffic. A new endpoint that is
+/// not ready is stored and pushed with the next change.
 fn visible_change(old: Option<&[Arc<Endpoint>]>, new: &[Arc<Endpoint>]) -> bool {
     let Some(old) = old else { return true };
     let before: HashMap<_, _> = old.iter().map(|e| (identity(e), e)).collect();

@@ -1,4 +1,4 @@
-//! The state machine: configs in, XdsUpdates and snapshots out.
+//! The state machine of the registry: configs in, [`XdsUpdate`]s and snapshots out.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -23,7 +23,7 @@ use crate::model::{
     ShardKey, WorkloadInstance,
 };
 
-/// Kinds that the registry reads, those that others refer to first.
+/// Kinds that the registry reads, in dependency order: a kind comes before kinds that refer to it.
 const KINDS: &[Kind] = &[
     Kind::Namespace,
     Kind::Node,
@@ -35,7 +35,7 @@ const KINDS: &[Kind] = &[
     Kind::ServiceEntry,
 ];
 
-/// The registry's state.
+/// The state of the registry.
 #[derive(Debug, Default)]
 pub struct ServiceEntryStore {
     env: Env,
@@ -48,7 +48,7 @@ pub struct ServiceEntryStore {
     published: RegistrySnapshot,
     services_stale: bool,
     directory_stale: bool,
-    /// What the conversions went by is another now: everything is to be built anew.
+    /// Whether settings of the conversions changed, so that the registry has to be built anew.
     outdated: bool,
 }
 
@@ -59,7 +59,7 @@ impl ServiceEntryStore {
         Self { env: Env::new(mesh, features), directory_stale: true, ..Self::default() }
     }
 
-    /// A registry that holds what these configs say; equal to applying them as events in any order.
+    /// A registry built from these configs; equal to applying them as events in any order.
     #[must_use]
     pub fn of(mesh: Arc<Mesh>, features: Arc<Features>, configs: &ConfigSnapshot) -> Self {
         let mut store = Self::new(mesh, features);
@@ -73,12 +73,12 @@ impl ServiceEntryStore {
         store
     }
 
-    /// Takes one change in and says what it means for xDS.
+    /// Applies one change and returns the xDS updates for it.
     pub fn apply(&mut self, event: &ConfigEvent) -> Vec<XdsUpdate> {
         self.apply_all(std::slice::from_ref(event))
     }
 
-    /// Takes several changes in at once: what they change together is computed once.
+    /// Applies several changes at once; objects that several of them affect are computed once.
     pub fn apply_all(&mut self, events: &[ConfigEvent]) -> Vec<XdsUpdate> {
         let mut updates = Vec::new();
         for event in events {
@@ -95,7 +95,7 @@ impl ServiceEntryStore {
         self.outdated
     }
 
-    /// Mesh settings of another cluster say its trust domain, by which its workloads are known.
+    /// The mesh settings of another cluster set the trust domain of its workloads.
     fn note_mesh_of_cluster(&mut self, config: &Config, present: bool) {
         let Some(object) = config.config_map().filter(|_| !config.is_of_main_cluster()) else { return };
         let domain = object.data.as_ref().and_then(|data| data.get(names::TRUST_DOMAIN)).filter(|_| present);
@@ -103,7 +103,7 @@ impl ServiceEntryStore {
         self.outdated |= self.env.set_trust_domain(&config.origin.cluster, domain);
     }
 
-    /// What the registry knows now. Parts that did not change since the last call are the same `Arc`.
+    /// The current snapshot. Parts that did not change since the last call keep their `Arc`.
     #[must_use]
     pub fn snapshot(&mut self) -> RegistrySnapshot {
         if std::mem::take(&mut self.services_stale) {
@@ -170,7 +170,8 @@ impl ServiceEntryStore {
         self.directory_stale |= config.kind() != Kind::ServiceEntry;
     }
 
-    /// A WorkloadEntry is a workload for ServiceEntries, and unless its address is a name for the Services of its cluster.
+    /// A WorkloadEntry is a workload for ServiceEntries and, unless its address is a host name, for the Services of its
+    /// cluster.
     fn note_workload_entry(&mut self, config: &Arc<Config>, present: bool, updates: &mut Vec<XdsUpdate>) {
         let Some(entry) = config.workload_entry().filter(|_| !config.meta.namespace.is_empty()) else { return };
         let id = self.env.cluster(&config.origin.cluster);
@@ -191,7 +192,7 @@ impl ServiceEntryStore {
         }
     }
 
-    /// Pods that changed: workloads for ServiceEntries, and proxies that have to look again.
+    /// Changed Pods are updated as workloads for ServiceEntries, and their proxies recompute their own services and labels.
     fn note_pods(&mut self, cluster: &Arc<str>, pods: Vec<Moved>, updates: &mut Vec<XdsUpdate>) {
         for (old, new) in pods {
             let Some(pod) = new.as_ref().or(old.as_ref()) else { continue };
@@ -229,13 +230,13 @@ impl ServiceEntryStore {
             None => (Vec::new(), false),
         };
         decisions::external(&mut self.shards, &shard, &changes, endpoints, updates);
-        // A pod learns of the ServiceEntries that it serves only when it is asked to look again.
+        // The proxy of a Pod recomputes the ServiceEntries that it serves only on a `ProxyUpdate`.
         let pods = changes.addresses.iter().filter(|ip| self.clusters.values().any(|c| c.is_pod(ip)));
         let cluster = &self.env.mesh.cluster_id;
         updates.extend(pods.map(|ip| XdsUpdate::ProxyUpdate { cluster: cluster.clone(), ip: ip.clone() }));
     }
 
-    /// Keeps the instances of ServiceEntries by address.
+    /// Updates the index of ServiceEntry instances by address.
     fn note_instances(&mut self, changes: &Changes) {
         let hosts: HashSet<&ServiceKey> = changes.hosts.iter().map(|(key, _)| key).collect();
         let mut new: HashMap<&Arc<str>, Vec<Instance>> = HashMap::new();

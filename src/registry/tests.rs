@@ -1,4 +1,4 @@
-//! Tests of the registry as a whole: what events mean for xDS, and that the state depends on the final objects alone.
+//! Tests of the whole registry: the xDS updates of events, and that the state depends on the final objects alone.
 
 mod events;
 mod kubernetes;
@@ -14,7 +14,7 @@ use crate::model::{
     push_request::PushKind,
 };
 
-/// A store with a memory of its objects, so that events carry the old one.
+/// A store that remembers its objects, so that events carry the previous object.
 struct Bench {
     store: ServiceEntryStore,
     objects: Vec<Arc<Config>>,
@@ -26,7 +26,7 @@ impl Bench {
         Self { store, objects: Vec::new() }
     }
 
-    /// Adds or updates an object and says, in short words, what came of it.
+    /// Adds or updates an object; returns short descriptions of the xDS updates.
     fn put(&mut self, document: Value) -> Vec<String> {
         let config = config(document);
         let at = self.objects.iter().position(|o| o.key() == config.key());
@@ -105,7 +105,7 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// A STATIC or DNS ServiceEntry of port 80 with these endpoint addresses.
+/// A STATIC or DNS ServiceEntry with port 80 and these endpoint addresses.
 fn entry(name: &str, hosts: &[&str], resolution: &str, endpoints: &[&str]) -> Value {
     let endpoints: Vec<_> = endpoints.iter().map(|a| json!({"address": a})).collect();
     let ports = json!([{"name": "http", "number": 80, "protocol": "HTTP"}]);
@@ -113,7 +113,7 @@ fn entry(name: &str, hosts: &[&str], resolution: &str, endpoints: &[&str]) -> Va
     object("ServiceEntry", name, json!({"spec": spec}))
 }
 
-/// A ServiceEntry that selects workloads with this `app` label.
+/// A ServiceEntry that selects workloads by this `app` label.
 fn selecting(name: &str, host: &str, resolution: &str, app: &str) -> Value {
     let mut document = entry(name, &[host], resolution, &[]);
     document["spec"]["workloadSelector"] = json!({"labels": {"app": app}});
@@ -149,7 +149,7 @@ fn slice(name: &str, service: &str, pods: &[(&str, &str)]) -> Value {
     )
 }
 
-/// A sidecar beside `name` in namespace `ns`.
+/// The node of a sidecar of workload `name` in namespace `ns`.
 fn node(name: &str, ip: &str) -> Node {
     let id = format!("sidecar~{ip}~{name}.ns~ns.svc.cluster.local");
     Node::from_parts(&id, json!({"NAMESPACE": "ns", "CLUSTER_ID": "Kubernetes"}), Default::default()).unwrap()

@@ -1,4 +1,4 @@
-//! What a change of the registry means for the xDS server.
+//! Updates for the xDS server that changes of the registry cause.
 
 use std::sync::Arc;
 
@@ -6,68 +6,68 @@ use crate::model::{
     EventKind, Hostname, Kind, PushKey, PushRequest, Reason, RegistrySnapshot, ShardKey, push_request::PushKind,
 };
 
-/// How far new endpoints of a service have to be pushed (Istio's `PushType`).
+/// The push that new endpoints of a service require (Istio's `PushType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndpointPush {
-    /// Nobody can see a difference.
+    /// No proxy sees a difference.
     NoPush,
-    /// Endpoints only.
+    /// The endpoints only.
     Incremental,
-    /// The service too: it is new, or its service accounts changed.
+    /// The service as well: it is new, or its service accounts changed.
     Full,
 }
 
-/// A call of Istio's `XDSUpdater`. Endpoints and services that it speaks of are already in the registry's snapshot.
+/// A call of Istio's `XDSUpdater`. The registry's snapshot already includes the endpoints and services of the call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum XdsUpdate {
-    /// A service appeared, changed or went (`SvcUpdate`): for counters and debug pages; a push comes by itself.
+    /// A service was added, changed or deleted (`SvcUpdate`): for counters and debug pages; the push is a separate update.
     Service {
-        /// The registry that speaks.
+        /// Shard of the reporting registry.
         shard: ShardKey,
-        /// Host.
+        /// Host name of the service.
         host: Hostname,
-        /// Namespace.
+        /// Namespace of the service.
         namespace: Arc<str>,
-        /// What happened.
+        /// The type of the change.
         event: EventKind,
     },
     /// The endpoints of a service changed (`EDSUpdate`).
     Endpoints {
-        /// The registry that speaks.
+        /// Shard of the reporting registry.
         shard: ShardKey,
-        /// Host.
+        /// Host name of the service.
         host: Hostname,
-        /// Namespace.
+        /// Namespace of the service.
         namespace: Arc<str>,
-        /// How many endpoints this shard has now.
+        /// Number of endpoints in this shard now.
         count: usize,
-        /// What has to be pushed.
+        /// The required push.
         push: EndpointPush,
     },
-    /// The endpoints of a service changed, and somebody else asks for the push (`EDSCacheUpdate`).
+    /// The endpoints of a service changed, and another update requests the push (`EDSCacheUpdate`).
     EndpointsCacheOnly {
-        /// The registry that speaks.
+        /// Shard of the reporting registry.
         shard: ShardKey,
-        /// Host.
+        /// Host name of the service.
         host: Hostname,
-        /// Namespace.
+        /// Namespace of the service.
         namespace: Arc<str>,
-        /// How many endpoints this shard has now.
+        /// Number of endpoints in this shard now.
         count: usize,
     },
-    /// The proxy with this address has to look at its own services and labels again (`ProxyUpdate`).
+    /// The proxy with this address has to recompute its own services and labels (`ProxyUpdate`).
     ProxyUpdate {
-        /// Cluster of the proxy.
+        /// Cluster id of the proxy.
         cluster: Arc<str>,
         /// First address of the proxy.
         ip: Arc<str>,
     },
-    /// A push is wanted (`ConfigUpdate`).
+    /// A push request (`ConfigUpdate`).
     Push(PushRequest),
 }
 
 impl XdsUpdate {
-    /// The push that this asks for: changed endpoints push themselves, or their service when that has to change too.
+    /// The push request of this update: changed endpoints push themselves, or their service if it changed too.
     #[must_use]
     pub fn into_push(self) -> Option<PushRequest> {
         match self {
@@ -85,9 +85,9 @@ impl XdsUpdate {
     }
 }
 
-/// The push that updates of the registry ask for together. Where they ask for none, though what the registry says differs,
-/// a push is asked for all the same: Istio speaks of no Service that is exported to nobody, nor of a pod that is gone, but
-/// their own workloads are told of both.
+/// The merged push request of a batch of updates. If the updates request none although the snapshot differs, a quiet request is
+/// returned: Istio reports neither a Service that is exported to no namespace nor a deleted Pod, but the proxies of their own
+/// workloads have to receive both changes.
 #[must_use]
 pub fn push_of(before: &RegistrySnapshot, now: &RegistrySnapshot, updates: Vec<XdsUpdate>) -> Option<PushRequest> {
     let mut push: Option<PushRequest> = None;

@@ -1,5 +1,5 @@
-//! From WorkloadEntries, and from the endpoints written inside a ServiceEntry, to workload instances; and from a workload
-//! instance to the endpoints of a ServiceEntry.
+//! Converts WorkloadEntries, and endpoints written inside a ServiceEntry, to workload instances, and workload instances to
+//! endpoints of a ServiceEntry.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -12,24 +12,24 @@ use crate::{
     proto::networking::{ServiceEntry, ServicePort, WorkloadEntry},
 };
 
-/// How an address that is a Unix socket begins.
+/// Prefix of an address that is a Unix socket.
 pub const UNIX_PREFIX: &str = "unix://";
 const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 const AUTO_REGISTRATION_GROUP: &str = "istio.io/autoRegistrationGroup";
 
-/// Where an instance comes from.
+/// The identity of an instance.
 pub struct Identity<'a> {
     /// Name of the WorkloadEntry, or `<ServiceEntry>-<index>`.
     pub name: Arc<str>,
-    /// Namespace.
+    /// Namespace of the instance.
     pub namespace: Arc<str>,
     /// Name of the workload.
     pub workload: &'a str,
-    /// Cluster.
+    /// Id of the cluster.
     pub cluster: Arc<str>,
 }
 
-/// The instance of a WorkloadEntry object; `None` while it is unhealthy. Labels of the object win over those of its spec.
+/// The instance of a WorkloadEntry object; `None` while it is unhealthy. Labels of the object override those of its spec.
 pub fn instance_of(
     env: &Env,
     interner: &mut Interner,
@@ -56,7 +56,7 @@ pub fn instance_of(
     Some(Arc::new(instance(env, interner, entry, &labels, &identity)))
 }
 
-/// The instance that a WorkloadEntry message describes, ports still open.
+/// The instance of a WorkloadEntry message; its ports are still unset.
 pub fn instance(
     env: &Env,
     interner: &mut Interner,
@@ -76,7 +76,7 @@ pub fn instance(
     };
     let service_account = match entry.service_account.as_str() {
         "" => String::new(),
-        // Istio takes those of other clusters to be of its own trust domain too.
+        // As in Istio, instances of other clusters are assumed to be in the main cluster's trust domain.
         account => env.spiffe(&env.mesh.cluster_id, &identity.namespace, account),
     };
     let cluster = &identity.cluster;
@@ -109,7 +109,7 @@ pub fn instance(
     }
 }
 
-/// The endpoints that a ServiceEntry without selector writes out: its `endpoints` times its ports, or for DNS without any
+/// The endpoints that a ServiceEntry without selector lists: its `endpoints` times its ports, or for DNS without `endpoints`
 /// the host itself.
 pub fn inline_endpoints(
     env: &Env,
@@ -153,8 +153,8 @@ pub fn inline_endpoints(
     out
 }
 
-/// A workload as endpoints of a ServiceEntry's ports. The port is, first that applies: none for a Unix socket, the
-/// workload's port of that name, the target port, the port's number.
+/// Converts a workload to endpoints of a ServiceEntry's ports. The endpoint's port is the first that applies: none for a Unix
+/// socket, the workload's port with that name, the target port, the port's number.
 pub fn endpoints_of(interner: &mut Interner, instance: &WorkloadInstance, ports: &[ServicePort]) -> Vec<Arc<Endpoint>> {
     let socket = match instance.endpoint.addresses.as_slice() {
         [only] => only.strip_prefix(UNIX_PREFIX),
@@ -185,7 +185,7 @@ pub fn endpoints_of(interner: &mut Interner, instance: &WorkloadInstance, ports:
     out
 }
 
-/// Whether a WorkloadEntry may get traffic: with health checks switched on only while its `Healthy` condition is true.
+/// Whether a WorkloadEntry may get traffic: with health checks enabled only while its `Healthy` condition is true.
 pub fn is_healthy(config: &Config) -> bool {
     let checked = config.meta.annotations.get(HEALTH_CHECKS);
     if !checked.is_some_and(|v| matches!(v.as_str(), "1" | "t" | "T" | "true" | "TRUE" | "True")) {

@@ -1,4 +1,4 @@
-//! A registry from given services and endpoints: the answers of Istio's in-memory service discovery.
+//! An in-memory registry of given services and endpoints, as in Istio's in-memory service discovery.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,8 +12,8 @@ use crate::{
     registry::service_order,
 };
 
-/// A snapshot of these services and endpoints. An endpoint names its service by host and namespace and the service port by
-/// name; endpoints of unknown services or ports are left out. The workload at an endpoint's first address serves that port.
+/// A snapshot of these services and endpoints. An endpoint refers to its service by host and namespace, and to the port by
+/// name; endpoints of unknown services or ports are dropped. The workload at an endpoint's first address serves that port.
 #[must_use]
 pub fn snapshot_of(services: Vec<Arc<Service>>, endpoints: Vec<(Hostname, Arc<str>, Endpoint)>) -> RegistrySnapshot {
     let mut services = services;

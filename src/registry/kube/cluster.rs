@@ -1,4 +1,4 @@
-//! The state of one cluster: its objects, indexed by what refers to them, and its services with their endpoints.
+//! The state of one cluster: its objects, indexed by reference, and its services with their endpoints.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -22,16 +22,16 @@ use crate::{
     },
 };
 
-/// Label of an EndpointSlice that names its Service.
+/// Label of an EndpointSlice with the name of its Service.
 const SLICE_SERVICE: &str = "kubernetes.io/service-name";
-/// Label of an EndpointSlice that belongs to a ServiceImport instead.
+/// Label of an EndpointSlice that belongs to a ServiceImport instead of a Service.
 const SLICE_IMPORT: &str = "multicluster.kubernetes.io/service-name";
 
-/// One cluster.
+/// The state of one cluster.
 #[derive(Debug, Default)]
 pub struct Cluster {
     id: Arc<str>,
-    /// Its namespaces.
+    /// Namespaces by name.
     pub spaces: HashMap<Arc<str>, Space>,
     nodes: BTreeMap<Arc<str>, Arc<Config>>,
     pods_of_node: HashMap<Arc<str>, BTreeSet<Name>>,
@@ -43,7 +43,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// An empty cluster.
+    /// A cluster without objects.
     pub fn new(id: Arc<str>) -> Self {
         Self { id, ..Self::default() }
     }
@@ -56,17 +56,17 @@ impl Cluster {
         *cause(self.dirty.entry(service).or_default()) = true;
     }
 
-    /// Whether a ready pod has this address.
+    /// Whether a ready Pod has this address.
     pub fn is_pod(&self, address: &str) -> bool {
         self.spaces.values().any(|s| s.pods.by_address(address).is_some())
     }
 
-    /// All services.
+    /// All services of the cluster.
     pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.spaces.values().flat_map(|s| s.services.units.values().map(|u| &u.service))
     }
 
-    /// Takes a Service in, or out.
+    /// Sets or removes (`None`) a Service.
     pub fn set_service(&mut self, namespace: &Arc<str>, name: &Arc<str>, config: Option<Arc<Config>>) {
         let key = (namespace.clone(), name.clone());
         let gateway = config.as_ref().and_then(|c| node_selector(c, c.service()?)).is_some();
@@ -79,7 +79,7 @@ impl Cluster {
         self.touch(key, |c| &mut c.service);
     }
 
-    /// Takes an EndpointSlice in, or out.
+    /// Sets or removes (`None`) an EndpointSlice.
     pub fn set_slice(&mut self, namespace: &Arc<str>, name: &Arc<str>, new: Option<Arc<Config>>) {
         let objects = &mut self.space(namespace).slice_objects;
         let old = match &new {
@@ -104,7 +104,7 @@ impl Cluster {
         }
     }
 
-    /// Takes an Endpoints object in, or out.
+    /// Sets or removes (`None`) an Endpoints object.
     pub fn set_endpoints(&mut self, namespace: &Arc<str>, name: &Arc<str>, new: Option<Arc<Config>>) {
         let object = new.as_ref().and_then(|c| Some((c, c.endpoints()?)));
         let slices = object.map(|(config, object)| mirror::slices(config, object, SLICE_SERVICE)).unwrap_or_default();
@@ -133,7 +133,8 @@ impl Cluster {
             let refs = &mut self.space(&namespace).refs;
             for name in named {
                 let services = refs.entry(name.clone()).or_default();
-                // Another slice of the service may name the pod too: a reference too many costs one computation.
+                // Another slice of the service may refer to the Pod as well; a superfluous reference only costs one
+                // computation.
                 if present {
                     services.insert(service.clone());
                 } else {
@@ -153,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// Takes a pod in, or out; gives the pod before and now as the registry sees them.
+    /// Sets or removes (`None`) a Pod; returns it before and after, as the registry sees it.
     pub fn set_pod(
         &mut self,
         env: &Env,
@@ -221,7 +222,7 @@ impl Cluster {
         })
     }
 
-    /// Takes a node in, or out; gives the pods that moved with it.
+    /// Sets or removes (`None`) a Node; returns the Pods that the change affects.
     pub fn set_node(
         &mut self,
         env: &Env,
@@ -249,7 +250,7 @@ impl Cluster {
         out
     }
 
-    /// Takes a namespace in, or out; gives the pods that the network of the cluster moved.
+    /// Sets or removes (`None`) a Namespace; returns the Pods affected by a change of the cluster's network.
     pub fn set_namespace(
         &mut self,
         env: &Env,
@@ -283,7 +284,7 @@ impl Cluster {
         spaces.iter().flat_map(|name| self.read_space(env, interner, name)).collect()
     }
 
-    /// Reads all objects of a namespace again; gives its pods.
+    /// Converts all objects of a namespace again; returns its Pods.
     fn read_space(&mut self, env: &Env, interner: &mut Interner, namespace: &Arc<str>) -> Vec<Moved> {
         let Some(space) = self.spaces.get(namespace) else { return Vec::new() };
         let pods = space.pod_objects.keys().map(|name| (namespace.clone(), name.clone())).collect();
@@ -294,7 +295,7 @@ impl Cluster {
         self.read_again(env, interner, pods)
     }
 
-    /// Takes a WorkloadEntry in, or out.
+    /// Sets or removes (`None`) a WorkloadEntry.
     pub fn set_workload(&mut self, namespace: &Arc<str>, key: &WorkloadKey, instance: Option<Arc<WorkloadInstance>>) {
         let space = self.space(namespace);
         if space.workloads.get(key) == instance.as_ref() {
@@ -327,7 +328,7 @@ impl Cluster {
         }
     }
 
-    /// Computes again what the noted changes may have changed.
+    /// Recomputes all dirty services.
     pub fn flush(&mut self, env: &Env, interner: &mut Interner) -> Vec<Flushed> {
         let dirty = std::mem::take(&mut self.dirty);
         let names: BTreeSet<Arc<str>> = dirty.keys().map(|(namespace, _)| namespace.clone()).collect();
@@ -394,7 +395,7 @@ impl Cluster {
         Flushed { causes, old, new }
     }
 
-    /// External addresses of the nodes with these labels, by node name.
+    /// External addresses of the Nodes with these labels, by Node name.
     fn node_addresses(&self, selector: &Labels) -> Vec<String> {
         let nodes = self.nodes.values().filter(|n| labels::matches(selector, &n.meta.labels));
         nodes.filter_map(|n| external_ip(n.node()?)).collect()

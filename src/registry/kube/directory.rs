@@ -1,5 +1,5 @@
-//! The workload of a proxy in one cluster: its pod or WorkloadEntry, and the Services that select it
-//! (Istio's `GetProxyServiceTargets` of the kube controller).
+//! Lookups of a proxy's workload in one cluster: its Pod or WorkloadEntry, and the Services that select it (Istio's
+//! `GetProxyServiceTargets` of the kube controller).
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -20,7 +20,7 @@ use crate::{
     registry::{aggregate::stated_namespace, env::names},
 };
 
-/// An immutable view of one cluster for questions about proxies.
+/// An immutable view of one cluster for lookups by proxy.
 #[derive(Debug)]
 pub struct Directory {
     /// Cluster id.
@@ -30,13 +30,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The view of a cluster as it is now.
+    /// The view of the cluster's current state.
     pub fn of(id: Arc<str>, cluster: &Cluster) -> Self {
         let spaces = cluster.spaces.iter().map(|(n, s)| (n.clone(), (s.services.clone(), s.pods.clone())));
         Self { cluster: id, spaces: spaces.collect(), workloads: cluster.workloads_by_address.clone() }
     }
 
-    /// The Services of the proxy's workload.
+    /// The Service ports of the proxy's workload.
     pub fn targets_of(&self, node: &Node) -> Vec<ServiceTarget> {
         let Some(address) = node.ips.first() else { return Vec::new() };
         if let Some(workload) = self.workload_entry(node, address) {
@@ -52,11 +52,11 @@ impl Directory {
         self.of_metadata(node).unwrap_or_default()
     }
 
-    /// The proxy's pod.
+    /// The Pod of the proxy.
     pub fn workload_of(&self, node: &Node) -> Option<Workload> {
         let pod = self.pod(node)?;
         let mut labels = pod.template.labels.to_labels();
-        // The node that a proxy runs on counts as its own metadata tells it, not as the Pod does.
+        // The proxy's own metadata, not the Pod, names the Node that it runs on.
         match pod.labels.get(names::HOSTNAME) {
             Some(written) => labels.insert(names::HOSTNAME.to_string(), written.to_string()),
             None => labels.remove(names::HOSTNAME),
@@ -70,7 +70,7 @@ impl Directory {
         })
     }
 
-    /// Proxies for which the answers may differ from those of an earlier view of the cluster.
+    /// Proxies for which lookups may differ from those of an earlier view of the cluster.
     pub fn moved_since(&self, before: &Self) -> MovedNodes {
         let mut moved = MovedNodes::default();
         let same = |a: &(Arc<Services>, Arc<Pods>), b: &(Arc<Services>, Arc<Pods>)| {
@@ -91,7 +91,7 @@ impl Directory {
             moved.addresses.extend(workloads.into_iter().map(|(address, ..)| address.clone()));
         }
         if !moved.namespaces.is_empty() {
-            // A proxy may be the WorkloadEntry of another namespace than its own.
+            // The WorkloadEntry of a proxy may be in another namespace than the proxy.
             let of_moved = |(namespace, _): &(Arc<str>, Arc<str>)| moved.namespaces.contains(namespace);
             let entries = self.workloads.iter().filter(|(_, entries)| entries.keys().any(of_moved));
             let addresses: Vec<_> = entries.map(|(address, _)| address.clone()).collect();
@@ -100,7 +100,7 @@ impl Directory {
         moved
     }
 
-    /// The pod that the node's id names, in the namespace that its metadata names.
+    /// The Pod with the name in the node id, in the namespace of the node's metadata.
     fn pod(&self, node: &Node) -> Option<&Arc<Pod>> {
         let (name, namespace) = node.id.split_once('.')?;
         if namespace != stated_namespace(node) {
@@ -109,7 +109,8 @@ impl Directory {
         self.spaces.get(namespace)?.1.get(name)
     }
 
-    /// The WorkloadEntry with the address; of several the one with the proxy's name, else its namespace, else the first.
+    /// The WorkloadEntry with the address. Of several, the one with the proxy's name, else one in its namespace, else the
+    /// first.
     fn workload_entry(&self, node: &Node, address: &str) -> Option<&Arc<WorkloadInstance>> {
         let of_address = self.workloads.get(address)?;
         let named = node.id.split_once('.').filter(|(_, ns)| **ns == *node.namespace);
@@ -147,8 +148,8 @@ impl Directory {
         own.filter_map(|(u, e)| Some(target(u, u.service.port_by_name(&e.service_port_name)?, e.port))).collect()
     }
 
-    /// Without a pod: Services that select the labels that the proxy says it has. `None` when the ports that it says it has
-    /// lack one that a Service names.
+    /// For a proxy without a Pod: Services that select the labels in its metadata. `None` when its `POD_PORTS` lack a port that
+    /// a Service names.
     fn of_metadata(&self, node: &Node) -> Option<Vec<ServiceTarget>> {
         let declared: Vec<DeclaredPort> = serde_json::from_str(&node.metadata.pod_ports).unwrap_or_default();
         let mut out = Vec::new();
@@ -170,8 +171,8 @@ impl Directory {
     }
 }
 
-/// Whether Services of a namespace differ for the workloads that they select. Where only what a Service lists differs, it
-/// concerns the addresses that it lists.
+/// Whether the Services of a namespace differ for the workloads that they select. A Service that differs only in its listed
+/// endpoints affects the listed addresses alone.
 fn services_moved(before: &Services, now: &Services, moved: &mut MovedNodes) -> bool {
     let names: BTreeSet<&Arc<str>> = before.units.keys().chain(now.units.keys()).collect();
     let mut all = false;
@@ -216,7 +217,7 @@ fn of_pod(unit: &Unit, pod: &Pod) -> Vec<ServiceTarget> {
     distinct(unit, unit.ports.iter().filter_map(|p| Some((p, number(p)?))))
 }
 
-/// A target that is not written is the port itself, as the API server fills it in.
+/// An absent target port is the service port itself, which is the API server's default.
 fn number_of(target: Option<&TargetPort>, port: &PortTarget) -> u32 {
     match target {
         Some(TargetPort::Number(number)) => *number,
@@ -224,7 +225,7 @@ fn number_of(target: Option<&TargetPort>, port: &PortTarget) -> u32 {
     }
 }
 
-/// One target per target port and protocol: the first service port that leads there.
+/// One target per target port and protocol: the first service port with that target.
 fn distinct<'a>(unit: &Unit, ports: impl IntoIterator<Item = (&'a PortTarget, u32)>) -> Vec<ServiceTarget> {
     let mut seen = HashSet::new();
     let first = ports.into_iter().filter(|(p, number)| seen.insert((*number, p.port.protocol)));

@@ -1,4 +1,4 @@
-//! The endpoints of one Kubernetes Service: from its EndpointSlices and pods, and from the WorkloadEntries that it selects.
+//! The endpoints of one Kubernetes Service: from its EndpointSlices and Pods, and from the WorkloadEntries that it selects.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -18,22 +18,22 @@ use crate::{
     registry::env::{Env, augment_labels, names},
 };
 
-/// What the endpoints of a service are made from.
+/// The inputs of a service's endpoints.
 pub struct Sources<'a> {
-    /// Settings.
+    /// Effective settings.
     pub env: &'a Env,
-    /// Cluster.
+    /// Id of the cluster.
     pub cluster: &'a Arc<str>,
-    /// Network of the cluster by label.
+    /// Network of the cluster, from the label of its root namespace.
     pub network: Option<&'a str>,
-    /// The service.
+    /// The service of the endpoints.
     pub service: &'a Service,
-    /// All namespaces of the cluster: a slice may refer to a pod of another one.
+    /// All namespaces of the cluster, because a slice may refer to a Pod in another one.
     pub spaces: &'a std::collections::HashMap<Arc<str>, Space>,
 }
 
 impl Sources<'_> {
-    /// The endpoints that the slices list, slices by name; an address and port name counts once.
+    /// The endpoints in the slices, slices by name; duplicates of address and port name are dropped.
     pub fn of_slices(&self, interner: &mut Interner, slices: &BTreeMap<Arc<str>, Arc<Config>>) -> Vec<Arc<Endpoint>> {
         let mut seen = HashSet::new();
         let mut out = Vec::new();
@@ -125,7 +125,8 @@ impl Sources<'_> {
     }
 }
 
-/// Ready, draining (only with sticky sessions), terminating or not ready; a condition that is not written counts as true.
+/// The health by endpoint conditions: ready, draining (only with sticky sessions), terminating or not ready. Absent conditions
+/// are true.
 fn health(env: &Env, service: &Service, conditions: Option<&EndpointConditions>) -> HealthStatus {
     let is = |f: fn(&EndpointConditions) -> Option<bool>| conditions.and_then(f).unwrap_or(true);
     let labelled = |key: &str| !key.is_empty() && service.labels.get(key).is_some_and(|v| !v.is_empty());
@@ -139,7 +140,7 @@ fn health(env: &Env, service: &Service, conditions: Option<&EndpointConditions>)
     }
 }
 
-/// The endpoints of WorkloadEntries that the service selects, port by port.
+/// The endpoints of the WorkloadEntries that the service selects, by port.
 pub fn of_workloads(
     env: &Env,
     service: &Service,
@@ -158,14 +159,14 @@ pub fn of_workloads(
     pairs.filter_map(endpoint).collect()
 }
 
-/// Only services with a selector whose endpoints the registry knows take WorkloadEntries.
+/// Whether a service takes WorkloadEntries: it has a selector, and the registry provides its endpoints.
 pub fn selects_workloads(service: &Service) -> bool {
     service.resolution == Resolution::ClientSideLB && !service.mesh_external && !service.label_selectors.is_empty()
 }
 
-/// The port of a WorkloadEntry for a service port: its port named like the target (or like the service port, if the target
-/// is a number), else the target number, else the service port. `None` when a named target is missing. A target that is not
-/// written is the port's own number, as the API server would have filled it in.
+/// The port of a WorkloadEntry for a service port: its port with the target's name (with the service port's name, if the target
+/// is a number), else the target number, else the service port. `None` when a named target is missing. An absent target is the
+/// port's own number, which is the API server's default.
 pub fn workload_port(ports: &[PortTarget], port: &Port, workload: &WorkloadInstance) -> Option<u32> {
     let found = ports.iter().find(|p| p.port.name == port.name || p.port.port == port.port);
     let named = |name: &str| workload.port_map.get(name).copied().filter(|n| *n != 0);

@@ -1,5 +1,5 @@
-//! Endpoints objects, read as the EndpointSlices that Kubernetes mirrors them to. Files have no controller that does so.
-//! They count only for a Service without slices of its own.
+//! Endpoints objects, converted to EndpointSlices as Kubernetes' mirroring controller does: file sources have no such
+//! controller. Mirrored slices are used only for a Service without slices of its own.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,15 +10,15 @@ use k8s_openapi::api::{
 
 use crate::model::{Config, Spec};
 
-/// How names of mirrored slices begin; no object can have such a name.
+/// Prefix of the names of mirrored slices; no object can have such a name.
 const PREFIX: &str = "endpoints/";
 
-/// The name of the `index`th slice that an Endpoints object is mirrored to.
+/// Name of the `index`th mirrored slice of an Endpoints object.
 pub fn slice_name(endpoints: &str, index: usize) -> Arc<str> {
     format!("{PREFIX}{endpoints}/{index}").into()
 }
 
-/// Whether a slice of this name is mirrored.
+/// Whether a slice with this name is mirrored.
 pub fn is_mirrored(slice: &str) -> bool {
     slice.starts_with(PREFIX)
 }

@@ -1,4 +1,4 @@
-//! What the registry needs of a pod, read once (Istio's `PodCache` and `EndpointBuilder`).
+//! The parts of a Pod that the registry reads, converted once (Istio's `PodCache` and `EndpointBuilder`).
 
 use std::sync::Arc;
 
@@ -15,42 +15,42 @@ use crate::{
 /// A named port of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedPort {
-    /// Name.
+    /// Name of the port.
     pub name: String,
     /// `TCP`, `UDP`, `SCTP`.
     pub protocol: String,
-    /// Number.
+    /// Container port number.
     pub port: u32,
 }
 
-/// A pod.
+/// A Pod, as far as the registry reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// Name.
+    /// Name of the Pod.
     pub name: Arc<str>,
-    /// Namespace.
+    /// Namespace of the Pod.
     pub namespace: Arc<str>,
-    /// Labels as written.
+    /// `metadata.labels`.
     pub labels: Arc<LabelSet>,
     /// Addresses; the first is the pod's own.
     pub ips: Vec<Arc<str>>,
-    /// It is ready, has an address and is not going away.
+    /// Whether the Pod is ready, has an address and is not terminating.
     pub in_endpoints: bool,
-    /// Named ports, the first of a name wins; those of sidecar init containers last.
+    /// Named ports; the first of a name wins. Those of sidecar init containers come last.
     pub ports: Vec<NamedPort>,
     /// Service account name.
     pub account: Arc<str>,
-    /// An endpoint of this pod, address and port open.
+    /// An endpoint of this Pod; address and port are still unset.
     pub template: Endpoint,
 }
 
-/// Whether the registry sees the pod at all: failed ones are filtered by the watch.
+/// Whether the registry reads the Pod: the watch filters failed ones.
 pub fn is_visible(pod: &PodObject) -> bool {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Failed")
 }
 
 impl Pod {
-    /// Reads a pod; `locality` is its node's, `network` its cluster's by label.
+    /// Converts a Pod. `locality` is that of its Node, `network` that of its cluster by label.
     pub fn of(
         env: &Env,
         interner: &mut Interner,
@@ -91,7 +91,7 @@ impl Pod {
             hostname: interner.text(hostname),
             subdomain: interner.text(subdomain),
             node_name: interner.text(node_name),
-            // Only a ready pod becomes an instance; slices say otherwise where they know better.
+            // Only ready Pods become instances; EndpointSlices carry more precise conditions where they exist.
             health: HealthStatus::Healthy,
             ..Endpoint::default()
         };
@@ -112,7 +112,7 @@ impl Pod {
         self.ports.iter().find(|p| p.name == name && p.protocol == protocol).map(|p| p.port)
     }
 
-    /// The pod as a workload that ServiceEntries can select; `None` while it is not ready.
+    /// The Pod as a workload for ServiceEntry selectors; `None` while it is not ready.
     pub fn instance(&self, env: &Env) -> Option<Arc<WorkloadInstance>> {
         if !self.in_endpoints {
             return None;
@@ -135,7 +135,7 @@ impl Pod {
     }
 }
 
-/// The network of an address: the workload's label, the cluster's (label of its root namespace), mesh networks.
+/// The network of an address: from the workload's label, else the cluster's (label of its root namespace), else mesh networks.
 pub fn network_of(
     env: &Env,
     cluster: &str,
@@ -179,7 +179,7 @@ fn named_ports(containers: &[Container], init: &[Container]) -> Vec<NamedPort> {
     out
 }
 
-/// The name of what controls the pod (the Deployment behind a ReplicaSet), else its own; a label wins.
+/// The workload name: a label, else the name of the Pod's controller (the Deployment of a ReplicaSet), else the Pod's name.
 fn workload_name(config: &Config, object: &PodObject) -> String {
     let labels = &config.meta.labels;
     if let Some(name) = labels.get(names::WORKLOAD_NAME) {
@@ -205,7 +205,7 @@ fn workload_name(config: &Config, object: &PodObject) -> String {
     }
 }
 
-/// The CronJob behind a Job: its name ends in a time of 8 to 10 digits.
+/// The CronJob of a Job whose name ends in a time of 8 to 10 digits.
 fn cron_job(job: &str) -> Option<&str> {
     let (name, time) = job.rsplit_once('-')?;
     let is_time = (8..=10).contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! From a Kubernetes Service to a service (Istio's `kube.ConvertService`).
+//! Converts a Kubernetes Service to a service (Istio's `kube.ConvertService`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,24 +18,24 @@ use crate::{
 const CANONICAL_ACCOUNTS: &str = "alpha.istio.io/canonical-serviceaccounts";
 const KUBERNETES_ACCOUNTS: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 const EXPORT_TO: &str = "networking.istio.io/exportTo";
-/// Annotation that makes a NodePort Service a gateway on the nodes with these labels.
+/// Annotation that makes a NodePort Service a gateway on the Nodes with these labels.
 const NODE_SELECTOR: &str = "traffic.istio.io/nodeSelector";
 
-/// Where a service port leads on a pod.
+/// The target port of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetPort {
-    /// A number.
+    /// A port number.
     Number(u32),
-    /// A named container port of this protocol.
+    /// The name of a container port with the service port's protocol.
     Named(String),
 }
 
-/// A service port of a Kubernetes Service with its target.
+/// A port of a Kubernetes Service with its target port.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PortTarget {
     /// The service port.
     pub port: Port,
-    /// Where it leads; `None` when the Service does not say.
+    /// The target port; `None` when the Service has none.
     pub target: Option<TargetPort>,
     /// `TCP`, `UDP`, `SCTP`.
     pub protocol: String,
@@ -46,7 +46,7 @@ pub fn hostname(env: &Env, name: &str, namespace: &str) -> Arc<str> {
     format!("{name}.{namespace}.svc.{}", env.mesh.domain).into()
 }
 
-/// Converts a Service; `nodes` gives external addresses of nodes by selector.
+/// Converts a Service. `nodes` returns the external addresses of the Nodes that a selector matches.
 pub fn convert(
     env: &Env,
     config: &Config,
@@ -100,20 +100,20 @@ pub fn convert(
     if let Some(selector) = node_selector(config, object) {
         let ports = spec.ports.iter().flatten().map(|p| (number(p.port), number(p.node_port.unwrap_or_default())));
         service.cluster_external_ports.insert(cluster.clone(), ports.collect());
-        // Addresses that the Service itself has win over those of the nodes.
+        // The Service's own external addresses take precedence over those of the Nodes.
         service.cluster_external_addresses.entry(cluster).or_insert_with(|| nodes(&selector));
     }
     Arc::new(service.stamped())
 }
 
-/// The nodes that a NodePort gateway Service uses; `None` when it is not one.
+/// The Node selector of a NodePort gateway Service; `None` for other Services.
 pub fn node_selector(config: &Config, object: &ServiceObject) -> Option<Labels> {
     let node_port = object.spec.as_ref().and_then(|s| s.type_.as_deref()) == Some("NodePort");
     let written = config.meta.annotations.get(NODE_SELECTOR).filter(|_| node_port)?;
     Some(serde_json::from_str(written).unwrap_or_default())
 }
 
-/// The ports of a Service with their targets.
+/// The ports of a Service with their target ports.
 pub fn port_targets(object: &ServiceObject) -> Vec<PortTarget> {
     let of = |p: &ServicePort| PortTarget {
         port: port(p),
@@ -167,10 +167,11 @@ fn port(port: &ServicePort) -> Port {
     Port { name: port.name.as_deref().unwrap_or_default().into(), port: number(port.port), protocol: protocol(port) }
 }
 
-/// Ports on which a wrong guess of the protocol breaks the application: SMTP, DNS, MySQL, MongoDB.
+/// Ports that are never sniffed, because a wrong guess breaks the application: SMTP, DNS, MySQL, MongoDB.
 const WELL_KNOWN: &[i32] = &[25, 53, 3306, 27017];
 
-/// The protocol of a service port (Istio's `ConvertProtocol`): `appProtocol`, else the port name up to its first dash.
+/// The protocol of a service port (Istio's `ConvertProtocol`): `appProtocol`, else the prefix of the port name before its first
+/// dash.
 fn protocol(port: &ServicePort) -> Protocol {
     if port.protocol.as_deref() == Some("UDP") {
         return Protocol::Udp;

@@ -1,4 +1,4 @@
-//! One namespace of a cluster: its objects, and what was made of them.
+//! One namespace of a cluster: its objects, and the services, Pods and workloads converted from them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,7 +14,7 @@ use crate::{
 /// Namespace and name.
 pub type Name = (Arc<str>, Arc<str>);
 
-/// A pod before and after a change.
+/// A Pod before and after a change.
 pub type Moved = (Option<Arc<Pod>>, Option<Arc<Pod>>);
 
 /// WorkloadEntries by address, then by name.
@@ -23,22 +23,22 @@ pub type ByAddress = HashMap<Arc<str>, BTreeMap<Name, Arc<WorkloadInstance>>>;
 /// A Service with its endpoints.
 #[derive(Debug, Clone)]
 pub struct Unit {
-    /// The service.
+    /// The converted service.
     pub service: Arc<Service>,
-    /// Its ports with their targets.
+    /// Ports with their target ports.
     pub ports: Vec<PortTarget>,
-    /// Endpoints that its slices list.
+    /// Endpoints from its slices.
     pub listed: Vec<Arc<Endpoint>>,
-    /// Endpoints of WorkloadEntries that it selects.
+    /// Endpoints from the WorkloadEntries that it selects.
     pub selected: Vec<Arc<Endpoint>>,
 }
 
 /// The Services of a namespace.
 #[derive(Debug, Clone, Default)]
 pub struct Services {
-    /// By name.
+    /// Services by name.
     pub units: BTreeMap<Arc<str>, Arc<Unit>>,
-    /// Names by selector.
+    /// Service names by selector.
     pub selectors: Arc<SelectorIndex<Arc<str>>>,
 }
 
@@ -50,23 +50,23 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// The pod of this name.
+    /// The Pod with this name.
     pub fn get(&self, name: &str) -> Option<&Arc<Pod>> {
         self.by_name.get(name)
     }
 
-    /// Names of pods that are others than in an earlier state of the namespace.
+    /// Names of Pods that differ from an earlier state of the namespace.
     pub fn moved_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a Arc<str>> {
         let same = |a: &Arc<Pod>, b: &Arc<Pod>| Arc::ptr_eq(a, b) || a == b;
         difference::of_maps(&before.by_name, &self.by_name, same).into_iter().map(|(name, ..)| name)
     }
 
-    /// The ready pod with this address, the first by name.
+    /// The ready Pod with this address; of several the first by name.
     pub fn by_address(&self, address: &str) -> Option<&Arc<Pod>> {
         self.by_address.get(address)?.first().and_then(|name| self.by_name.get(name))
     }
 
-    /// Puts or takes out a pod.
+    /// Sets or removes (`None`) a Pod.
     pub fn set(&mut self, name: &Arc<str>, pod: Option<Arc<Pod>>) {
         if let Some(address) = self.by_name.remove(name).and_then(|p| p.ips.first().cloned())
             && let Some(names) = self.by_address.get_mut(&address)
@@ -84,33 +84,33 @@ impl Pods {
     }
 }
 
-/// Everything of one namespace. What lookups need is behind an `Arc`, shared with the directory of a snapshot.
+/// The state of one namespace. Fields that lookups need are behind an `Arc`, shared with the directory of a snapshot.
 #[derive(Debug, Default)]
 pub struct Space {
-    /// Labels of the namespace object, if there is one.
+    /// Labels of the Namespace object; `None` when there is none.
     pub labels: Option<Labels>,
-    /// Its annotations.
+    /// Annotations of the Namespace object.
     pub annotations: Labels,
-    /// Service objects.
+    /// Service objects by name.
     pub service_objects: HashMap<Arc<str>, Arc<Config>>,
-    /// Pod objects.
+    /// Pod objects by name.
     pub pod_objects: HashMap<Arc<str>, Arc<Config>>,
-    /// EndpointSlice objects.
+    /// EndpointSlice objects by name.
     pub slice_objects: HashMap<Arc<str>, Arc<Config>>,
     /// EndpointSlices by Service, then by name.
     pub slices: HashMap<Arc<str>, BTreeMap<Arc<str>, Arc<Config>>>,
-    /// Services whose slices name this pod or this address.
+    /// Services whose slices refer to this Pod name or address.
     pub refs: HashMap<Arc<str>, BTreeSet<Name>>,
-    /// Services.
+    /// Converted Services.
     pub services: Arc<Services>,
-    /// Pods.
+    /// Converted Pods.
     pub pods: Arc<Pods>,
-    /// WorkloadEntries.
+    /// Converted WorkloadEntries.
     pub workloads: Arc<Workloads>,
 }
 
 impl Space {
-    /// Nothing of the namespace is known any more.
+    /// Whether the namespace has no objects left.
     pub fn is_empty(&self) -> bool {
         self.labels.is_none()
             && self.annotations.is_empty()
@@ -124,35 +124,35 @@ impl Space {
     }
 }
 
-/// Why a service has to be computed again.
+/// The causes for which a service is recomputed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Causes {
-    /// The Service object came, changed or went, or something that it inherits did.
+    /// The Service object, or a setting that it inherits, was added, changed or deleted.
     pub service: bool,
-    /// A slice, a WorkloadEntry, or a pod that a slice was waiting for.
+    /// A slice or WorkloadEntry changed, or a Pod that a slice referred to appeared.
     pub endpoints: bool,
-    /// A pod of it changed its labels.
+    /// A Pod of the service changed its labels.
     pub relabelled: bool,
 }
 
-/// One service that was computed again.
+/// One recomputed service.
 #[derive(Debug)]
 pub struct Flushed {
-    /// Why.
+    /// The causes.
     pub causes: Causes,
-    /// Before.
+    /// The service before; `None` when it is new.
     pub old: Option<Arc<Unit>>,
-    /// Now.
+    /// The service now; `None` when it is deleted.
     pub new: Option<Arc<Unit>>,
 }
 
 impl Flushed {
-    /// The endpoints of a unit, listed ones first.
+    /// The endpoints of a service, those from slices first.
     pub fn endpoints(unit: Option<&Arc<Unit>>) -> Vec<Arc<Endpoint>> {
         unit.map(|u| u.listed.iter().chain(&u.selected).cloned().collect()).unwrap_or_default()
     }
 
-    /// What happened to the service itself.
+    /// The type of the change of the service itself.
     pub fn event(&self) -> EventKind {
         match (&self.old, &self.new) {
             (None, _) => EventKind::Add,

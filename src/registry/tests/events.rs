@@ -1,4 +1,4 @@
-//! What changes of ServiceEntries and WorkloadEntries mean for xDS: Istio's tables at HEAD.
+//! xDS updates for changes of ServiceEntries and WorkloadEntries: Istio's tables at HEAD.
 
 use super::*;
 

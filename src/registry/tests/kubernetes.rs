@@ -1,4 +1,4 @@
-//! What changes of Kubernetes objects mean for xDS, and what a pod serves.
+//! xDS updates for changes of Kubernetes objects, and the services of a Pod.
 
 use super::*;
 

@@ -1,11 +1,12 @@
-//! The state depends on the final objects alone: any order of events ends where a cold build of what is left ends.
+//! The state depends on the final objects alone: any order of events ends in the state of a cold build from the remaining
+//! objects.
 
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use crate::model::{ConfigSnapshot, EndpointSet};
 
-/// One of a small world of objects that refer to each other; `variant` changes its content.
+/// One of a few objects that refer to each other; `variant` changes its content.
 fn any_object(which: usize, variant: usize) -> Value {
     let app = ["x", "y"][variant % 2];
     let distribution = ["PreferClose", ""][variant % 2];
@@ -36,7 +37,7 @@ fn any_object(which: usize, variant: usize) -> Value {
 
 const OBJECTS: usize = 15;
 
-/// What can be seen of a snapshot. Service accounts outlive endpoints by design, so only those of endpoints count.
+/// The visible content of a snapshot, as texts.
 fn face(snapshot: &RegistrySnapshot) -> Vec<String> {
     let mut out: Vec<String> = snapshot.services.iter().map(|s| format!("{s:?}")).collect();
     let mut sets: Vec<_> = snapshot.endpoints.by_service.iter().filter(|(_, s)| s.iter().next().is_some()).collect();
