@@ -1,10 +1,10 @@
-//! Translation of other APIs into Istio's: objects of Gateway API, of the service APIs before it, and Ingresses become Istio
-//! Gateways, VirtualServices and DestinationRules, and every translated object gets the status that Istio would write.
+//! Translation of other APIs into Istio's: objects of Gateway API, of its predecessor, the service APIs, and Ingresses become
+//! Istio Gateways, VirtualServices and DestinationRules. Every translated object gets the status that Istio would write.
 //!
-//! A pure room: objects and services in, objects and statuses out. Invariants: the result depends on nothing but the inputs;
-//! a translated object whose content did not change keeps its `Arc` from one translation to the next; an object that the user
-//! wrote beats a translated one of the same name (Istio's store order: CRDs, Gateway API, Ingress). It never does I/O, never
-//! looks at a clock (transition times are the writer's), and never sees a proxy.
+//! A pure room: objects and services in, objects and statuses out. Invariants: the result depends on the inputs alone; a
+//! translated object with unchanged content keeps its `Arc` across translations; a user's object overrides a translated one of
+//! the same name (Istio's store order: CRDs, Gateway API, Ingress). It never does I/O, never reads a clock (the status writer
+//! sets transition times), and never sees a proxy.
 
 mod changes;
 mod decoded;
@@ -31,16 +31,16 @@ use serde_json::Value;
 
 use crate::model::{Config, ConfigKey, ConfigSnapshot, Credential, Kind, PushInputs};
 
-/// Something about an object that the user should know and that has no place in a status.
+/// A message to the user about an object, for problems without a place in a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The object.
+    /// Identity of the object.
     pub key: ConfigKey,
-    /// What is the matter.
+    /// The problem, with the path of the field.
     pub message: String,
 }
 
-/// What all objects of other APIs became.
+/// The result of a translation: Istio objects, statuses and reports.
 #[derive(Debug, Default)]
 pub struct Translation {
     /// Translated Istio Gateways, oldest first.
@@ -49,30 +49,30 @@ pub struct Translation {
     pub virtual_services: Vec<Arc<Config>>,
     /// Translated DestinationRules, oldest first.
     pub destination_rules: Vec<Arc<Config>>,
-    /// The status of every object that is ours, as it is to be written; without transition times.
+    /// Statuses of all objects that this control plane owns, without transition times.
     pub statuses: BTreeMap<ConfigKey, Value>,
-    /// Objects that were refused, and why.
+    /// Reports of refused objects and of settings without effect.
     pub reports: Vec<Report>,
-    /// Pickers of endpoints that the rules of translated VirtualServices ask, by rule name.
+    /// Endpoint pickers of the rules of translated VirtualServices, by rule name.
     pub pools: BTreeMap<ConfigKey, BTreeMap<String, PoolRule>>,
-    /// What ReferenceGrants permit.
+    /// Permissions given by ReferenceGrants.
     grants: Arc<Grants>,
-    /// The endpoints that were looked at.
+    /// Services whose endpoints the translation read.
     endpoints: ReadEndpoints,
-    /// What it was made from.
+    /// The inputs of the translation.
     basis: PushInputs,
-    /// Configs of the user and translated ones.
+    /// Configs of the user merged with translated ones.
     effective: ConfigSnapshot,
 }
 
 impl Translation {
-    /// Translates everything.
+    /// Translates all objects.
     #[must_use]
     pub fn build(basis: PushInputs) -> Self {
         Self::made(basis, None)
     }
 
-    /// Translates again after a change. When nothing that a translation reads has changed, the result holds the same parts.
+    /// Translates again after a change. If no input of a translation changed, the result shares all parts with this one.
     #[must_use]
     pub fn next(&self, basis: PushInputs) -> Self {
         if !same_basis(&self.basis, &basis) || !self.endpoints.are_those_of(&basis.registry.endpoints) {
@@ -94,19 +94,19 @@ impl Translation {
         next
     }
 
-    /// The inputs with the translated configs among those of the user.
+    /// The inputs with translated configs merged into those of the user.
     #[must_use]
     pub fn effective(&self) -> PushInputs {
         PushInputs { configs: self.effective.clone(), ..self.basis.clone() }
     }
 
-    /// Whether a ReferenceGrant lets a Gateway or ListenerSet (`from`) of a namespace refer to the Secret or ConfigMap.
+    /// Whether a ReferenceGrant lets a Gateway or ListenerSet (`from`) in a namespace refer to the Secret or ConfigMap.
     #[must_use]
     pub fn permits_secret(&self, from: Kind, namespace: &str, credential: &Credential) -> bool {
         self.grants.allow_credential((from, namespace), credential)
     }
 
-    /// Whether ReferenceGrants permit the same as in `before`.
+    /// Whether the ReferenceGrants give the same permissions as in `before`.
     #[must_use]
     pub fn grants_as(&self, before: &Self) -> bool {
         Arc::ptr_eq(&self.grants, &before.grants) || self.grants == before.grants
@@ -144,7 +144,7 @@ impl Translation {
         made
     }
 
-    /// Merges what was translated into the user's configs. Lists that did not change are those of `before`.
+    /// Merges translated configs into the user's. Unchanged lists are shared with `before`.
     fn merged(&self, before: Option<&Self>) -> ConfigSnapshot {
         let mut all = self.basis.configs.clone();
         let lists = [
@@ -170,7 +170,7 @@ impl Translation {
     }
 }
 
-/// Both lists in one, oldest first; of two objects with the same name the user's.
+/// Both lists merged, oldest first; of two objects with the same name the user's.
 fn joined(users: &[Arc<Config>], translated: &[Arc<Config>]) -> Arc<Vec<Arc<Config>>> {
     let all = translated.iter().chain(users).map(|c| (c.key(), c.clone()));
     let mut list: Vec<Arc<Config>> = all.collect::<BTreeMap<_, _>>().into_values().collect();

@@ -1,10 +1,10 @@
-//! Whether anything that a translation reads has changed.
+//! Tests whether an input of a translation changed.
 
 use std::sync::Arc;
 
 use crate::model::{Config, Kind, PushInputs, kind::KindClass};
 
-/// Kinds beside those of Gateway API and the service APIs that a translation reads.
+/// Kinds that a translation reads besides those of Gateway API and the service APIs.
 pub const READS: [Kind; 10] = [
     Kind::ConfigMap,
     Kind::Ingress,
@@ -18,13 +18,13 @@ pub const READS: [Kind; 10] = [
     Kind::ServiceEntry,
 ];
 
-/// Whether there is anything to translate.
+/// Whether there are objects to translate.
 pub fn is_needed(inputs: &PushInputs) -> bool {
     let translated = |kind: Kind| kind.class() == KindClass::GatewayApi || kind == Kind::Ingress;
     inputs.configs.by_kind.iter().any(|(kind, list)| translated(*kind) && !list.is_empty())
 }
 
-/// Whether a translation of `new` is that of `old`, endpoints left aside.
+/// Whether the inputs of a translation, endpoints aside, are the same in `old` and `new`.
 pub fn same_basis(old: &PushInputs, new: &PushInputs) -> bool {
     if !is_needed(old) && !is_needed(new) {
         return true;

@@ -1,4 +1,4 @@
-//! Objects whose content is JSON, decoded for a translation; what does not decode is reported and left out.
+//! Objects whose content is JSON, decoded for a translation. An object that does not decode is reported and left out.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use serde_json::Value;
 use super::draft::Output;
 use crate::model::{Config, Spec};
 
-/// A decoded object.
+/// An object with its decoded content.
 #[derive(Debug)]
 pub struct Object<T> {
-    /// The object as it was read.
+    /// The object as read.
     pub config: Arc<Config>,
-    /// Its content.
+    /// The decoded content.
     pub spec: T,
 }
 
 impl<T> Object<T> {
-    /// Namespace.
+    /// Namespace of the object.
     pub fn namespace(&self) -> &str {
         &self.config.meta.namespace
     }
 
-    /// Name.
+    /// Name of the object.
     pub fn name(&self) -> &str {
         &self.config.meta.name
     }
 
-    /// Generation.
+    /// Generation of the object's spec.
     pub fn generation(&self) -> i64 {
         self.config.meta.generation
     }
 }
 
-/// Decodes the objects of the main cluster.
+/// Decodes the objects of the main cluster; reports those that do not decode.
 pub fn decoded<T: DeserializeOwned + Default>(list: &[Arc<Config>], output: &mut Output) -> Vec<Object<T>> {
     let mut all = Vec::with_capacity(list.len());
     for config in list.iter().filter(|c| c.is_of_main_cluster()) {
@@ -51,7 +51,7 @@ pub fn decoded<T: DeserializeOwned + Default>(list: &[Arc<Config>], output: &mut
     all
 }
 
-/// `null` and absence are the default.
+/// Deserializes a field whose `null` means the default, as its absence does.
 pub fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }

@@ -1,8 +1,8 @@
-//! Gateway API: classes, gateways, listener sets, routes and policies become what Istio's `kube/gateway` makes of them.
+//! Gateway API: classes, gateways, listener sets, routes and policies, translated as in Istio's `kube/gateway`.
 //!
-//! Every listener becomes an Istio Gateway of its own, every parent and host of a route a VirtualService, the policies of a
-//! backend one DestinationRule. Names, annotations and status texts are Istio's: generation, dashboards and users rely on
-//! them. Order does not come from the order of reading: where it matters it is age, then namespace, then name.
+//! Every listener becomes one Istio Gateway, every parent and host of a route one VirtualService, and the policies of a backend
+//! one DestinationRule. Names, annotations and status texts are Istio's: generation, dashboards and users rely on them. The
+//! result does not depend on the order of reading: precedence is by age, then namespace, then name.
 
 mod address;
 mod ancestor;

@@ -1,9 +1,9 @@
-//! Ingress v1 to Istio Gateways and VirtualServices, with the load balancer status of each Ingress (Istio's ingress
-//! controller).
+//! Translation of Ingress v1 to Istio Gateways and VirtualServices, with the load balancer status of each Ingress (Istio's
+//! ingress controller).
 //!
-//! One Gateway per Ingress that is ours, in the namespace of the ingress gateways (`K8S_INGRESS_NS`), and one VirtualService
-//! per host over all of them. `spec.defaultBackend` has no effect, as in Istio, and that is reported. Ingresses of namespaces
-//! that `discoverySelectors` leave out are not read.
+//! Each Ingress of Istio's class becomes one Gateway in the namespace of the ingress gateways (`K8S_INGRESS_NS`), and each host
+//! one VirtualService over all of these Ingresses. `spec.defaultBackend` has no effect, as in Istio, and is reported. Ingresses
+//! in namespaces excluded by `discoverySelectors` are not read.
 
 mod addresses;
 mod class;
@@ -22,19 +22,19 @@ use crate::{
     proto::mesh::{MeshConfig, mesh_config::IngressControllerMode},
 };
 
-/// An Ingress that is ours.
+/// An Ingress of Istio's class.
 struct Taken<'a> {
     config: &'a Arc<Config>,
     ingress: &'a Ingress,
 }
 
-/// What the parts of the translation look up.
+/// Lookups shared by the parts of the translation.
 struct Inputs<'a> {
     objects: &'a Objects<'a>,
     mesh: &'a MeshConfig,
     /// Namespace of the ingress gateways.
     gateways: &'a str,
-    /// Labels by namespace, kept only with `discoverySelectors`.
+    /// Labels by namespace; empty without `discoverySelectors`.
     namespaces: HashMap<&'a str, &'a Labels>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Inputs<'a> {
                 || is_discovered(self.mesh, self.namespaces.get(&*config.meta.namespace).copied()))
     }
 
-    /// Objects of this kind that the main cluster has in namespaces that are read, oldest first.
+    /// Objects of this kind in the main cluster's selected namespaces, oldest first.
     fn list(&self, kind: Kind) -> impl Iterator<Item = &'a Arc<Config>> {
         self.objects.list(kind).iter().filter(|c| self.is_read(c))
     }
@@ -66,7 +66,7 @@ impl<'a> Inputs<'a> {
         self.objects.get(kind, namespace, name).filter(|c| self.is_read(c))
     }
 
-    /// The Ingresses that are ours, oldest first. In mode OFF there is no ingress controller at all.
+    /// The Ingresses of Istio's class, oldest first; none in mode OFF.
     fn taken(&self) -> Vec<Taken<'a>> {
         if self.mesh.ingress_controller_mode() == IngressControllerMode::Off {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What translators look up: objects by name, services by host.
+//! Lookups for translators: objects by name, services by host.
 
 use std::{
     cell::RefCell,
@@ -8,12 +8,12 @@ use std::{
 
 use crate::model::{Config, EndpointIndex, EndpointSet, Features, Hostname, Kind, Mesh, PushInputs, Service};
 
-/// Services whose endpoints were looked at, with the stamp that these had; without endpoints 0.
+/// Services whose endpoints were read, with the stamp of their endpoint set; 0 without endpoints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadEndpoints(BTreeMap<(Hostname, Arc<str>), u64>);
 
 impl ReadEndpoints {
-    /// Whether the index still holds what was seen.
+    /// Whether the index still holds these endpoint sets.
     pub fn are_those_of(&self, index: &EndpointIndex) -> bool {
         self.0.iter().all(|((host, namespace), stamp)| index.get(host, namespace).map_or(0, |set| set.stamp) == *stamp)
     }
@@ -28,7 +28,7 @@ pub struct Objects<'a> {
 }
 
 impl<'a> Objects<'a> {
-    /// Indexes the inputs; of remote clusters' objects nothing is read.
+    /// Indexes the inputs; objects of remote clusters are left out.
     pub fn of(inputs: &'a PushInputs) -> Self {
         let mut by_name = HashMap::new();
         let mut services: HashMap<&str, Vec<_>> = HashMap::new();
@@ -49,29 +49,29 @@ impl<'a> Objects<'a> {
         self.inputs.configs.list(kind)
     }
 
-    /// An object by name; namespace empty for kinds of the cluster.
+    /// An object by name; the namespace is empty for cluster-scoped kinds.
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&'a Arc<Config>> {
         self.by_name.get(&(kind, namespace, name)).copied()
     }
 
-    /// The services of a host name, one for each namespace that has it.
+    /// The services with a host name, one for each namespace that has it.
     pub fn services(&self, hostname: &str) -> &[&'a Arc<Service>] {
         self.services.get(hostname).map_or(&[], Vec::as_slice)
     }
 
-    /// The endpoints of a service. That they were looked at is noted: only their change makes a translation old.
+    /// The endpoints of a service. The read is recorded: only a change of endpoints that were read requires a new translation.
     pub fn endpoints(&self, service: &Service) -> Option<&'a Arc<EndpointSet>> {
         let found = self.inputs.registry.endpoints.get(&service.hostname, &service.namespace);
         self.read.borrow_mut().0.insert(service.key(), found.map_or(0, |set| set.stamp));
         found
     }
 
-    /// What was looked at of endpoints.
+    /// The endpoint sets that were read.
     pub fn into_read_endpoints(self) -> ReadEndpoints {
         self.read.into_inner()
     }
 
-    /// Mesh settings.
+    /// Effective mesh settings.
     pub fn mesh(&self) -> &'a Mesh {
         &self.inputs.mesh
     }

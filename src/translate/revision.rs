@@ -1,9 +1,10 @@
-//! Whose statuses they are: of an object that names another control plane nothing is said, though it is translated.
+//! Ownership of statuses by revision: an object of another control plane's revision is translated, but gets no status.
 //!
-//! Istio translates objects of all revisions, so that an object that changes hands never goes out of force, and leaves their
-//! statuses to the control plane that `istio.io/rev` names: by its revision, or by a tag of it. A tag is a
-//! MutatingWebhookConfiguration, or a Service of the control plane's namespace, with the labels `istio.io/tag` and
-//! `istio.io/rev`. Where neither object nor namespace names one, the object is ours unless the tag `default` is another's.
+//! Istio translates objects of all revisions, so that an object stays in effect while its revision changes. It leaves their
+//! statuses to the control plane that `istio.io/rev` names, by its revision or by a tag of it. A tag is a
+//! MutatingWebhookConfiguration, or a Service in the control plane's namespace, with the labels `istio.io/tag` and
+//! `istio.io/rev`. An object without the label on itself or its namespace belongs to this control plane, unless the tag
+//! `default` is another's.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +15,17 @@ const REVISION: &str = "istio.io/rev";
 const TAG: &str = "istio.io/tag";
 const DEFAULT: &str = "default";
 
-/// The names under which objects are ours.
+/// The revision and tags of this control plane.
 pub struct Revisions<'a> {
     objects: &'a Objects<'a>,
     own: &'a str,
     tags: BTreeSet<&'a str>,
-    /// The tag `default` names another revision.
+    /// Whether the tag `default` names another revision.
     default_is_taken: bool,
 }
 
 impl<'a> Revisions<'a> {
-    /// Reads the tags.
+    /// Reads the tags from the objects.
     pub fn of(objects: &'a Objects<'a>) -> Self {
         let own = objects.features().revision.as_str();
         let root = objects.mesh().config.root_namespace.as_str();
@@ -37,7 +38,7 @@ impl<'a> Revisions<'a> {
         Self { objects, own, tags, default_is_taken }
     }
 
-    /// Whether the status of an object is ours to say.
+    /// Whether this control plane writes the status of an object.
     pub fn own(&self, key: &ConfigKey) -> bool {
         let Some(object) = self.objects.get(key.kind, &key.namespace, &key.name) else { return true };
         let of = |labels: &'a Labels| labels.get(REVISION).map(String::as_str);
@@ -51,13 +52,13 @@ impl<'a> Revisions<'a> {
     }
 }
 
-/// The tag and the revision that an object pairs.
+/// The tag of an object and its revision.
 fn tag_of(config: &Config) -> Option<(&str, &str)> {
     let labels = &config.meta.labels;
     Some((labels.get(TAG)?.as_str(), labels.get(REVISION)?.as_str())).filter(|(tag, _)| !tag.is_empty())
 }
 
-/// No name and `default` are one.
+/// Whether a revision label names this control plane; an empty revision equals `default`.
 fn names_us(named: &str, own: &str) -> bool {
     named.is_empty() || named == own || (named == DEFAULT && own.is_empty())
 }
@@ -77,7 +78,7 @@ mod tests {
         assert!(!names_us("canary", "") && !names_us("canary", "default") && !names_us("default", "canary"));
     }
 
-    /// Which of the Ingresses `plain`, `REV…` are ours.
+    /// The Ingresses `plain`, `REV…` whose status this control plane writes.
     fn own(revision: &str, tags: &[(&str, &str, &str)], revs: &[&str]) -> Vec<bool> {
         let read = |document: Value| Arc::new(from_value(&document, Origin::default()).unwrap());
         let tag = |(kind, tag, rev): &(&str, &str, &str)| {
@@ -115,7 +116,7 @@ mod tests {
         let tags = [("webhook", "prod", "1-30"), ("Service", "canary", "1-31"), ("shop", "canary", "1-30")];
         assert_eq!(own("1-30", &tags, &objects), [true, true, true, false, false]);
         assert_eq!(own("1-31", &tags, &objects), [true, false, false, true, false]);
-        // Who has the tag `default` has what names nobody.
+        // The control plane with the tag `default` owns objects without a revision.
         let tags = [("webhook", "default", "1-31")];
         assert_eq!(own("1-30", &tags, &objects), [false, true, false, false, false]);
         assert_eq!(own("1-31", &tags, &objects), [true, false, false, false, true]);

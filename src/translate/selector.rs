@@ -1,10 +1,10 @@
-//! Kubernetes' label selectors. A selector that is not valid selects nothing.
+//! Kubernetes' label selectors. An invalid selector selects nothing.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::model::Labels;
 
-/// The label that Kubernetes gives every namespace.
+/// The label that Kubernetes sets on every namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Whether the namespace matches the selector.
@@ -15,7 +15,7 @@ pub fn selects_namespace(selector: &LabelSelector, name: &str, labels: &Labels) 
     })
 }
 
-/// Whether an object matches the selector; `value` is that of a label.
+/// Whether an object matches the selector; `value` looks up a label.
 pub fn selects<'a>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'a str>) -> bool {
     let by_label = selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
     let by_expression = selector.match_expressions.iter().flatten().all(|expression| {

@@ -1,14 +1,13 @@
-//! The first group of the service APIs (`networking.x-k8s.io/v1alpha1`), from which Gateway API came: where it still lives,
-//! its objects become what Istio 1.9 made of them.
+//! The service APIs (`networking.x-k8s.io/v1alpha1`), the predecessor of Gateway API: objects are translated as in Istio 1.9.
 //!
-//! A Gateway of a class of ours becomes one Istio Gateway of the proxies labelled `istio: ingressgateway`, with a server for
-//! each listener; a route becomes one VirtualService at all Gateways that it is bound to; a backend of a BackendPolicy a
-//! DestinationRule. Names are Istio's. No status is written: Istio wrote none.
+//! A Gateway of a class of Istio's becomes one Istio Gateway for the proxies labelled `istio: ingressgateway`, with a server
+//! for each listener; a route becomes one VirtualService for all Gateways that it is bound to; a backend of a BackendPolicy
+//! becomes one DestinationRule. Names are Istio's. No status is written, as in Istio.
 //!
-//! A listener, rule or backend that cannot be is left out and reported, the rest of its object stays. Where Istio made
-//! something that could not work or did more than the user asked for, the API's own documentation is followed: a route
-//! without host names is for all hosts, a match that is not understood takes its rule with it, a rule without destinations
-//! answers 503, listeners of one port and protocol get names of their own, and destinations are in the domain of the mesh.
+//! An invalid listener, rule or backend is left out and reported; the rest of its object stays. Where Istio generated a broken
+//! object or did more than requested, the API's own documentation is followed: a route without host names is for all hosts, an
+//! unknown match invalidates its rule, a rule without destinations answers 503, listeners with the same port and protocol get
+//! unique names, and destinations are in the mesh's domain.
 
 mod backend_policy;
 mod binding;
@@ -30,7 +29,7 @@ use super::{
 };
 use crate::model::{Config, ConfigKey, Kind, Labels, Meta, Origin, Spec, validation::validate};
 
-/// Everything that the translation looks at.
+/// The decoded inputs of the translation.
 struct Input<'a> {
     objects: &'a Objects<'a>,
     classes: Vec<Object<GatewayClassSpec>>,
@@ -60,7 +59,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Translates all objects of the group.
+/// Translates all objects of the service APIs.
 pub fn translate(objects: &Objects<'_>, output: &mut Output) {
     let input = Input::of(objects, output);
     let bound = gateway::add(&input, output);
@@ -69,7 +68,7 @@ pub fn translate(objects: &Objects<'_>, output: &mut Output) {
     backend_policy::add(&input, output);
 }
 
-/// Adds what an object became, unless another has the name already.
+/// Adds the object translated from `from`; reports a name that is already taken.
 fn add(from: &Config, name: String, spec: Spec, output: &mut Output) {
     let taken = format!("there is a generated {} {name} already", spec.kind());
     let (namespace, creation) = (from.meta.namespace.clone(), from.meta.creation);
@@ -78,9 +77,9 @@ fn add(from: &Config, name: String, spec: Spec, output: &mut Output) {
     }
 }
 
-/// Whether Istio takes this content. If not, what is wrong is reported, the path in it exchanged for the one in the source.
+/// Whether Istio's validation accepts the content. Errors are reported, with the path replaced by the source's.
 fn is_sound(spec: Spec, (generated, written): (&str, &str), of: &ConfigKey, output: &mut Output) -> bool {
-    // The names of generated objects are not the user's.
+    // The user has no influence on names of generated objects.
     let meta = Meta { name: "generated".into(), namespace: of.namespace.clone(), ..Meta::default() };
     let errors =
         validate(&Config { meta, spec, status: crate::model::Status::default(), origin: Origin::default(), stamp: 0 })

@@ -1,4 +1,4 @@
-//! Tests of what a translation shares with the one before.
+//! Tests of the parts that a translation shares with its predecessor.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Which services a Gateway is reached at, and what that makes of its addresses and of `Programmed`.
+//! Services behind a Gateway, and their effect on its addresses and on `Programmed`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
 const SERVICE_TYPE: &str = "networking.istio.io/service-type";
 const MANAGED: &str = "gateway.istio.io/managed";
 
-/// Whether Istio deploys the Gateway: nobody named a service that is there already.
+/// Whether Istio deploys the Gateway, because its addresses name no existing service.
 pub fn is_managed(input: &Input<'_>, spec: &GatewaySpec) -> bool {
     if !input.objects.features().enable_gateway_api_manual_deployment {
         return true;
@@ -29,7 +29,7 @@ pub fn is_managed(input: &Input<'_>, spec: &GatewaySpec) -> bool {
     }
 }
 
-/// Name of what is deployed for a Gateway.
+/// Name of the Deployment and Service of a Gateway.
 pub fn default_name(gateway: &Object<GatewaySpec>, controller: Controller) -> String {
     match controller.disables_name_suffix() {
         true => gateway.name().to_string(),
@@ -37,7 +37,7 @@ pub fn default_name(gateway: &Object<GatewaySpec>, controller: Controller) -> St
     }
 }
 
-/// Host names of the services of a Gateway, and what of its addresses cannot be honoured.
+/// Host names of the services of a Gateway, and the problem of its unsupported addresses.
 pub fn services(
     input: &Input<'_>,
     gateway: &Object<GatewaySpec>,
@@ -72,16 +72,16 @@ pub fn services(
     (found, problem)
 }
 
-/// Where the servers of a Gateway are exposed.
+/// The places at which the servers of a Gateway are exposed.
 #[derive(Debug, Default)]
 pub struct Instances {
-    /// `host:port` of every service port that has an instance.
+    /// `host:port` of every service port with an instance.
     pub internal: BTreeSet<String>,
-    /// Addresses of these services inside the cluster.
+    /// Cluster-internal addresses of the services.
     pub internal_ips: BTreeSet<String>,
-    /// Addresses of these services outside.
+    /// External addresses of the services.
     pub external: BTreeSet<String>,
-    /// Services that still wait for an address.
+    /// Host names of services that wait for an address.
     pub pending: BTreeSet<String>,
     warnings: Vec<String>,
     unusable: bool,
@@ -170,7 +170,7 @@ impl Instances {
         }
     }
 
-    /// Says in `Programmed` where the servers are exposed, or what keeps them from it.
+    /// Reports in `Programmed` the services of the servers, or the reasons there are none.
     pub fn report(&self, services: &[String], conditions: &mut Conditions) {
         let internal: Vec<&String> = self.internal.iter().collect();
         let assigned = human_join(&internal);

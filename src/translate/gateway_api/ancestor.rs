@@ -1,4 +1,4 @@
-//! Which Gateways lead to a backend: policies of the backend report to these.
+//! Gateways that route to a backend: they are the ancestors in the statuses of the backend's policies.
 
 use super::{
     reference::GroupKind,
@@ -8,7 +8,7 @@ use super::{
 use crate::model::Kind;
 
 impl Routes {
-    /// Notes that a route leads from its Gateways to its backends, whether or not it is bound to them.
+    /// Records the Gateways of a route as ancestors of its backends, whether or not the route is bound to them.
     pub(super) fn note_ancestors<'a>(
         &mut self,
         namespace: &str,

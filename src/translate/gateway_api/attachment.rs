@@ -1,11 +1,11 @@
-//! How many routes are attached to each listener.
+//! The number of routes attached to each listener.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::model::ConfigKey;
 
-/// A listener by its owner's namespace and name and its own name. As in Istio the owner's kind is not part of it: a Gateway
-/// and a ListenerSet with one name count each other's routes on listeners of one name.
+/// A listener by its owner's namespace and name and its own name. As in Istio the owner's kind is not part of it: a Gateway and
+/// a ListenerSet with the same name share the count of listeners with the same name.
 type Listener = (Arc<str>, Arc<str>, String);
 
 /// Numbers of routes by listener.
@@ -13,7 +13,7 @@ type Listener = (Arc<str>, Arc<str>, String);
 pub struct Attachments(BTreeMap<Listener, u32>);
 
 impl Attachments {
-    /// Counts a route for every listener that it is attached to, once for each.
+    /// Counts a route once for each listener that it is attached to.
     pub fn add<'a>(&mut self, listeners: impl Iterator<Item = (&'a ConfigKey, &'a str)>) {
         let mut all: Vec<Listener> = listeners.map(|(owner, name)| listener(owner, name)).collect();
         all.sort();
@@ -23,7 +23,7 @@ impl Attachments {
         }
     }
 
-    /// The number of routes at a listener.
+    /// The number of routes attached to a listener.
     pub fn count(&self, owner: &ConfigKey, name: &str) -> u32 {
         self.0.get(&listener(owner, name)).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Backends of routes: what a reference stands for, and whether it may be used.
+//! Backends of routes: the object that a reference resolves to, and the permission to use it.
 
 use super::{
     conditions::Problem,
@@ -16,24 +16,24 @@ const NOT_FOUND: &str = "BackendNotFound";
 const INVALID_KIND: &str = "InvalidKind";
 const INVALID: &str = "InvalidDestination";
 
-/// Who refers: a route of this kind in this namespace; for the mesh no grant is needed.
+/// The referring route: its kind and namespace. Routes of the mesh need no grant.
 #[derive(Clone, Copy)]
 pub struct Referrer<'a> {
     /// Kind of the route.
     pub kind: Kind,
     /// Namespace of the route.
     pub namespace: &'a str,
-    /// The rules are for the mesh.
+    /// Whether the rules are for the mesh.
     pub mesh: bool,
 }
 
-/// What a reference became. A backend that cannot be used stays, as a destination that answers 500.
+/// A resolved reference. A backend that cannot be used stays, as a destination that answers 500.
 pub struct Backend {
-    /// The destination; empty when nothing is known of it.
+    /// The destination; empty when the reference does not resolve.
     pub destination: Destination,
-    /// The pool behind it, if it is one.
+    /// The endpoint picker, if the backend is an InferencePool.
     pub pool: Option<PoolRule>,
-    /// Why it cannot be used.
+    /// The reason the backend cannot be used.
     pub problem: Option<Problem>,
 }
 
@@ -51,10 +51,10 @@ fn destination(host: String, port: u32) -> Destination {
     Destination { host, port: Some(PortSelector { number: port }), ..Destination::default() }
 }
 
-/// Resolves a reference.
+/// Resolves a backend reference.
 ///
 /// # Errors
-/// What makes the whole rule invalid.
+/// The problem that makes the whole rule invalid.
 pub fn resolve(context: &RouteContext<'_>, from: Referrer<'_>, to: &BackendReference) -> Result<Backend, Problem> {
     let input = context.input;
     let features = input.objects.features();
@@ -98,7 +98,7 @@ pub fn resolve(context: &RouteContext<'_>, from: Referrer<'_>, to: &BackendRefer
     Ok(Backend { destination: destination(host, port), pool: None, problem })
 }
 
-/// An XBackend: a host outside, with a port of its own.
+/// An XBackend: an external host with its own port.
 fn external(context: &RouteContext<'_>, to: &BackendReference, namespace: &str) -> Backend {
     let input = context.input;
     if !input.objects.features().enable_alpha_gateway_api {
@@ -124,12 +124,12 @@ fn external(context: &RouteContext<'_>, to: &BackendReference, namespace: &str) 
     Backend { destination: destination(host.clone(), port), pool: None, problem }
 }
 
-/// Sum of the weights; without any above zero there is nowhere to go.
+/// The sum of the weights; at 0 the rule has no destination.
 pub fn total_weight(backends: &[BackendReference]) -> i64 {
     backends.iter().map(|b| i64::from(b.weight())).sum()
 }
 
-/// The backends that get traffic, with their weights; a single one has none.
+/// The backends with a weight above 0, with their weights; a single one gets no explicit weight.
 pub fn weighted(backends: &[BackendReference]) -> Vec<(&BackendReference, i32)> {
     let mut all: Vec<_> = backends.iter().map(|b| (b, b.weight())).filter(|(_, w)| *w != 0).collect();
     if let [(_, weight)] = all.as_mut_slice() {
@@ -138,10 +138,10 @@ pub fn weighted(backends: &[BackendReference]) -> Vec<(&BackendReference, i32)> 
     all
 }
 
-/// Destinations of a TCP or TLS rule, and what keeps some from being used.
+/// Destinations of a TCP or TLS rule, and the problem of those that cannot be used.
 ///
 /// # Errors
-/// What makes the whole rule invalid.
+/// The problem that makes the whole rule invalid.
 pub fn stream_destinations(
     context: &RouteContext<'_>,
     from: Referrer<'_>,

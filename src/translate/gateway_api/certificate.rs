@@ -1,6 +1,6 @@
-//! Certificates that Gateways and policies refer to: whether a Secret or ConfigMap holds what it should.
+//! Certificates referenced by Gateways and policies: checks the content of a Secret or ConfigMap.
 //!
-//! Texts are those of Istio and of Go's `crypto/tls`, because users read them in statuses.
+//! Texts are those of Istio and of Go's `crypto/tls`, because users see them in statuses.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::model::{
 
 type Data<'a> = BTreeMap<&'a str, &'a [u8]>;
 
-/// The Secret holds a certificate and its key (`cert` and `key`, or `tls.crt` and `tls.key`).
+/// Checks that the Secret holds a certificate and its key (`cert` and `key`, or `tls.crt` and `tls.key`).
 ///
 /// # Errors
-/// What is wrong, to follow the name of the reference.
+/// A text to append to the name of the reference.
 pub fn check_pair(secret: &Config) -> Result<(), String> {
     let data = data(secret);
     const FORMS: [[&str; 2]; 2] = [["cert", "key"], ["tls.crt", "tls.key"]];
@@ -73,10 +73,10 @@ fn no_key(found: &[String]) -> String {
     }
 }
 
-/// The CA certificates of a Secret or ConfigMap (`cacert`, or `ca.crt`), not looked into.
+/// The CA certificates of a Secret or ConfigMap (`cacert`, or `ca.crt`), without validation.
 ///
 /// # Errors
-/// What is missing.
+/// A text that names the missing keys.
 pub fn roots(config: &Config) -> Result<Vec<u8>, String> {
     let data = data(config);
     const KEYS: [&str; 2] = ["cacert", "ca.crt"];
@@ -92,7 +92,7 @@ pub fn roots(config: &Config) -> Result<Vec<u8>, String> {
     }
 }
 
-/// `stringData` is laid over `data`, as an API server does.
+/// The data of a Secret, with `stringData` merged over `data` as in an API server.
 fn data(config: &Config) -> Data<'_> {
     let mut data = Data::new();
     if let Some(secret) = config.secret() {

@@ -1,4 +1,4 @@
-//! GatewayClasses: which controllers are ours, what each class means, and the status of a class.
+//! GatewayClasses: Istio's controllers, the meaning of each class, and the status of a class.
 
 use serde_json::{Value, json};
 
@@ -14,21 +14,21 @@ pub const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 const UNMANAGED_CONTROLLER: &str = "istio.io/unmanaged-gateway";
 const EAST_WEST_CONTROLLER: &str = "istio.io/eastwest-controller";
 
-/// Who handles a class.
+/// The controller of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
-    /// Ordinary gateways.
+    /// Gateways of this cluster, except east-west ones.
     Gateway,
-    /// Gateways that are not in this cluster: a status, nothing else.
+    /// Gateways outside of this cluster: they get a status and no configuration.
     Unmanaged,
-    /// Waypoints: a status, no routes.
+    /// Waypoints: they get a status and no routes.
     Mesh,
-    /// Gateways between networks.
+    /// East-west gateways between networks.
     EastWest,
 }
 
 impl Controller {
-    /// The controller of this name, where its feature is on.
+    /// The controller with this name, if its feature is enabled.
     pub fn parse(name: &str, features: &Features) -> Option<Self> {
         match name {
             name if name == features.gateway_api_controller_name => Some(Self::Gateway),
@@ -39,17 +39,17 @@ impl Controller {
         }
     }
 
-    /// Whether ListenerSets may attach.
+    /// Whether ListenerSets may attach to its Gateways.
     pub fn supports_listener_sets(self) -> bool {
         self == Self::Gateway
     }
 
-    /// Whether the names of what is deployed lack the class.
+    /// Whether names of deployed objects omit the class.
     pub fn disables_name_suffix(self) -> bool {
         matches!(self, Self::Mesh | Self::EastWest)
     }
 
-    /// The type of address that is reported when there is no external one; both where it is empty.
+    /// The address type reported when there is no external address; empty for both types.
     pub fn address_type(self) -> &'static str {
         match self {
             Self::Gateway | Self::Unmanaged => "Hostname",
@@ -62,7 +62,7 @@ fn has_waypoints(features: &Features) -> bool {
     features.enable_ambient_waypoints || features.enable_ambient
 }
 
-/// The controller of a class: by its object, or, where there is none of ours, by the name of a class that is built in.
+/// The controller of a class: from its GatewayClass object, or, without one of Istio's, from the name of a built-in class.
 pub fn controller_of(input: &Input<'_>, class: &str) -> Option<Controller> {
     let features = input.objects.features();
     let object = input.classes.iter().find(|c| c.name() == class);
@@ -78,7 +78,7 @@ pub fn controller_of(input: &Input<'_>, class: &str) -> Option<Controller> {
     }
 }
 
-/// Whether the class is one that is built in.
+/// Whether the class is built in.
 pub fn is_built_in(class: &str, features: &Features) -> bool {
     class == features.gateway_api_default_gatewayclass
         || (class == "istio-remote" && features.multi_network_gateway_api)
@@ -86,7 +86,7 @@ pub fn is_built_in(class: &str, features: &Features) -> bool {
         || (class == "istio-east-west" && features.enable_ambient_multi_network)
 }
 
-/// Writes the status of every class that is ours.
+/// Writes the status of every class of Istio's controllers.
 pub fn report(input: &Input<'_>, output: &mut Output) {
     let conditions = Conditions::default().good("Accepted", "Accepted", "Handled by Istio controller");
     for class in &input.classes {

@@ -1,11 +1,11 @@
-//! Status conditions: what is set, what of an earlier status stays.
+//! Status conditions: new ones, and the rules by which existing ones are kept.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A condition as it is written. A transition time is kept while the status stays; a new one is for the writer to fill in.
+/// A condition as written. The transition time is kept while the status is unchanged; otherwise the status writer sets it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -24,7 +24,7 @@ fn is_zero(n: &i64) -> bool {
     *n == 0
 }
 
-/// Something that is wrong, as a condition says it.
+/// A problem, with the reason and message of its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Reason, in CamelCase.
@@ -34,12 +34,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem.
+    /// A problem with this reason and message.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
-    /// Both problems in one, under the reason of the first.
+    /// Both problems merged into one, with the reason of the first.
     pub fn joined(first: Option<Self>, second: Option<Self>) -> Option<Self> {
         match (first, second) {
             (Some(first), Some(second)) => {
@@ -50,7 +50,7 @@ impl Problem {
     }
 }
 
-/// A condition that is to be set: how it reads when all is well, and what is not well.
+/// A condition to set: its reason and message without a problem, and the problem, if any.
 #[derive(Debug, Clone)]
 pub struct Draft {
     reason: String,
@@ -64,18 +64,18 @@ pub struct Draft {
 pub struct Conditions(BTreeMap<&'static str, Draft>);
 
 impl Conditions {
-    /// Adds a condition that is `True` when all is well.
+    /// Adds a condition that is `True` unless a problem is recorded.
     pub fn good(mut self, kind: &'static str, reason: &str, message: &str) -> Self {
         self.set(kind, "True", reason, message);
         self
     }
 
-    /// Sets a condition as it stands, without a problem.
+    /// Sets a condition with this status, without a problem.
     pub fn set(&mut self, kind: &'static str, status: &'static str, reason: &str, message: &str) {
         self.0.insert(kind, Draft { reason: reason.into(), message: message.into(), status, problem: None });
     }
 
-    /// Says what is wrong: the condition gets the inverse status, and the problem's reason and message.
+    /// Records a problem: the condition gets the inverse status and the problem's reason and message.
     pub fn problem(&mut self, kind: &'static str, problem: Problem) {
         match self.0.get_mut(kind) {
             Some(draft) => draft.problem = Some(problem),
@@ -87,7 +87,7 @@ impl Conditions {
         }
     }
 
-    /// Changes how the condition reads when all is well.
+    /// Changes the reason and message that the condition has without a problem.
     pub fn reword(&mut self, kind: &'static str, reason: Option<&str>, message: impl FnOnce(&str) -> String) {
         if let Some(draft) = self.0.get_mut(kind) {
             draft.message = message(&draft.message);
@@ -97,7 +97,7 @@ impl Conditions {
         }
     }
 
-    /// The conditions laid over existing ones, in Istio's order: existing first, new ones by type.
+    /// The conditions merged over existing ones, in Istio's order: existing first, new ones by type.
     pub fn over(&self, existing: Vec<Condition>, generation: i64) -> Vec<Condition> {
         let mut all = existing;
         for (kind, draft) in &self.0 {
@@ -132,12 +132,12 @@ impl Conditions {
     }
 }
 
-/// Conditions of a status that was read; none where it does not decode.
+/// Conditions of a status as read; empty when it does not decode.
 pub fn existing(status: &Value) -> Vec<Condition> {
     status.get("conditions").map(|c| Vec::<Condition>::deserialize(c).unwrap_or_default()).unwrap_or_default()
 }
 
-/// `a`, `a and b`, `a, b, and c`.
+/// Joins parts as `a`, `a and b`, or `a, b, and c`.
 pub fn human_join<S: AsRef<str>>(parts: &[S]) -> String {
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
     match parts.as_slice() {

@@ -1,4 +1,4 @@
-//! Listeners of one Gateway and its ListenerSets that cannot stand beside each other: the one that comes first wins.
+//! Conflicts between listeners of one Gateway and its ListenerSets: the first listener takes precedence.
 
 use std::collections::BTreeMap;
 
@@ -51,10 +51,10 @@ fn of_gateway(input: &Input<'_>, parent: &Object<GatewaySpec>, all: &mut Conflic
     }
 }
 
-/// The port of a ListenerSet's listener: HTTP and HTTPS have a default.
+/// The port of a ListenerSet's listener; HTTP and HTTPS have a default.
 ///
 /// # Errors
-/// What to say when there is none.
+/// The status text for a missing port.
 pub fn effective_port(listener: &Listener) -> Result<u32, String> {
     match (listener.port, listener.protocol.as_str()) {
         (0, "HTTP") => Ok(80),
@@ -72,7 +72,7 @@ fn is_http_like(protocol: &str) -> bool {
     matches!(protocol, "HTTP" | "HTTPS" | "TLS")
 }
 
-/// Whether two listeners on the same port can both be.
+/// Whether two listeners can share a port.
 fn distinct(a: &Listener, b: &Listener) -> bool {
     let (p, q) = (a.protocol.as_str(), b.protocol.as_str());
     if (is_layer4(p) && (is_layer4(q) || is_http_like(q))) || (is_http_like(p) && is_layer4(q)) {
@@ -92,7 +92,7 @@ fn reason(a: &Listener, b: &Listener) -> &'static str {
     "HostnameConflict"
 }
 
-/// Conflicts of one object.
+/// Conflicts of the listeners of one object.
 pub fn of<'a>(
     all: &'a Conflicts,
     kind: Kind,

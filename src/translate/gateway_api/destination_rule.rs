@@ -1,4 +1,4 @@
-//! DestinationRules: all policies for one target and host in one object, the oldest policy first.
+//! DestinationRules: one object for all policies of a target and host, the oldest policy first.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -43,7 +43,7 @@ pub fn write(input: &Input<'_>, policies: Vec<BackendPolicy>, output: &mut Outpu
     }
 }
 
-/// The settings of all policies; of each only the first counts.
+/// The merged settings of all policies; of several policies for one setting the first applies.
 fn merged(input: &Input<'_>, target: &Named, policies: Vec<BackendPolicy>) -> (TrafficPolicy, Vec<String>) {
     let mut merged = TrafficPolicy::default();
     let mut by_name: BTreeMap<String, ClientTlsSettings> = BTreeMap::new();
@@ -94,7 +94,7 @@ fn merged(input: &Input<'_>, target: &Named, policies: Vec<BackendPolicy>) -> (T
     (merged, parents)
 }
 
-/// Port numbers by name.
+/// Port numbers by port name.
 fn ports(input: &Input<'_>, (kind, namespace, name): &Named) -> BTreeMap<String, u32> {
     let Some(object) = input.objects.get(*kind, namespace, name) else { return BTreeMap::new() };
     let mut ports = BTreeMap::new();

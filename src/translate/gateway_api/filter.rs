@@ -19,18 +19,18 @@ use crate::proto::{
     seconds,
 };
 
-/// Reason: a filter cannot be.
+/// Reason of an invalid filter.
 pub const INVALID_FILTER: &str = "InvalidFilter";
 
-/// A filter of a kind that is not known here.
+/// The problem of a filter of an unknown type.
 pub fn unsupported(filter: &Filter) -> Problem {
     Problem::new(INVALID_FILTER, format!("unsupported filter type {:?}", filter.r#type))
 }
 
-/// Applies a header filter; `false` when the filter is none.
+/// Applies a header filter; returns `false` for other filters.
 ///
 /// # Errors
-/// A header value that cannot be.
+/// The problem of an invalid header value.
 pub fn headers(filter: &Filter, into: &mut Option<Headers>) -> Result<bool, Problem> {
     match filter.r#type.as_str() {
         "RequestHeaderModifier" => {
@@ -65,7 +65,7 @@ fn operations(filter: Option<&HeaderModifier>) -> Result<Option<HeaderOperations
     Ok(Some(HeaderOperations { add: map(&filter.add), remove: filter.remove.clone(), set: map(&filter.set) }))
 }
 
-/// A redirect. Without a port the request's is kept, or with a scheme the scheme's: not Istio's default.
+/// Translates a redirect. An absent port means the request's port, or with a scheme the scheme's, unlike Istio's default.
 pub fn redirect(filter: &RequestRedirect) -> HttpRedirect {
     let port = match (filter.port, &filter.scheme) {
         (Some(port), _) => RedirectPort::Port(port),
@@ -89,7 +89,7 @@ pub fn redirect(filter: &RequestRedirect) -> HttpRedirect {
     redirect
 }
 
-/// A rewrite, if anything is rewritten.
+/// Translates a rewrite; `None` when it changes nothing.
 pub fn rewrite(filter: &UrlRewrite) -> Option<HttpRewrite> {
     let mut rewrite = HttpRewrite { authority: filter.hostname.clone().unwrap_or_default(), ..HttpRewrite::default() };
     if let Some(path) = &filter.path {
@@ -109,10 +109,10 @@ pub fn rewrite(filter: &UrlRewrite) -> Option<HttpRewrite> {
     (rewrite != HttpRewrite::default()).then_some(rewrite)
 }
 
-/// A mirror. One to a backend that cannot be used is none.
+/// Translates a mirror.
 ///
 /// # Errors
-/// Why the backend cannot be used.
+/// The reason the backend cannot be used.
 pub fn mirror(
     context: &RouteContext<'_>,
     from: Referrer<'_>,
@@ -131,7 +131,7 @@ pub fn mirror(
     Ok(HttpMirrorPolicy { destination: Some(backend.destination), percentage })
 }
 
-/// A CORS policy; preflight requests that it does not admit are not passed on.
+/// Translates a CORS policy; preflight requests that it does not admit are not forwarded.
 pub fn cors(filter: &Cors) -> CorsPolicy {
     let mut policy = CorsPolicy {
         allow_origins: filter.allow_origins.iter().filter(|o| !o.is_empty()).map(|o| origin(o)).collect(),
@@ -156,7 +156,7 @@ fn origin(origin: &str) -> StringMatch {
     StringMatch { match_type: Some(kind) }
 }
 
-/// The text with all that means something in a regular expression escaped (Go's `QuoteMeta`).
+/// The text with all regular expression characters escaped (Go's `QuoteMeta`).
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 8);
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Gateways and ListenerSets: one Istio Gateway for each listener, and what routes may attach to.
+//! Gateways and ListenerSets: one Istio Gateway for each listener, and the listeners as parents of routes.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -32,20 +32,20 @@ use crate::{
 
 const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
 
-/// Whose listener it is.
+/// The owner of a listener.
 pub struct Owner<'a> {
     /// `KubernetesGateway` or `ListenerSet`.
     pub kind: Kind,
-    /// Its namespace.
+    /// Namespace of the owner.
     pub namespace: &'a str,
-    /// Its labels.
+    /// Labels of the owner.
     pub labels: &'a Labels,
 }
 
 /// A listener as the parent of routes.
 #[derive(Debug, Clone)]
 pub struct Parent {
-    /// Whose listener it is.
+    /// Identity of the owner.
     pub owner: ConfigKey,
     /// `NAMESPACE/NAME` of the Istio Gateway.
     pub internal_name: String,
@@ -53,32 +53,32 @@ pub struct Parent {
     pub allowed_kinds: Vec<RouteGroupKind>,
     /// `NAMESPACE/HOST`, as in the server.
     pub hostnames: Vec<String>,
-    /// The host as the user wrote it.
+    /// Host name as the user wrote it.
     pub original_hostname: String,
     /// Name of the listener.
     pub section_name: String,
-    /// Port.
+    /// Port of the listener.
     pub port: u32,
-    /// Protocol.
+    /// Protocol of the listener.
     pub protocol: String,
 }
 
-/// A status that still lacks the numbers of routes.
+/// A status that still lacks the number of attached routes.
 pub struct PartialStatus {
     key: ConfigKey,
     status: Value,
     listeners: Vec<ListenerStatus>,
 }
 
-/// Everything that Gateways and ListenerSets became.
+/// The translation of all Gateways and ListenerSets.
 #[derive(Default)]
 pub struct Gateways {
-    /// Listeners that routes may name, with their Istio Gateways.
+    /// Listeners that routes may refer to, with their Istio Gateways.
     pub listeners: Listeners,
     statuses: Vec<PartialStatus>,
 }
 
-/// The listeners of a ListenerSet, on their way into the Gateway's.
+/// A listener of a ListenerSet, to be added to its Gateway.
 struct Attached {
     gateway: ConfigKey,
     listening: Listening,
@@ -100,7 +100,7 @@ impl Gateways {
         all
     }
 
-    /// Writes the statuses with the number of routes by owner and listener.
+    /// Writes the statuses, completed with the number of routes by owner and listener.
     pub fn write(self, attachments: &Attachments, output: &mut Output) {
         for PartialStatus { key, mut status, mut listeners } in self.statuses {
             for listener in &mut listeners {
@@ -246,7 +246,7 @@ impl Gateways {
     }
 }
 
-/// A listener that was built, and for which Gateway.
+/// A translated listener with its server and its Gateway.
 struct Made<'a> {
     listener: &'a Listener,
     server: &'a Server,
@@ -269,7 +269,7 @@ impl Made<'_> {
         }
     }
 
-    /// The Istio Gateway. Workloads that the user deployed may run under any service account.
+    /// The Istio Gateway. Workloads that the user deployed may use any service account.
     fn draft<T>(&self, input: &Input<'_>, of: &Object<T>, kind: Kind) -> Draft {
         let account = match address::is_managed(input, &self.parent.spec) {
             true => {
@@ -299,7 +299,7 @@ impl Made<'_> {
     }
 }
 
-/// What is wrong with `infrastructure.parametersRef`.
+/// The problem of `infrastructure.parametersRef`, if any.
 fn parameters_problem(input: &Input<'_>, gateway: &Object<GatewaySpec>) -> Option<Problem> {
     let parameters = gateway.spec.infrastructure.as_ref()?.parameters_ref.as_ref()?;
     let invalid = |message| Some(Problem::new("InvalidParameters", message));
@@ -316,7 +316,7 @@ fn parameters_problem(input: &Input<'_>, gateway: &Object<GatewaySpec>) -> Optio
     }
 }
 
-/// Whether the Gateway takes ListenerSets of a namespace.
+/// Whether the Gateway admits ListenerSets of a namespace.
 pub fn accepts_listeners_of(input: &Input<'_>, gateway: &Object<GatewaySpec>, namespace: &str) -> bool {
     let allowed = gateway.spec.allowed_listeners.as_ref().and_then(|a| a.namespaces.as_ref());
     let Some(allowed) = allowed else { return false };

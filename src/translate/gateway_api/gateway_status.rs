@@ -1,4 +1,4 @@
-//! Statuses of Gateways and ListenerSets, but for the numbers of routes.
+//! Statuses of Gateways and ListenerSets, without the number of attached routes.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,21 +13,21 @@ use super::{
 };
 use crate::proto::networking::Server;
 
-/// What the status of a Gateway is made of.
+/// The inputs of a Gateway's status.
 pub struct GatewayReport<'a> {
-    /// Who handles it.
+    /// Controller of the Gateway.
     pub controller: Controller,
-    /// Host names of its services.
+    /// Host names of the Gateway's services.
     pub services: &'a [String],
-    /// The servers of its listeners and ListenerSets.
+    /// Servers of its listeners and attached ListenerSets.
     pub servers: Vec<Server>,
-    /// ListenerSets that are attached.
+    /// Number of attached ListenerSets.
     pub listener_sets: usize,
-    /// What is wrong with the Gateway.
+    /// Problem of the Gateway.
     pub problem: Option<Problem>,
-    /// What is wrong with its client certificate.
+    /// Problem of its client certificate.
     pub tls_problem: Option<Problem>,
-    /// Number of its own listeners that are valid.
+    /// Number of its own valid listeners.
     pub valid: usize,
 }
 
@@ -95,7 +95,7 @@ impl GatewayReport<'_> {
     }
 }
 
-/// External addresses, else those inside the cluster of the type that the class or an annotation asks for.
+/// External addresses; without any, the internal ones of the type given by the class or an annotation.
 fn addresses(gateway: &Object<GatewaySpec>, controller: Controller, instances: &Instances) -> Vec<String> {
     if !instances.external.is_empty() {
         return instances.external.iter().cloned().collect();
@@ -121,7 +121,7 @@ fn is_insecure(frontend: &FrontendTls) -> bool {
     all.filter_map(|c| c.validation.as_ref()).any(|v| v.mode == "AllowInsecureFallback")
 }
 
-/// The status of a Gateway that is elsewhere: its addresses are those that the user gives, and none without them.
+/// The status of a Gateway outside of the cluster, with the addresses in its spec.
 pub fn unmanaged_status(gateway: &Object<GatewaySpec>) -> Value {
     let conditions = Conditions::default().good("Accepted", "Accepted", "Resource accepted").good(
         "Programmed",
@@ -177,7 +177,7 @@ pub fn listener_set_status(
     status_with(set, &conditions)
 }
 
-/// The status that was read, with these conditions in it.
+/// The status as read, with these conditions merged in.
 pub fn status_with<T>(of: &Object<T>, conditions: &Conditions) -> Value {
     let mut status = object(&of.config.status);
     status["conditions"] = json!(conditions.over(existing(&of.config.status), of.generation()));
@@ -188,7 +188,7 @@ fn object(status: &Value) -> Value {
     if status.is_object() { status.clone() } else { json!({}) }
 }
 
-/// The listeners of a status that was read.
+/// The listeners of a status as read.
 pub fn listeners_of(status: &Value) -> Vec<ListenerStatus> {
     status.get("listeners").map(|l| Vec::deserialize(l).unwrap_or_default()).unwrap_or_default()
 }

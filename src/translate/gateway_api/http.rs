@@ -16,18 +16,18 @@ use crate::proto::{
 
 /// One translated rule and match.
 pub struct Rule {
-    /// The route.
+    /// The translated route.
     pub route: HttpRoute,
-    /// The picker in front of its pool.
+    /// The endpoint picker of its InferencePool.
     pub pool: Option<PoolRule>,
-    /// What of it does not work.
+    /// The problem of its filters or backends, if any.
     pub problem: Option<Problem>,
 }
 
-/// Translates a rule of an HTTPRoute, once for each of its matches.
+/// Translates a rule of an HTTPRoute, one route per match.
 ///
 /// # Errors
-/// What makes the whole route invalid.
+/// The problem that makes the whole route invalid.
 pub fn http(context: &RouteContext<'_>, from: Referrer<'_>, name: &str, rule: &HttpRule) -> Result<Vec<Rule>, Problem> {
     let mut route = HttpRoute { name: rule.name.clone().unwrap_or_else(|| name.to_string()), ..HttpRoute::default() };
     let mut mirror_problem = None;
@@ -60,10 +60,10 @@ pub fn http(context: &RouteContext<'_>, from: Referrer<'_>, name: &str, rule: &H
     Ok(each_match(route, matches).map(|route| Rule { route, pool: pool.clone(), problem: problem.clone() }).collect())
 }
 
-/// Translates a rule of a GRPCRoute, once for each of its matches.
+/// Translates a rule of a GRPCRoute, one route per match.
 ///
 /// # Errors
-/// What makes the whole route invalid.
+/// The problem that makes the whole route invalid.
 pub fn grpc(context: &RouteContext<'_>, from: Referrer<'_>, name: &str, rule: &GrpcRule) -> Result<Vec<Rule>, Problem> {
     let mut route = HttpRoute { name: rule.name.clone().unwrap_or_else(|| name.to_string()), ..HttpRoute::default() };
     let matches = rule.matches.iter().map(matching::grpc).collect::<Result<Vec<_>, _>>()?;
@@ -87,7 +87,7 @@ pub fn grpc(context: &RouteContext<'_>, from: Referrer<'_>, name: &str, rule: &G
     Ok(each_match(route, matches).map(|route| Rule { route, pool: None, problem: problem.clone() }).collect())
 }
 
-/// The route with one match each, or as it is when there is none.
+/// A copy of the route for each match; without matches the route itself.
 fn each_match(
     route: HttpRoute,
     matches: Vec<crate::proto::networking::HttpMatchRequest>,
@@ -97,7 +97,7 @@ fn each_match(
     bare.into_iter().chain(matched)
 }
 
-/// Time limits and retries.
+/// Sets timeouts and retries.
 fn limits(rule: &HttpRule, route: &mut HttpRoute) {
     if let Some(retry) = &rule.retry {
         let codes = retry.codes.iter().map(u32::to_string);

@@ -13,9 +13,9 @@ use crate::{
     translate::{decoded::decoded, draft::Output, objects::Objects},
 };
 
-/// Everything that the translation looks at.
+/// The decoded inputs of the translation.
 pub struct Input<'a> {
-    /// Other objects.
+    /// Index of all other objects.
     pub objects: &'a Objects<'a>,
     pub classes: Vec<Object<GatewayClassSpec>>,
     pub gateways: Vec<Object<GatewaySpec>>,
@@ -32,7 +32,7 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Decodes all. Experimental kinds are read only where their flag is set.
+    /// Decodes all objects. Experimental kinds are read only with their feature flag.
     pub fn of(objects: &'a Objects<'a>, output: &mut Output) -> Self {
         let features = objects.features();
         let alpha = |kind| if features.enable_alpha_gateway_api { objects.list(kind) } else { &[] };
@@ -57,17 +57,17 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A Gateway by name.
+    /// The Gateway with this name.
     pub fn gateway(&self, namespace: &str, name: &str) -> Option<&Object<GatewaySpec>> {
         self.gateways.iter().find(|g| g.namespace() == namespace && g.name() == name)
     }
 
-    /// The service that has this host name in this namespace.
+    /// The service with this host name in this namespace.
     pub fn service(&self, hostname: &str, namespace: &str) -> Option<&Arc<Service>> {
         self.objects.services(hostname).iter().copied().find(|s| *s.namespace == *namespace)
     }
 
-    /// Labels of a namespace; `None` when there is no such object.
+    /// Labels of a namespace; `None` without a Namespace object.
     pub fn namespace_labels(&self, name: &str) -> Option<&Labels> {
         self.objects.get(Kind::Namespace, "", name).map(|c| &c.meta.labels)
     }

@@ -1,4 +1,4 @@
-//! One listener: the Istio server that it becomes, and its status.
+//! Translation of one listener to an Istio server, and its status.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::{
     translate::selector::selects_namespace,
 };
 
-/// Status of a listener.
+/// The status of a listener.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerStatus {
@@ -34,7 +34,7 @@ pub struct ListenerStatus {
 }
 
 impl ListenerStatus {
-    /// As it is written. Only a Gateway says so when no kind of route may attach; a ListenerSet leaves the field out.
+    /// The status as JSON. Without supported kinds a Gateway writes an empty list; a ListenerSet omits the field.
     pub fn written(&self, owner: Kind) -> Value {
         let mut written = json!(self);
         if owner == Kind::ListenerSet && self.supported_kinds.is_empty() {
@@ -47,16 +47,16 @@ impl ListenerStatus {
 const LABEL_NETWORK: &str = "topology.istio.io/network";
 const LABEL_GATEWAY_PORT: &str = "networking.istio.io/gatewayPort";
 
-/// What a listener became.
+/// A translated listener.
 pub struct Built {
-    /// The server; none for a listener that only holds a place.
+    /// The server; `None` for a listener that only reserves its index.
     pub server: Option<Server>,
-    /// Whether it may be programmed.
+    /// Whether the listener may be programmed.
     pub valid: bool,
     conditions: Conditions,
 }
 
-/// Builds a listener. `port` is the effective one, or why there is none.
+/// Translates a listener. `port` is the effective port, or the reason there is none.
 pub fn build(
     input: &Input<'_>,
     grants: &Grants,
@@ -113,13 +113,13 @@ pub fn build(
 }
 
 impl Built {
-    /// Puts the listener's status at its place.
+    /// Writes the listener's status at its index.
     pub fn report(self, index: usize, listener: &Listener, generation: i64, statuses: &mut Vec<ListenerStatus>) {
         set_status(index, listener, generation, self.conditions, statuses);
     }
 }
 
-/// Puts the status of a listener that lost against another one at its place.
+/// Writes the status of a listener that lost a conflict at its index.
 pub fn report_conflict(
     index: usize,
     listener: &Listener,
@@ -156,13 +156,13 @@ fn set_status(
     }
 }
 
-/// Keeps one status for each listener that there is.
+/// Removes the statuses of listeners that no longer exist.
 pub fn prune(statuses: &mut Vec<ListenerStatus>, listeners: &[Listener]) {
     let mut left: BTreeMap<&str, ()> = listeners.iter().map(|l| (l.name.as_str(), ())).collect();
     statuses.retain(|status| left.remove(status.name.as_str()).is_some());
 }
 
-/// Kinds of routes that may attach, and whether these are all that the listener asks for.
+/// Kinds of routes that may attach, and whether all requested kinds are supported.
 pub fn supported_kinds(listener: &Listener) -> (Vec<RouteGroupKind>, bool) {
     let terminates = listener.tls.as_ref().is_some_and(|t| t.mode.as_deref() == Some("Terminate"));
     let kinds: &[Kind] = match listener.protocol.as_str() {
@@ -209,7 +209,7 @@ fn protocol(controller: Controller, protocol: &str) -> Result<(), String> {
     }
 }
 
-/// Gateways of the mesh itself have a form that is expected.
+/// The problem of a mesh gateway whose listeners differ from the expected form.
 fn unexpected(controller: Controller, listener: &Listener, port: u32) -> Option<&'static str> {
     let mode = listener.tls.as_ref().and_then(|t| t.mode.as_deref());
     match controller {
@@ -230,7 +230,7 @@ fn unexpected(controller: Controller, listener: &Listener, port: u32) -> Option<
     }
 }
 
-/// A listener between networks: by its option, or by the network label of its owner and the port for that.
+/// Whether the listener is for cross-network traffic: by its option, or by its owner's network label and the port for it.
 fn is_auto_passthrough(labels: &Labels, listener: &Listener, port: u32) -> bool {
     let Some(tls) = &listener.tls else { return false };
     let by_option = tls.options.get("gateway.istio.io/listener-protocol").is_some_and(|v| v == "auto-passthrough");
@@ -238,7 +238,7 @@ fn is_auto_passthrough(labels: &Labels, listener: &Listener, port: u32) -> bool 
     by_option || (labels.contains_key(LABEL_NETWORK) && port.to_string() == expected)
 }
 
-/// `NAMESPACE/HOST` for each namespace whose routes may attach; `~/HOST` when there is none.
+/// `NAMESPACE/HOST` for each namespace whose routes may attach; `~/HOST` without any.
 fn hosts(input: &Input<'_>, namespace: &str, listener: &Listener) -> Vec<String> {
     let host = listener.hostname.as_deref().unwrap_or("*");
     let namespaces = namespaces(input, namespace, listener.allowed_routes.as_ref());

@@ -1,24 +1,24 @@
-//! The listeners that routes may attach to and their Istio Gateways, one of each name.
+//! Listeners as parents of routes, with their Istio Gateways, unique by name.
 //!
-//! A listener is known by its owner's namespace and name and its own name, whatever the owner's kind. A ListenerSet with the
-//! name of its Gateway so takes the place of the Gateway's listeners of the same names, as in Istio; where the ListenerSet is
-//! another Gateway's, Istio lets chance decide, and here the Gateway keeps its own.
+//! A listener is identified by its owner's namespace and name and its own name, not by the owner's kind. So a ListenerSet with
+//! the name of its Gateway replaces the Gateway's listeners of the same names, as in Istio. For a ListenerSet of another
+//! Gateway, Istio's result is random; here the Gateway keeps its own listeners.
 
 use std::collections::HashMap;
 
 use super::gateway::Parent;
 use crate::{model::Kind, translate::draft::Draft};
 
-/// A listener that routes may name.
+/// A listener that routes may refer to.
 #[derive(Debug, Clone)]
 pub struct Listening {
-    /// As the parent of routes.
+    /// The listener as the parent of routes.
     pub parent: Parent,
-    /// The Istio Gateway; none where the listener cannot be programmed.
+    /// The Istio Gateway; `None` for a listener that cannot be programmed.
     pub draft: Option<Draft>,
 }
 
-/// Listeners in order, each name once.
+/// Listeners in order, unique by name.
 #[derive(Debug, Default)]
 pub struct Listeners {
     all: Vec<Listening>,
@@ -26,7 +26,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Puts a listener in; it takes the place of one with its name.
+    /// Adds a listener; it replaces one with the same name.
     pub fn put(&mut self, listening: Listening) {
         let next = self.all.len();
         let place = *self.places.entry(listening.parent.internal_name.clone()).or_insert(next);
@@ -36,7 +36,7 @@ impl Listeners {
         }
     }
 
-    /// Puts the listeners of another Gateway in. Of two with one name that of a Gateway's own spec stays.
+    /// Adds the listeners of another Gateway. Of two with the same name, one of a Gateway's own spec takes precedence.
     pub fn join(&mut self, others: Self) {
         for other in others.all {
             let is_taken = self.places.contains_key(&other.parent.internal_name);
@@ -46,7 +46,7 @@ impl Listeners {
         }
     }
 
-    /// All of them.
+    /// The parents, and the Istio Gateways of those that have one.
     pub fn into_parts(self) -> (Vec<Parent>, Vec<Draft>) {
         let (parents, drafts): (Vec<_>, Vec<_>) = self.all.into_iter().map(|l| (l.parent, l.draft)).unzip();
         (parents, drafts.into_iter().flatten().collect())

@@ -1,4 +1,4 @@
-//! Matches of HTTP and gRPC rules, and the order that Gateway API gives to rules.
+//! Matches of HTTP and gRPC rules, and Gateway API's precedence of rules.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -14,10 +14,10 @@ fn string_match(kind: MatchType) -> StringMatch {
     StringMatch { match_type: Some(kind) }
 }
 
-/// A match of an HTTPRoute.
+/// Translates a match of an HTTPRoute.
 ///
 /// # Errors
-/// A type of match that is not known.
+/// The problem of an unknown match type.
 pub fn http(wanted: &HttpMatch) -> Result<HttpMatchRequest, Problem> {
     let value = wanted.path.value.clone().unwrap_or_else(|| "/".to_string());
     let uri = match wanted.path.r#type.as_deref().unwrap_or("PathPrefix") {
@@ -36,10 +36,10 @@ pub fn http(wanted: &HttpMatch) -> Result<HttpMatchRequest, Problem> {
     })
 }
 
-/// A match of a GRPCRoute: the method becomes the path that gRPC uses for it.
+/// Translates a match of a GRPCRoute: the method becomes its path in gRPC over HTTP/2.
 ///
 /// # Errors
-/// A type of match that is not known, or a method match without anything in it.
+/// The problem of an unknown match type, or of an empty method match.
 pub fn grpc(wanted: &GrpcMatch) -> Result<HttpMatchRequest, Problem> {
     let headers = values(&wanted.headers, "HeaderMatch")?;
     let Some(method) = &wanted.method else { return Ok(HttpMatchRequest { headers, ..HttpMatchRequest::default() }) };
@@ -72,8 +72,8 @@ fn values(wanted: &[ValueMatch], what: &str) -> Result<BTreeMap<String, StringMa
     wanted.iter().map(of).collect()
 }
 
-/// Sorts rules as Gateway API demands: exact before prefix before regular expression, longer before shorter, then those
-/// with a method, more headers, more query parameters; rules without a match last; what is equal stays in order.
+/// Sorts rules by Gateway API's precedence: exact before prefix before regular expression, longer before shorter, then those
+/// with a method, with more headers, with more query parameters; rules without a match last. Equal rules keep their order.
 pub fn sort(routes: &mut [HttpRoute]) {
     routes.sort_by_key(|route| {
         let Some(first) = route.r#match.first() else { return (true, None) };

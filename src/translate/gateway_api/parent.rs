@@ -1,4 +1,4 @@
-//! Parents of routes: which listeners, or services of the mesh, a route is bound to, and why not.
+//! Parents of routes: the listeners, or services of the mesh, that a route is bound to, and the reasons others are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,28 +15,28 @@ use crate::model::{ConfigKey, Kind, Labels, host};
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";
 const USE_WAYPOINT_NAMESPACE: &str = "istio.io/use-waypoint-namespace";
 
-/// What the translation of a route looks at.
+/// The inputs of a route's translation.
 pub struct RouteContext<'a> {
-    /// All objects.
+    /// All decoded objects.
     pub input: &'a Input<'a>,
     /// All ReferenceGrants.
     pub grants: &'a Grants,
     parents: BTreeMap<ConfigKey, Vec<&'a Parent>>,
 }
 
-/// Why a route is not bound to a listener, the most telling one first.
+/// The reason a route is not bound to a listener, the most specific one first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DenialReason {
     /// The listener does not admit the route's namespace or kind.
     NotAllowedByListeners,
-    /// No host is common.
+    /// Route and listener have no common host.
     NoMatchingListenerHostname,
-    /// There is no such parent, section or port.
+    /// The parent, section or port does not exist.
     NoMatchingParent,
 }
 
 impl DenialReason {
-    /// As a condition says it.
+    /// The reason of the condition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotAllowedByListeners => "NotAllowedByListeners",
@@ -46,33 +46,33 @@ impl DenialReason {
     }
 }
 
-/// Why a route is not bound.
+/// The refusal of a route by a parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// Reason.
+    /// Reason of the condition.
     pub reason: DenialReason,
-    /// Message.
+    /// Message of the condition.
     pub message: String,
 }
 
 /// One parent of a route: a listener or the mesh.
 #[derive(Debug, Clone)]
 pub struct Binding {
-    /// Place of the reference in the route.
+    /// Index of the reference in the route.
     pub index: usize,
-    /// The reference as it was written.
+    /// The reference as written.
     pub reference: ParentReference,
-    /// What it refers to: a Gateway, a ListenerSet, a Service or a ServiceEntry.
+    /// The referenced object: a Gateway, a ListenerSet, a Service or a ServiceEntry.
     pub target: ConfigKey,
     /// `NAMESPACE/NAME` of the Istio Gateway, or `mesh`.
     pub internal_name: String,
-    /// Host of the listener.
+    /// Host name of the listener.
     pub hostname: String,
     /// Name of the listener.
     pub section: String,
-    /// Why the route is not bound.
+    /// The reason the route is not bound; `None` when it is.
     pub denial: Option<Denial>,
-    /// What keeps a waypoint from seeing the route.
+    /// The reason a waypoint does not receive the route.
     pub waypoint_problem: Option<&'static str>,
     banned: BTreeSet<String>,
 }
@@ -83,7 +83,7 @@ impl Binding {
         self.internal_name == "mesh"
     }
 
-    /// Whether the host belongs to this listener and not to a more specific one on the same port.
+    /// Whether the host belongs to this listener, and not to one on the same port with a more specific host.
     pub fn is_isolated_to(&self, route_host: &str) -> bool {
         let own = self.hostname.as_str();
         if !own.is_empty() && !host::is_wildcard(own) {
@@ -106,7 +106,7 @@ impl<'a> RouteContext<'a> {
         Self { input, grants, parents }
     }
 
-    /// The parents of a route, in the order of what their references say. References that are not ours are left out.
+    /// The parents of a route, in the order of its references. References to kinds that Istio does not handle are left out.
     pub fn bindings(
         &self,
         kind: Kind,
@@ -154,7 +154,7 @@ impl<'a> RouteContext<'a> {
         found
     }
 
-    /// A waypoint that another controller runs handles the route of such a service, not we.
+    /// Whether another controller runs the service's waypoint, and so handles its routes.
     fn is_foreign_waypoint(&self, target: &ConfigKey) -> bool {
         let objects = self.input.objects;
         let Some(object) = objects.get(target.kind, &target.namespace, &target.name) else { return false };
@@ -174,7 +174,7 @@ impl<'a> RouteContext<'a> {
         })
     }
 
-    /// Whether the service exists, and whether a waypoint would see its routes.
+    /// The problems of a parent in the mesh: the service does not exist, or no waypoint receives its routes.
     fn mesh_problems(&self, target: &ConfigKey) -> (Option<Denial>, Option<&'static str>) {
         const MISSING: &str = "istio.io/use-waypoint label missing from parent and parent namespace; in ambient mode, \
                                route will not be respected";
@@ -195,7 +195,7 @@ fn is_named(waypoint: &str) -> bool {
     !waypoint.is_empty() && !waypoint.eq_ignore_ascii_case("none")
 }
 
-/// What a reference refers to, if it is a kind that Istio knows as a parent.
+/// The referenced object, if Istio supports its kind as a parent.
 fn target(reference: &ParentReference, namespace: &str) -> Option<ConfigKey> {
     const PARENTS: [Kind; 4] = [Kind::KubernetesGateway, Kind::Service, Kind::ServiceEntry, Kind::ListenerSet];
     let named = GroupKind::normalized(reference.group.as_deref(), reference.kind.as_deref(), Kind::KubernetesGateway);
@@ -204,7 +204,7 @@ fn target(reference: &ParentReference, namespace: &str) -> Option<ConfigKey> {
     Some(ConfigKey { kind, namespace: namespace.into(), name: reference.name.as_str().into() })
 }
 
-/// A reference as text, defaults filled in: what orders references and finds them again in a status.
+/// A reference as text with defaults filled in: the key by which references are ordered and found in a status.
 pub fn reference_text(reference: &ParentReference, namespace: &str) -> String {
     format!(
         "{}/{}/{}/{}/{}.{}",
@@ -217,7 +217,7 @@ pub fn reference_text(reference: &ParentReference, namespace: &str) -> String {
     )
 }
 
-/// Why the listener does not take the route.
+/// The reason the listener refuses the route.
 fn denial(
     parent: &Parent,
     kind: Kind,

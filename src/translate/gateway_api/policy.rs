@@ -26,26 +26,26 @@ use crate::{
 /// A kind with namespace and name.
 pub type Named = (Kind, String, String);
 
-/// What one policy says of one host.
+/// The settings of one policy for one host.
 #[derive(Debug, Clone)]
 pub struct BackendPolicy {
-    /// The policy.
+    /// Identity of the policy.
     pub source: Named,
-    /// When it was created.
+    /// Creation time of the policy.
     pub creation: Timestamp,
-    /// What it is for.
+    /// Target of the policy.
     pub target: Named,
-    /// Host name.
+    /// Host name of the target.
     pub host: String,
-    /// Name of the port, if it is for one.
+    /// Name of the port, if the policy is for one port.
     pub section: Option<String>,
-    /// Number of the port, if it is for one.
+    /// Number of the port, if the policy is for one port.
     pub port: Option<u32>,
-    /// TLS.
+    /// TLS settings towards the backend.
     pub tls: Option<ClientTlsSettings>,
-    /// Load balancing, with nothing set in it.
+    /// Whether to set a load balancer, with all fields at their defaults.
     pub load_balancer: bool,
-    /// Retry budget.
+    /// Retry budget of the backend.
     pub retry_budget: Option<RetryBudget>,
 }
 
@@ -57,7 +57,7 @@ fn named<T>(kind: Kind, object: &Object<T>) -> Named {
     (kind, object.namespace().to_string(), object.name().to_string())
 }
 
-/// Reads all policies and writes their statuses.
+/// Translates all policies and writes their statuses.
 pub fn policies(input: &Input<'_>, ancestors: &route::Ancestors, output: &mut Output) -> Vec<BackendPolicy> {
     let mut all = Vec::new();
     input.traffic_policies.iter().for_each(|policy| traffic(input, policy, &mut all, output));
@@ -70,7 +70,7 @@ fn is_ignored(labels: &Labels) -> bool {
     labels.get("istio.io/ignore-policy-attachment").is_some_and(|v| v.eq_ignore_ascii_case("true"))
 }
 
-/// The status of a policy that the user took out of Istio's hands.
+/// The status of a policy that the user excluded by annotation.
 fn ignored(input: &Input<'_>, policy: &Config, targets: &[TargetReference], output: &mut Output) {
     let message = "Ignored by Istio due to annotation istio.io/ignore-policy-attachment=true";
     let mut conditions = Conditions::default();
@@ -80,7 +80,7 @@ fn ignored(input: &Input<'_>, policy: &Config, targets: &[TargetReference], outp
     output.status(policy.key(), status.status());
 }
 
-/// An object that a policy of the same namespace refers to.
+/// The target of a policy, in the same namespace.
 fn referent<'a>(
     input: &Input<'a>,
     group: &str,
@@ -99,7 +99,7 @@ fn target_problem(error: &str) -> Problem {
     Problem::new("TargetNotFound", format!("targetRefs invalid: {error}"))
 }
 
-/// Host names of a target, and whether it has the port that the policy names.
+/// Host names of a target; an error when it lacks the port named by the policy.
 fn hosts_of(input: &Input<'_>, target: &TargetReference, object: &Config) -> Result<Vec<String>, String> {
     let (namespace, name) = (&object.meta.namespace, &object.meta.name);
     let section = target.section_name.as_deref().filter(|s| !s.is_empty());
@@ -170,7 +170,7 @@ fn tls(
     output.status(policy.config.key(), status.status());
 }
 
-/// An older policy (of the same age the first by name) for the same target.
+/// An older policy for the same target; of the same age, the first by name.
 fn stronger<'a>(
     input: &'a Input<'_>,
     policy: &Object<BackendTlsPolicySpec>,
@@ -203,8 +203,8 @@ fn client_tls(validation: &BackendValidation) -> ClientTlsSettings {
     settings
 }
 
-/// Name of the credential with the CA certificates. A reference that is broken becomes one that is never valid, so that
-/// nothing is sent.
+/// Name of the credential with the CA certificates. A broken reference becomes a credential that is never valid, so that no
+/// traffic is sent.
 fn credential_name(
     input: &Input<'_>,
     validation: &BackendValidation,

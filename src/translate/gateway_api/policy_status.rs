@@ -1,4 +1,4 @@
-//! Statuses of policies: an entry for each ancestor, those of other controllers kept.
+//! Statuses of policies: an entry for each ancestor. Entries of other controllers are kept.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ struct AncestorStatus {
     conditions: Vec<Condition>,
 }
 
-/// The ancestors of one policy, as they are found.
+/// The collected ancestors of one policy.
 pub struct Ancestors<'a> {
     policy: &'a Config,
     features: &'a Features,
@@ -28,7 +28,7 @@ pub struct Ancestors<'a> {
     new: Vec<AncestorStatus>,
 }
 
-/// How a status writes its ancestors, and how many at most.
+/// The form of ancestors in a status, and their maximum number.
 struct Form {
     list: &'static str,
     reference: &'static str,
@@ -36,12 +36,12 @@ struct Form {
 }
 
 impl<'a> Ancestors<'a> {
-    /// No ancestors yet, of a policy.
+    /// An empty list of ancestors for a policy.
     pub fn of(policy: &'a Config, features: &'a Features) -> Self {
         Self::new(policy, features, Form { list: "ancestors", reference: "ancestorRef", most: 16 })
     }
 
-    /// No ancestors yet, of an XBackend.
+    /// An empty list of ancestors for an XBackend.
     pub fn of_backend(backend: &'a Config, features: &'a Features) -> Self {
         Self::new(backend, features, Form { list: "parents", reference: "parentRef", most: 32 })
     }
@@ -51,7 +51,7 @@ impl<'a> Ancestors<'a> {
         Self { policy, features, form, old: old.unwrap_or_default(), new: Vec::new() }
     }
 
-    /// Adds what a policy is for, as an ancestor in the mesh.
+    /// Adds the target of a policy as an ancestor in the mesh.
     pub fn add_target(&mut self, target: &TargetReference, conditions: &Conditions) {
         let reference = ParentReference {
             group: Some(target.group.clone()),
@@ -63,7 +63,7 @@ impl<'a> Ancestors<'a> {
         self.add(reference, MESH_CONTROLLER.to_string(), conditions);
     }
 
-    /// Adds a Gateway.
+    /// Adds a Gateway as an ancestor.
     pub fn add_gateway(&mut self, namespace: Option<&str>, name: &str, conditions: &Conditions) {
         let reference = ParentReference {
             group: Some(Kind::KubernetesGateway.group().into()),
@@ -82,7 +82,7 @@ impl<'a> Ancestors<'a> {
         self.new.push(AncestorStatus { ancestor_ref, controller_name, conditions });
     }
 
-    /// The status.
+    /// The status with all ancestors.
     pub fn status(mut self) -> Value {
         let mut all = Vec::new();
         for old in std::mem::take(&mut self.old) {

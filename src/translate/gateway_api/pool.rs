@@ -1,4 +1,4 @@
-//! InferencePools: the service that stands for a pool, the picker in front of it, and the status of a pool.
+//! InferencePools: the service that represents a pool, its endpoint picker, and the status of a pool.
 
 use std::collections::BTreeSet;
 
@@ -27,18 +27,18 @@ const SERVICE: &str = "istio.io/inferencepool-extension-service";
 const PORT: &str = "istio.io/inferencepool-extension-port";
 const FAILURE_MODE: &str = "istio.io/inferencepool-extension-failure-mode";
 
-/// The picker of endpoints that a rule asks first.
+/// The endpoint picker that Envoy calls for a rule (external processing).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolRule {
     /// Host name of the picker.
     pub fqdn: String,
-    /// Its port.
+    /// Port of the picker.
     pub port: String,
-    /// Requests go on when the picker does not answer.
+    /// Whether requests proceed when the picker does not answer (`failure_mode_allow`).
     pub failure_mode_allow: bool,
 }
 
-/// Name of the service that stands for a pool: short enough for Kubernetes, different for each pool.
+/// Name of the service that represents a pool: within Kubernetes' length limit, unique by pool.
 fn service_name(pool: &str) -> String {
     const LONGEST: usize = 63;
     let digest = Sha256::digest(pool.as_bytes());
@@ -48,10 +48,10 @@ fn service_name(pool: &str) -> String {
     format!("{base}-ip-{hash}")
 }
 
-/// Resolves a reference to a pool.
+/// Resolves a reference to an InferencePool.
 ///
 /// # Errors
-/// What makes the whole rule invalid.
+/// The problem that makes the whole rule invalid.
 pub fn backend(context: &RouteContext<'_>, to: &BackendReference, namespace: &str) -> Result<Backend, Problem> {
     let input = context.input;
     let unusable = |reason, message: String| {
@@ -144,7 +144,7 @@ fn uses(route: &Object<RouteSpec<HttpRule>>, pool: &Object<InferencePoolSpec>) -
     })
 }
 
-/// Entries of our controllers in the status of a route: Gateway and conditions.
+/// Entries of Istio's controllers in the status of a route: Gateway and conditions.
 fn own_parents<'a>(
     input: &'a Input<'_>,
     route: &'a Object<RouteSpec<HttpRule>>,

@@ -1,4 +1,4 @@
-//! References between objects: kinds as they are referred to, ReferenceGrants.
+//! References between objects: group and kind, and ReferenceGrants.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ pub const GROUP: &str = "gateway.networking.k8s.io";
 pub struct GroupKind {
     /// Group; empty for core.
     pub group: String,
-    /// Kind.
+    /// Name of the kind.
     pub kind: String,
 }
 
 impl GroupKind {
-    /// A known kind.
+    /// The group and kind of a known kind.
     pub fn of(kind: Kind) -> Self {
         Self { group: kind.group().into(), kind: kind.as_str().into() }
     }
 
-    /// What is written, with the parts that are not taken from `default`.
+    /// The group and kind as written; absent parts are those of `default`.
     pub fn normalized(group: Option<&str>, kind: Option<&str>, default: Kind) -> Self {
         Self { group: group.unwrap_or(default.group()).into(), kind: kind.unwrap_or(default.as_str()).into() }
     }
@@ -34,15 +34,15 @@ impl GroupKind {
     }
 }
 
-/// One pair that a ReferenceGrant permits; without a name, all objects.
+/// One permission of a ReferenceGrant; without a name it covers all objects.
 type Permission = (GroupKind, String, GroupKind, String, Option<String>);
 
-/// All permissions that ReferenceGrants give.
+/// All permissions given by ReferenceGrants.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Grants(BTreeSet<Permission>);
 
 impl Grants {
-    /// Reads the grants; kinds that Istio does not know are passed over.
+    /// Reads the grants; unknown kinds are ignored.
     pub fn of(grants: &[Object<ReferenceGrantSpec>]) -> Self {
         const FROM: [Kind; 6] = [
             Kind::KubernetesGateway,

@@ -1,4 +1,4 @@
-//! The status of a route: one entry for each of its references that is ours; entries of other controllers stay.
+//! The status of a route: one entry for each reference to a parent of Istio's. Entries of other controllers are kept.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ struct ParentStatus {
     conditions: Vec<Condition>,
 }
 
-/// What came of the rules of a route, for its gateways and for the mesh.
+/// The problems of the rules of a route, for gateways and for the mesh.
 #[derive(Debug, Default)]
 pub struct Problems {
-    /// With the rules of a gateway.
+    /// Problem of the rules for gateways.
     pub gateway: Option<Problem>,
-    /// With the rules of the mesh.
+    /// Problem of the rules for the mesh.
     pub mesh: Option<Problem>,
 }
 
@@ -72,7 +72,7 @@ pub fn status(route: &Config, bindings: &[Binding], problems: &Problems, feature
     status
 }
 
-/// Bindings by the reference that they come from. Bare names that are written twice are one reference.
+/// Bindings grouped by reference. References with only a name are equal if their names are.
 fn by_reference(bindings: &[Binding]) -> Vec<Vec<&Binding>> {
     let mut groups: BTreeMap<usize, Vec<&Binding>> = BTreeMap::new();
     let mut bare: BTreeMap<&str, usize> = BTreeMap::new();
@@ -85,7 +85,7 @@ fn by_reference(bindings: &[Binding]) -> Vec<Vec<&Binding>> {
     groups.into_values().collect()
 }
 
-/// Conditions of one reference: it is accepted when any of its listeners takes the route.
+/// Conditions of one reference: it is accepted when any of its listeners accepts the route.
 fn conditions(group: &[&Binding], problems: &Problems, features: &Features) -> Conditions {
     let bound = group.iter().filter(|b| b.denial.is_none()).count();
     let message = match bound {

@@ -1,4 +1,4 @@
-//! What statuses say, and of which objects nothing is said.
+//! Tests of statuses, and of objects that get none.
 
 use std::sync::Arc;
 

@@ -20,20 +20,20 @@ const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
 const CIPHER_SUITES: &str = "gateway.istio.io/tls-cipher-suites";
 const INVALID_TLS: &str = "InvalidCertificateRef";
 const NOT_PERMITTED: &str = "RefNotPermitted";
-/// Reason: the CA certificate does not exist or is not one.
+/// Reason of a CA certificate that does not exist or is not valid.
 pub const INVALID_CA_REF: &str = "InvalidCACertificateRef";
-/// Reason: a CA certificate cannot be read from that kind.
+/// Reason of a kind that cannot hold a CA certificate.
 pub const INVALID_CA_KIND: &str = "InvalidCACertificateKind";
 
-/// The frontend settings that hold for a port.
+/// The frontend settings for a port.
 pub fn frontend(tls: Option<&GatewayTls>, port: u32) -> Option<&FrontendTlsConfig> {
     let frontend = tls?.frontend.as_ref()?;
     let of_port = frontend.per_port.iter().find(|p| p.port == port).map(|p| &p.tls);
     Some(of_port.unwrap_or(&frontend.default))
 }
 
-/// The TLS settings of a listener, and what is wrong with them. Settings with a problem are still made: what becomes of
-/// them is the listener's business.
+/// The TLS settings of a listener, and their problem. Settings with a problem are returned too; the listener decides about
+/// them.
 pub fn server(
     input: &Input<'_>,
     grants: &Grants,
@@ -79,7 +79,7 @@ pub fn server(
     (out, None)
 }
 
-/// Fills in the names of the certificates. One good one of two is enough.
+/// Sets the names of the certificates. Of two, one valid certificate is enough.
 fn certificates(
     input: &Input<'_>,
     grants: &Grants,
@@ -109,8 +109,8 @@ fn certificates(
     Ok(())
 }
 
-/// The credential of a certificate. Whether the reference is permitted comes first, so that a status does not tell what
-/// exists in other namespaces.
+/// The credential of a certificate. The permission is checked first, so that a status does not reveal objects in other
+/// namespaces.
 fn certificate_name(
     input: &Input<'_>,
     grants: &Grants,
@@ -150,7 +150,7 @@ fn reference_text(reference: &ObjectReference) -> String {
     format!("{}/{}/{}.{}", text(&reference.group), text(&reference.kind), reference.name, text(&reference.namespace))
 }
 
-/// How certificates of clients are checked.
+/// Settings for the validation of client certificates.
 fn client_checks(
     input: &Input<'_>,
     grants: &Grants,
@@ -210,7 +210,7 @@ fn client_checks(
     Ok(())
 }
 
-/// What is wrong with the certificate that a Gateway shows to backends.
+/// The problem of the client certificate that a Gateway presents to backends.
 pub fn client_certificate_problem(
     input: &Input<'_>,
     grants: &Grants,

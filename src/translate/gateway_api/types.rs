@@ -1,7 +1,7 @@
-//! Gateway API objects as they are written, decoded leniently: unknown fields are passed over, `null` is the default.
+//! Gateway API objects, decoded leniently: unknown fields are ignored, and `null` means the default.
 //!
-//! What the CRDs enforce is not checked again; values that no CRD would admit are refused with the object's name where they
-//! do not decode, and are handled where Istio handles them.
+//! Constraints of the CRDs are not checked again. An object with a value that no CRD would admit is refused by name if it does
+//! not decode; otherwise the value is handled as in Istio.
 
 pub mod gateway;
 pub mod policy;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::translate::decoded::or_default;
 
-/// A reference to a parent of a route, or from a status to an ancestor of a policy.
+/// A reference to the parent of a route, or in a status to the ancestor of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ParentReference {
@@ -37,7 +37,7 @@ pub struct RouteGroupKind {
     pub kind: String,
 }
 
-/// A reference to an object, group and kind possibly left to a default.
+/// A reference to an object; group and kind may be defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {

@@ -1,4 +1,4 @@
-//! Where the ingress gateways can be reached: what an Ingress's status says.
+//! Addresses of the ingress gateways, for the status of each Ingress.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Inputs, gateway::selector};
 use crate::model::{Kind, labels};
 
-/// The status of every Ingress: hostnames before addresses of none, each in order.
+/// The status of every Ingress: IPs first, then hostnames, each sorted.
 pub(super) fn status(inputs: &Inputs<'_>) -> Value {
     let mut entries: Vec<(String, String)> = addresses(inputs)
         .into_iter()
@@ -21,7 +21,7 @@ pub(super) fn status(inputs: &Inputs<'_>) -> Value {
     if entries.is_empty() { json!({"loadBalancer": {}}) } else { json!({"loadBalancer": {"ingress": entries}}) }
 }
 
-/// Addresses of the mesh's ingress service; where it names none, of the node of the first gateway pod that runs.
+/// Addresses of the mesh's ingress service; without one, of the Node of the first running gateway Pod.
 fn addresses(inputs: &Inputs<'_>) -> Vec<String> {
     let service = inputs.mesh.ingress_service.as_str();
     if service.is_empty() { of_nodes(inputs) } else { of_service(inputs, service).unwrap_or_default() }

@@ -1,4 +1,4 @@
-//! Whether an Ingress is ours: by its class annotation, by its IngressClass, or by the mesh's mode.
+//! Decides whether Istio handles an Ingress: by its class annotation, its IngressClass, or the mesh's mode.
 
 use k8s_openapi::api::networking::v1::IngressClass;
 
@@ -7,22 +7,22 @@ use crate::{
     proto::mesh::{MeshConfig, mesh_config::IngressControllerMode as Mode},
 };
 
-/// The annotation that named the class before there were IngressClass objects.
+/// The annotation for the class that preceded IngressClass objects.
 const ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// `spec.controller` of the classes that are ours.
+/// `spec.controller` of Istio's classes.
 const CONTROLLER: &str = "istio.io/ingress-controller";
 
-/// What an Ingress says of its class.
+/// The class settings of an Ingress.
 #[derive(Debug, Clone, Copy)]
 pub struct IngressClassOf<'a> {
     /// Annotations of the Ingress.
     pub annotations: &'a Labels,
-    /// The IngressClass that `spec.ingressClassName` names, if it exists.
+    /// The IngressClass named by `spec.ingressClassName`, if it exists.
     pub class: Option<&'a IngressClass>,
 }
 
-/// Whether the Ingress is ours (Istio's `shouldProcessIngressWithClass`). The annotation wins over the class; an Ingress
-/// without either, or with a class that does not exist, is ours in mode DEFAULT only.
+/// Whether Istio handles the Ingress (`shouldProcessIngressWithClass`). The annotation takes precedence over the class. An
+/// Ingress without either, or with a class that does not exist, is handled in mode DEFAULT only.
 #[must_use]
 pub fn is_taken(mesh: &MeshConfig, of: &IngressClassOf<'_>) -> bool {
     let mode = Mode::try_from(mesh.ingress_controller_mode).unwrap_or(Mode::Unspecified);

@@ -1,4 +1,4 @@
-//! What the recordings do not show: reports, foreign clusters, namespaces that are not read, statuses.
+//! Cases that the recorded data does not cover: reports, remote clusters, excluded namespaces, statuses.
 
 use serde_json::{Value, json};
 

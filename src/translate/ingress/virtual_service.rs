@@ -17,7 +17,7 @@ use crate::{
     translate::draft::{Draft, Output},
 };
 
-/// Tells the generation of routes that prefixes end at a path segment.
+/// Annotation by which generation matches prefixes at path segments.
 const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
 
 /// A rule with its Ingress.
@@ -26,9 +26,9 @@ struct Rule<'a> {
     http: &'a HTTPIngressRuleValue,
 }
 
-/// Adds the VirtualServices of all rules, one per host. Of the Ingresses that name a host the first one (by creation, then
-/// name, then namespace) gives the name, the namespace and the gateway, as in Istio: at the others' gateways the host is
-/// not served.
+/// Adds the VirtualServices of all rules, one per host. Of the Ingresses with a host, the first one (by creation, then name,
+/// then namespace) determines the name, the namespace and the gateway, as in Istio: the gateways of the others do not serve the
+/// host.
 pub(super) fn add<'a>(inputs: &Inputs<'a>, taken: &[Taken<'a>], output: &mut Output) {
     let mut hosts: BTreeMap<&str, Vec<Rule<'a>>> = BTreeMap::new();
     for Taken { config, ingress } in taken {
@@ -83,7 +83,7 @@ fn virtual_service<'a>(inputs: &Inputs<'a>, host: &str, rules: &[Rule<'a>], outp
     })
 }
 
-/// A longer path comes first, an exact one before a prefix of its length.
+/// The precedence of a route: longer paths first, an exact path before a prefix of its length.
 fn precedence(route: &HttpRoute) -> (usize, bool) {
     match route.r#match.first().and_then(|m| m.uri.as_ref()).and_then(|u| u.match_type.as_ref()) {
         Some(MatchType::Exact(path)) => (path.len(), true),
@@ -107,7 +107,7 @@ fn route<'a>(inputs: &Inputs<'a>, namespace: &'a str, path: &'a HTTPIngressPath)
     })
 }
 
-/// The path condition. `ImplementationSpecific` reads a trailing `.*` or `/*` as "anything that begins so".
+/// The path condition. `ImplementationSpecific` reads a trailing `.*` or `/*` as a prefix match.
 fn uri(path: &HTTPIngressPath) -> Option<MatchType> {
     let text = path.path.as_deref().unwrap_or_default();
     match path.path_type.as_str() {

@@ -1,4 +1,4 @@
-//! Which routes belong to which Gateways: both sides must want it.
+//! Binding of routes to Gateways: both sides must admit it.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::{
 pub struct Bound(BTreeMap<ConfigKey, Vec<String>>);
 
 impl Bound {
-    /// The Gateways of a route; none when no listener takes it.
+    /// The Gateways of a route; `None` when no listener admits it.
     pub fn gateways(&self, route: &Config) -> Option<&Vec<String>> {
         self.0.get(&route.key())
     }
 
-    /// Binds what the listener of a Gateway takes. The listeners of one Gateway come one after the other.
+    /// Binds the routes that a listener admits. The listeners of one Gateway must be bound in a row.
     pub fn bind(&mut self, input: &Input<'_>, gateway: &Config, listener: &Listener, name: &str) {
         let http = input.http_routes.iter().map(|r| (&r.config, &r.spec.gateways));
         let streams = input.tcp_routes.iter().chain(&input.tls_routes).map(|r| (&r.config, &r.spec.gateways));
@@ -36,7 +36,7 @@ impl Bound {
     }
 }
 
-/// Whether a listener takes a route: its kind, its labels, its namespace.
+/// Whether a listener admits a route: by its kind, labels and namespace.
 fn takes(input: &Input<'_>, gateway: &Config, listener: &Listener, route: &Config) -> bool {
     let (wanted, kind) = (&listener.routes, route.kind());
     let group = wanted.group.as_deref().filter(|g| !g.is_empty()).unwrap_or(Kind::ServiceApisGateway.group());
@@ -58,7 +58,7 @@ fn takes(input: &Input<'_>, gateway: &Config, listener: &Listener, route: &Confi
     }
 }
 
-/// Whether a route lets a Gateway use it.
+/// Whether a route admits a Gateway.
 fn allows(gateway: &Config, route: &Config, gateways: &RouteGateways) -> bool {
     match gateways.allow {
         GatewayAllow::All => true,

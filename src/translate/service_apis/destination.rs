@@ -9,7 +9,7 @@ use crate::{
     translate::draft::Output,
 };
 
-/// The destinations of a rule with their weights; those that cannot be are reported and left out.
+/// The destinations of a rule with their weights; invalid ones are reported and left out.
 pub fn weighted<'a>(
     input: &Input<'_>,
     of: &ConfigKey,
@@ -37,8 +37,8 @@ fn destination(input: &Input<'_>, namespace: &str, to: &ForwardTo) -> Option<Des
     Some(Destination { host: input.host(name, namespace), port, ..Destination::default() })
 }
 
-/// Relative weights as shares of 100 (Istio's `standardizeWeights`): what rounding down leaves over goes to the largest
-/// remainders, the first of equals first. All zero means equal shares; one alone has no weight.
+/// Relative weights as percentages (Istio's `standardizeWeights`). The remainder after rounding down goes to the largest
+/// fractions, the first of equals first. All zero means equal shares; a single destination has no weight.
 fn percentages(weights: &[u32]) -> Vec<i32> {
     if weights.len() == 1 {
         return vec![0];

@@ -1,4 +1,4 @@
-//! Gateways: one Istio Gateway each, and the routes that its listeners take.
+//! Gateways: one Istio Gateway each, and the routes that its listeners admit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// Adds the Gateways whose class is ours. What it answers is who routes to whom.
+/// Adds the Gateways with a class of Istio's; returns the bindings of routes.
 pub fn add(input: &Input<'_>, output: &mut Output) -> Bound {
     let ours = &input.objects.features().gateway_api_controller_name;
     let classes: BTreeSet<&str> =
@@ -50,7 +50,7 @@ fn add_gateway(input: &Input<'_>, gateway: &Object<GatewaySpec>, bound: &mut Bou
             }
         };
         if let Some(port) = server.port.as_mut().filter(|port| !names.insert(port.name.clone())) {
-            // Servers of one name are one to generation: only the first of them would be served.
+            // Generation identifies servers by port name: of several with one name only the first would be served.
             port.name.push_str(&format!("-{index}"));
         }
         let alone = spec(vec![server.clone()]);
@@ -65,7 +65,7 @@ fn add_gateway(input: &Input<'_>, gateway: &Object<GatewaySpec>, bound: &mut Bou
     add_object(config, name, spec(servers), output);
 }
 
-/// The proxies are those of the one gateway that Istio had then.
+/// The selector is that of the single gateway of Istio 1.9.
 fn spec(servers: Vec<Server>) -> Spec {
     let selector = BTreeMap::from([("istio".to_string(), "ingressgateway".to_string())]);
     Spec::Gateway(Arc::new(Gateway { servers, selector }))
@@ -76,7 +76,7 @@ fn server(gateway: &Object<GatewaySpec>, listener: &Listener) -> Result<Server, 
     if protocol == "UDP" {
         return Err("protocol UDP is not supported".to_string());
     }
-    // For other protocols the API says that `tls` is not looked at.
+    // For other protocols the API says that `tls` is ignored.
     let tls = listener.tls.as_ref().filter(|_| matches!(protocol, "HTTPS" | "TLS"));
     let name =
         format!("{}-{}-gateway-{}-{}", protocol.to_lowercase(), listener.port, gateway.name(), gateway.namespace());

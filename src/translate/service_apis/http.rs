@@ -99,7 +99,7 @@ fn condition(of: &HttpMatch) -> HttpMatchRequest {
     }
 }
 
-/// A prefix is one of the text, as in Istio's own routes: `/get` is the beginning of `/getter` too.
+/// A prefix is compared as text, as in Istio's own routes: `/get` matches `/getter` too.
 fn uri(of: &HttpMatch) -> StringMatch {
     let value = of.path.value.clone().unwrap_or_else(|| "/".to_string());
     let match_type = Some(match of.path.r#type {
@@ -120,7 +120,7 @@ fn values(of: &ValueMatch) -> BTreeMap<String, StringMatch> {
     of.values.iter().map(|(name, value)| (name.clone(), wanted(value))).collect()
 }
 
-/// What the filters do to request headers; other filters than those of headers have no effect.
+/// Header operations of the filters; other types of filters have no effect.
 fn headers(filters: &[Filter], mut unsupported: impl FnMut(&str)) -> Option<Headers> {
     let mut all: Option<HeaderOperations> = None;
     for filter in filters {

@@ -79,7 +79,7 @@ fn destinations(
     all.into_iter().map(|(_, to, weight)| RouteDestination { destination: Some(to), weight }).collect()
 }
 
-/// SNI names; a rule or a match without them is for all.
+/// SNI names; a rule or match without them is for all names.
 fn matches(all: &[StreamMatch]) -> Vec<TlsMatchAttributes> {
     let any = || vec!["*".to_string()];
     let of = |sni_hosts| TlsMatchAttributes { sni_hosts, ..TlsMatchAttributes::default() };

@@ -1,4 +1,4 @@
-//! What cannot be is reported by name and leaves the rest in force.
+//! Invalid parts are reported by name, and the rest of the object stays in effect.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn object(kind: &str, name: &str, spec: &Value) -> Value {
         "metadata": {"name": name, "namespace": "shop"}, "spec": spec})
 }
 
-/// Translates the objects beside a class of ours, and gives what is reported, `kind name: message`.
+/// Translates the objects together with a class of Istio's; returns the reports as `kind name: message`.
 fn translated(objects: &[Value]) -> (Translation, Vec<String>) {
     let class = object("GatewayClass", "edge", &json!({"controller": "istio.io/gateway-controller"}));
     let configs = objects.iter().chain([&class]).map(|o| Arc::new(from_value(o, Origin::default()).unwrap()));

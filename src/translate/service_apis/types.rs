@@ -1,5 +1,5 @@
-//! Objects of the service APIs as they are written (v0.1 to v0.4 of them, all `v1alpha1`). Where an API server would fill in a
-//! default of the CRD, a file gets the same one here.
+//! Objects of the service APIs (v0.1 to v0.4, all `v1alpha1`), as written. Absent fields get the CRD's default, which an API
+//! server would fill in.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ pub struct ListenerTls {
     pub certificate_ref: Option<Reference>,
 }
 
-/// Where TLS ends.
+/// The place of TLS termination.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum TlsMode {
     #[default]
@@ -59,7 +59,7 @@ pub enum TlsMode {
     Passthrough,
 }
 
-/// `routes` of a listener: which routes it takes.
+/// `routes` of a listener: the routes that it admits.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteBinding {
@@ -72,7 +72,7 @@ pub struct RouteBinding {
     pub namespaces: RouteNamespaces,
 }
 
-/// `routes.namespaces`: of which namespaces.
+/// `routes.namespaces`: the namespaces of these routes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteNamespaces {
@@ -109,7 +109,7 @@ impl<R> Default for RouteSpec<R> {
     }
 }
 
-/// `gateways` of a route: which Gateways may use it.
+/// `gateways` of a route: the Gateways that it admits.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteGateways {
@@ -148,7 +148,7 @@ pub struct HttpRule {
     pub forward_to: Vec<ForwardTo>,
 }
 
-/// What an HTTP request must be.
+/// The conditions of a match on an HTTP request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMatch {
@@ -179,7 +179,7 @@ pub enum PathMatchType {
     ImplementationSpecific,
 }
 
-/// A match of headers or query parameters: all of `values` by name.
+/// A match on headers or query parameters: `values` by name, all of which must match.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ValueMatch {
@@ -229,7 +229,7 @@ pub struct StreamRule {
     pub forward_to: Vec<ForwardTo>,
 }
 
-/// What a connection must be; of TCP nothing can be asked.
+/// The conditions of a match on a connection; TCP has none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StreamMatch {
@@ -238,7 +238,7 @@ pub struct StreamMatch {
     pub extension_ref: Option<Reference>,
 }
 
-/// Where requests or connections go.
+/// A weighted destination of requests or connections.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ForwardTo {
@@ -260,7 +260,7 @@ pub struct BackendPolicySpec {
     pub tls: BackendTls,
 }
 
-/// A backend that a policy is for.
+/// A backend of a policy.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendReference {
@@ -289,10 +289,11 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The name, if this can be an object of the core kind: what is left out is taken to fit, and `core` is the empty group.
+    /// The name, if the reference can be to an object of this core kind. Absent parts are assumed to match; `core` is the empty
+    /// group.
     ///
     /// # Errors
-    /// What it refers to instead.
+    /// A text that names the referenced object.
     pub fn to_core(&self, kind: Kind) -> Result<&str, String> {
         let fits = matches!(self.group.as_str(), "" | "core") && (self.kind.is_empty() || self.kind == kind.as_str());
         match fits && !self.name.is_empty() {

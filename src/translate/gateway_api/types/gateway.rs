@@ -30,7 +30,7 @@ pub struct GatewaySpec {
     pub tls: Option<GatewayTls>,
 }
 
-/// An address that a Gateway asks for.
+/// A requested address of a Gateway.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Address {
@@ -58,14 +58,14 @@ pub struct ParametersReference {
     pub name: String,
 }
 
-/// Which ListenerSets may attach.
+/// ListenerSets that may attach.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedListeners {
     pub namespaces: Option<Namespaces>,
 }
 
-/// Namespaces, by rule or by label.
+/// Namespaces, by rule or by selector.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Namespaces {
@@ -73,7 +73,7 @@ pub struct Namespaces {
     pub selector: Option<LabelSelector>,
 }
 
-/// A listener of a Gateway or, the same in form, of a ListenerSet.
+/// A listener of a Gateway or, in the same form, of a ListenerSet.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Listener {
@@ -143,7 +143,7 @@ pub struct PortTls {
     pub tls: FrontendTlsConfig,
 }
 
-/// How clients are checked.
+/// Validation settings for client certificates.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FrontendTlsConfig {
@@ -180,7 +180,7 @@ pub struct ReferenceGrantSpec {
     pub to: Vec<GrantTo>,
 }
 
-/// Who may refer.
+/// A kind and namespace that may refer.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrantFrom {
@@ -192,7 +192,7 @@ pub struct GrantFrom {
     pub namespace: String,
 }
 
-/// What may be referred to.
+/// A kind, optionally with a name, that may be referred to.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrantTo {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{ObjectReference, or_default};
 
-/// What a policy is for.
+/// The target of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetReference {
@@ -29,7 +29,7 @@ pub struct BackendTlsPolicySpec {
     pub validation: BackendValidation,
 }
 
-/// How the certificate of a backend is checked.
+/// Settings for the validation of a backend's certificate.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendValidation {
@@ -43,7 +43,7 @@ pub struct BackendValidation {
     pub subject_alt_names: Vec<SubjectAltName>,
 }
 
-/// A name that the certificate may carry.
+/// A subject alternative name that the certificate may have.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubjectAltName {
@@ -139,7 +139,7 @@ pub struct InferencePoolSpec {
     pub target_ports: Vec<PoolPort>,
 }
 
-/// Pods of a pool.
+/// Selector of the Pods of a pool.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolSelector {
@@ -155,7 +155,7 @@ pub struct PoolPort {
     pub number: u32,
 }
 
-/// The service that picks endpoints.
+/// Reference to the endpoint picker's service.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointPickerReference {

@@ -58,7 +58,7 @@ pub struct StreamRule {
     pub backend_refs: Vec<BackendReference>,
 }
 
-/// What an HTTP request must be.
+/// The conditions of a match on an HTTP request.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMatch {
@@ -90,7 +90,7 @@ pub struct ValueMatch {
     pub value: String,
 }
 
-/// What a gRPC call must be.
+/// The conditions of a match on a gRPC call.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcMatch {
@@ -144,7 +144,7 @@ pub struct HeaderModifier {
     pub remove: Vec<String>,
 }
 
-/// Where copies of requests go.
+/// A mirror: the destination of copies of requests.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestMirror {
@@ -154,7 +154,7 @@ pub struct RequestMirror {
     pub fraction: Option<Fraction>,
 }
 
-/// A share of requests.
+/// A fraction of requests.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Fraction {
@@ -163,7 +163,7 @@ pub struct Fraction {
     pub denominator: Option<i32>,
 }
 
-/// How a path is changed.
+/// A modification of a path.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PathModifier {
@@ -192,7 +192,7 @@ pub struct UrlRewrite {
     pub path: Option<PathModifier>,
 }
 
-/// CORS.
+/// A CORS policy.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cors {
@@ -209,7 +209,7 @@ pub struct Cors {
     pub max_age: i64,
 }
 
-/// Time limits, as durations like `10s`.
+/// Timeouts, as durations like `10s`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timeouts {
@@ -217,7 +217,7 @@ pub struct Timeouts {
     pub backend_request: Option<String>,
 }
 
-/// Retries.
+/// A retry policy.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {
@@ -227,7 +227,7 @@ pub struct Retry {
     pub backoff: Option<String>,
 }
 
-/// Where requests go.
+/// A weighted backend of a rule.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendReference {
@@ -243,7 +243,7 @@ pub struct BackendReference {
 }
 
 impl BackendReference {
-    /// The weight, 1 unless it says otherwise.
+    /// The weight; 1 if absent.
     pub fn weight(&self) -> i32 {
         self.weight.unwrap_or(1)
     }
