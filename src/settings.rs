@@ -1,7 +1,7 @@
-//! Process settings: one struct per room, checked once, no text left to interpret past this point.
+//! Process settings: one struct per room, validated once; later code parses no text.
 //!
-//! The command line fills them in (`cli`), tests write them by hand. "Settings" are the process's; "config" is left to mean
-//! what users write in Istio's objects.
+//! The command line fills them in (`cli`); tests construct them directly. "Settings" are those of the process; "config" is the
+//! content of Istio's objects.
 
 mod address;
 mod kubernetes;
@@ -15,43 +15,43 @@ pub use upstream::{StateSettings, UpstreamSettings};
 
 use crate::model::Features;
 
-/// Everything that `app::build` needs.
+/// All settings of the process, the input of `app::build`.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Where config comes from.
+    /// Sources of config.
     pub sources: SourceSettings,
-    /// Where the last good content is kept.
+    /// Storage of last good content.
     pub state: StateSettings,
-    /// Mesh-wide settings and where they are read.
+    /// Mesh-wide settings and their files.
     pub mesh: MeshSettings,
-    /// The xDS server.
+    /// Settings of the xDS server.
     pub xds: XdsSettings,
-    /// Workloads that register themselves.
+    /// Limits of workload registration.
     pub registration: RegistrationSettings,
-    /// The admin server.
+    /// Settings of the admin server.
     pub admin: AdminSettings,
-    /// Supervision and shutdown.
+    /// Settings of supervision and shutdown.
     pub runtime: RuntimeSettings,
     /// Istio's feature flags.
     pub features: Features,
 }
 
-/// How changes of files are noticed.
+/// The method of detecting file changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WatchMode {
-    /// File system events, with a rescan as the safety net.
+    /// File system events, and a periodic rescan in case events are lost.
     #[default]
     Events,
-    /// A rescan only, once a second: for network file systems, which send no events.
+    /// A rescan once a second only: for network file systems, which send no events.
     Poll,
 }
 
-/// Another cluster: a folder with its Kubernetes objects, or a kubeconfig that leads to it; written `NAME=PATH`.
+/// A remote cluster: a folder with its Kubernetes objects, or a kubeconfig for it; written `NAME=PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteCluster {
     /// Cluster id.
     pub name: String,
-    /// Folder or kubeconfig.
+    /// Path of the folder or kubeconfig.
     pub path: PathBuf,
 }
 
@@ -68,12 +68,12 @@ impl FromStr for RemoteCluster {
     }
 }
 
-/// Another id for a cluster; written `ALIAS=ID`.
+/// An alias for a cluster id; written `ALIAS=ID`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterAlias {
-    /// What proxies say.
+    /// The id that proxies send.
     pub alias: String,
-    /// The cluster.
+    /// The cluster id that it stands for.
     pub cluster: String,
 }
 
@@ -90,32 +90,32 @@ impl FromStr for ClusterAlias {
     }
 }
 
-/// Where config comes from.
+/// Sources of config.
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
-    /// Folders, the first one wins where two hold one object. Used unless the mesh config lists `configSources`.
+    /// Config folders; of an object in several folders the first one's wins. Unused if the mesh config lists `configSources`.
     pub config_dirs: Vec<PathBuf>,
-    /// Other clusters: their services, workloads and Secrets; nothing else in them counts.
+    /// Remote clusters: only their services, workloads, Secrets and Gateways between networks are read.
     pub remote_clusters: Vec<RemoteCluster>,
-    /// How other clusters are found beside these.
+    /// Discovery of further remote clusters.
     pub remotes: RemoteSettings,
-    /// How changes are noticed.
+    /// The method of detecting file changes.
     pub watch: WatchMode,
-    /// How long a file that is being written must be quiet before it is read.
+    /// The time without changes after which a file is considered complete and read.
     pub settle: Duration,
-    /// How often everything is looked at again although no event came.
+    /// The interval of full rescans without an event.
     pub rescan: Duration,
-    /// A source that gives no sign of life for this long, and for three rescans, is restarted.
+    /// A source without activity for this long, and for three rescans, is restarted.
     pub silence: Duration,
-    /// A file that is longer than this, in bytes, is refused.
+    /// Maximum length of a file in bytes; longer ones are refused.
     pub max_file_bytes: u64,
-    /// How long a mass deletion is held back unless it is confirmed; zero applies it at once, as Istio does.
+    /// The time that an unconfirmed mass deletion is held back; zero applies it at once, as Istio does.
     pub deletion_hold: Duration,
     /// How host names are resolved.
     pub names: NameSettings,
     /// The Kubernetes cluster, if there is one.
     pub kubernetes: Option<KubeSettings>,
-    /// Other control planes.
+    /// Upstream control planes.
     pub upstream: UpstreamSettings,
 }
 
@@ -167,7 +167,7 @@ pub struct MeshSettings {
     pub networks_file: Option<PathBuf>,
     /// Id of this cluster.
     pub cluster_id: String,
-    /// Ids that proxies may give for a cluster instead of its own.
+    /// Aliases of cluster ids that proxies may send.
     pub cluster_aliases: Vec<ClusterAlias>,
     /// DNS suffix of services.
     pub domain: String,
@@ -185,17 +185,17 @@ impl Default for MeshSettings {
     }
 }
 
-/// The xDS server.
+/// Settings of the xDS server.
 #[derive(Debug, Clone)]
 pub struct XdsSettings {
-    /// Where ADS is served in plain text.
+    /// Address of plain-text ADS.
     pub grpc_address: ListenAddress,
-    /// Whether clients on the loopback interface, who prove nothing, are sent the Secrets of the namespace that they name;
-    /// `None` sends them where Secrets come from folders alone.
+    /// Whether clients on the loopback interface, which are not authenticated, receive the Secrets of the namespace that they
+    /// claim; `None` means that they do if Secrets come from folders only.
     pub loopback_secrets: Option<bool>,
-    /// Connections at the same time; `None` for the default of the server.
+    /// Maximum number of connections; `None` for the server's default.
     pub max_connections: Option<usize>,
-    /// Connections are closed in good order at this age.
+    /// Age at which connections are closed gracefully; `None` for no limit.
     pub max_connection_age: Option<Duration>,
 }
 
@@ -210,12 +210,12 @@ impl Default for XdsSettings {
     }
 }
 
-/// Workloads that register themselves.
+/// Limits of workload registration.
 #[derive(Debug, Clone)]
 pub struct RegistrationSettings {
-    /// Entries that may be made from one WorkloadGroup.
+    /// Maximum number of entries created from one WorkloadGroup.
     pub per_group: usize,
-    /// Connections from one address that may register.
+    /// Maximum number of registering connections from one address.
     pub per_peer: usize,
 }
 
@@ -225,14 +225,14 @@ impl Default for RegistrationSettings {
     }
 }
 
-/// The admin server.
+/// Settings of the admin server.
 #[derive(Debug, Clone)]
 pub struct AdminSettings {
-    /// Readiness and debug pages.
+    /// Address of readiness and debug pages.
     pub http_address: ListenAddress,
-    /// Metrics and version; `None` serves them at `http_address` only.
+    /// Address of metrics and version; `None` serves them at `http_address` only.
     pub monitoring_address: Option<ListenAddress>,
-    /// Debug pages also for callers that are not on the loopback interface.
+    /// Whether debug pages are open to callers outside of the loopback interface.
     pub open_debug: bool,
 }
 
@@ -246,14 +246,14 @@ impl Default for AdminSettings {
     }
 }
 
-/// Supervision and shutdown.
+/// Settings of supervision and shutdown.
 #[derive(Debug, Clone)]
 pub struct RuntimeSettings {
-    /// How long a drain may take.
+    /// Maximum duration of the drain at shutdown.
     pub shutdown: Duration,
-    /// More restarts than this within a minute end the process.
+    /// Maximum number of restarts within a minute; more end the process.
     pub max_restarts_per_minute: u32,
-    /// First pause before a restart; it doubles with each failure in a row.
+    /// First pause before a restart; it doubles with each consecutive failure.
     pub first_pause: Duration,
     /// Longest pause before a restart.
     pub longest_pause: Duration,

@@ -1,8 +1,8 @@
-//! An address to listen on, in the forms that istiod's flags take.
+//! An address to listen on, in the forms of istiod's flags.
 
 use std::{fmt, net::SocketAddr, str::FromStr};
 
-/// `HOST:PORT` to bind. Port 0 lets the system choose; `:PORT`, Go's form, is every interface.
+/// `HOST:PORT` to bind. Port 0 lets the system choose; `:PORT`, Go's form, means all interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddress(String);
 

@@ -1,10 +1,10 @@
-//! Where a Kubernetes cluster is, and how it is watched.
+//! Settings of a Kubernetes cluster: the access to its API server, and the watches.
 
 use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::model::{Kind, KindClass};
 
-/// How the API server is reached.
+/// The access to an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KubeAccess {
     /// From inside the cluster, with the service account of the pod.
@@ -12,18 +12,18 @@ pub enum KubeAccess {
         /// Folder with the account's `token` and `ca.crt`.
         account: PathBuf,
     },
-    /// By the text of a kubeconfig from somewhere else than a file.
+    /// By a kubeconfig that is given as text, not as a file.
     Text(KubeconfigText),
-    /// By a kubeconfig.
+    /// By a kubeconfig file.
     Kubeconfig {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The context; the file's current one when there is none.
+        /// Name of the context; `None` for the file's current one.
         context: Option<String>,
     },
 }
 
-/// The text of a kubeconfig. It may hold credentials, so it is never shown.
+/// The text of a kubeconfig. It may hold credentials, so it is never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KubeconfigText(pub Arc<str>);
 
@@ -33,48 +33,48 @@ impl fmt::Debug for KubeconfigText {
     }
 }
 
-/// A Kubernetes cluster as a source.
+/// Settings of a Kubernetes cluster as a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeSettings {
-    /// How it is reached.
+    /// Access to the API server.
     pub access: KubeAccess,
-    /// Whether services, pods and credentials are read as well as config.
+    /// Whether services, Pods and credentials are read in addition to config.
     pub registry: bool,
-    /// Namespaces to read; empty for all.
+    /// Watched namespaces; empty for all.
     pub watch_namespaces: Vec<String>,
-    /// Kinds that are not read, whatever the cluster has.
+    /// Kinds that are never read.
     pub left_out: BTreeSet<Kind>,
-    /// Our revision: objects that name another in `istio.io/rev` are not read. Empty reads all.
+    /// Revision of this control plane: objects with another in `istio.io/rev` are not read. Empty reads all.
     pub revision: String,
     /// Namespace of the ConfigMap with the mesh settings.
     pub namespace: String,
-    /// Name of another ConfigMap there, whose mesh settings are the base of those; empty for none.
+    /// Name of a second ConfigMap there, whose mesh settings are the base of the first one's; empty for none.
     pub shared_mesh: String,
-    /// How long a page of a list, and the head of any answer, may take.
+    /// Timeout of each page of a list, and of the head of any response.
     pub list_timeout: Duration,
-    /// How long a watch lasts before it is asked for again; a silent peer is noticed 5 s later.
+    /// Duration of a watch request; a silent peer is detected 5 s later.
     pub watch_timeout: Duration,
-    /// How often everything is listed again although every watch works.
+    /// The interval of full lists while all watches work.
     pub relist: Duration,
-    /// First pause after a failure; it doubles with each one in a row.
+    /// First pause after a failure; it doubles with each consecutive one.
     pub first_pause: Duration,
     /// Longest pause after a failure.
     pub longest_pause: Duration,
-    /// Pause when we may not read a kind, or there is no such kind.
+    /// Pause after a refusal to read a kind, or for a kind that does not exist.
     pub refused_pause: Duration,
-    /// How long a refusal (403) may be a passing one, as of a server that has just begun: a kind counts as one that we may
-    /// not read after that.
+    /// The time for which a refusal (403) may be temporary, as with a server that just started; after that the kind counts as
+    /// forbidden.
     pub refused_patience: Duration,
-    /// How long a mass deletion that only a list shows is held back; zero applies it at once, as Istio does.
+    /// The time that a mass deletion seen in a list only is held back; zero applies it at once, as Istio does.
     pub deletion_hold: Duration,
-    /// Whether statuses are written back.
+    /// Whether statuses are written.
     pub write_status: bool,
-    /// The lease that says which process writes them.
+    /// The leader election lease of the status writer.
     pub lease: LeaseSettings,
 }
 
-/// Kinds that are left out by lists of CRD names (`PILOT_IGNORE_RESOURCES`, and `PILOT_INCLUDE_RESOURCES` in spite of it), in
-/// which `*.GROUP` names all kinds of the groups that end like that, and without Gateway API all kinds of it.
+/// Kinds excluded by lists of CRD names: those in `PILOT_IGNORE_RESOURCES` but not in `PILOT_INCLUDE_RESOURCES`. In the lists
+/// `*.GROUP` means all kinds of groups with that ending. Without Gateway API, all of its kinds are excluded.
 #[must_use]
 pub fn left_out(ignored: &str, included: &str, gateway_api: bool) -> BTreeSet<Kind> {
     let names = |list: &str, name: &str| {
@@ -92,18 +92,18 @@ pub fn left_out(ignored: &str, included: &str, gateway_api: bool) -> BTreeSet<Ki
     Kind::ALL.iter().copied().filter(is_left_out).collect()
 }
 
-/// Other clusters: how they are found and waited for.
+/// Settings of remote clusters: their discovery, and the wait for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteSettings {
-    /// How long the start waits for them; zero waits for ever.
+    /// The time that startup waits for them; zero waits without limit.
     pub patience: Duration,
-    /// Folder with a kubeconfig for each of them, which is read instead of the Secrets of the main cluster.
+    /// Folder with a kubeconfig for each of them; replaces the Secrets of the main cluster.
     pub kubeconfigs: Option<PathBuf>,
-    /// The cluster whose Secrets name them, where that is not the main one.
+    /// Access to the cluster with their Secrets, if it is not the main one.
     pub secrets_in: Option<KubeAccess>,
-    /// What their kubeconfigs may have although it reads files or runs programs on this machine (Istio's names).
+    /// Kubeconfig features that are allowed although they read files or run programs on this machine (Istio's names).
     pub allowed: BTreeSet<String>,
-    /// Kinds that are not read of them.
+    /// Kinds that are not read from them.
     pub left_out: BTreeSet<Kind>,
 }
 
@@ -119,14 +119,14 @@ impl Default for RemoteSettings {
     }
 }
 
-/// The lease of who writes (Istio's durations).
+/// The leader election lease of the status writer (Istio's durations).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseSettings {
-    /// How long it lasts without a renewal, in whole seconds.
+    /// Duration of the lease without renewal, in whole seconds.
     pub duration: Duration,
-    /// How long its holder writes without a renewal; shorter, so that two never write at once.
+    /// The time that the holder keeps writing without a renewal; shorter than `duration`, so that two never write at once.
     pub renew: Duration,
-    /// How often it is looked at and renewed.
+    /// The interval of checks and renewals.
     pub look: Duration,
 }
 
@@ -138,7 +138,7 @@ impl Default for LeaseSettings {
 }
 
 impl KubeSettings {
-    /// The usual settings for a cluster that is reached like this.
+    /// Default settings for a cluster with this access.
     #[must_use]
     pub fn new(access: KubeAccess) -> Self {
         Self {

@@ -1,40 +1,41 @@
-//! Settings of upstreams: other control planes whose config objects are read over xDS.
+//! Settings of upstreams: other control planes from which config objects are read over xDS.
 
 use std::{path::PathBuf, time::Duration};
 
-/// Upstreams, and how each of them is talked to.
+/// The upstreams, and the settings of their streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamSettings {
-    /// `HOST:PORT` of each, the first one wins where two hold one object. After the folders and the cluster; not read when
-    /// the mesh config lists `configSources`.
+    /// `HOST:PORT` of each upstream; of an object that several have, the first one's wins. They come after the folders and the
+    /// cluster, and are unused if the mesh config lists `configSources`.
     pub addresses: Vec<String>,
-    /// Incremental instead of state of the world.
+    /// Whether to use incremental (delta) xDS instead of state of the world.
     pub delta: bool,
-    /// Version of Istio's kinds that is asked for where a kind has it (`v1alpha3`); empty is the newest of each.
+    /// Requested version of Istio's kinds, where a kind has it (`v1alpha3`); empty for the newest of each.
     pub api_version: String,
-    /// TLS even without the files below.
+    /// Whether to use TLS even without the files below.
     pub tls: bool,
-    /// CA certificates (PEM) that the upstream's certificate must lead to; the system's when there is none.
+    /// CA certificates (PEM) that verify the upstream's certificate; `None` for the system's.
     pub ca: Option<PathBuf>,
-    /// Own certificate chain (PEM).
+    /// Client certificate chain (PEM).
     pub cert: Option<PathBuf>,
-    /// Its key (PEM).
+    /// Private key of the client certificate (PEM).
     pub key: Option<PathBuf>,
-    /// Name that the upstream's certificate must be for, where it is not the host of the address.
+    /// Server name that the upstream's certificate must have; `None` for the host of the address.
     pub server_name: Option<String>,
-    /// File that holds a bearer token; read anew for each connection.
+    /// File with a bearer token; read again for each connection.
     pub token_file: Option<PathBuf>,
-    /// Longest message that is read, in bytes.
+    /// Maximum length of a received message, in bytes.
     pub max_message_bytes: usize,
-    /// More objects than this from one upstream are refused.
+    /// Maximum number of objects from one upstream; more are refused.
     pub max_objects: usize,
-    /// First pause before a new attempt to connect; it doubles up to half a minute.
+    /// First pause before a reconnect; it doubles up to half a minute.
     pub first_pause: Duration,
-    /// Types that are not answered this long after the last answer of a stream that goes on are unknown to the upstream.
+    /// The time since the last response of an open stream after which a type without a response counts as unknown to the
+    /// upstream.
     pub last_answer: Duration,
-    /// Namespace that we say to be in; empty is the mesh's root namespace.
+    /// Namespace in the node sent to the upstream; empty for the mesh's root namespace.
     pub namespace: String,
-    /// Name that we say to have.
+    /// Name in the node sent to the upstream.
     pub name: String,
 }
 
@@ -60,16 +61,16 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// Where the last good content is kept, for a start at which sources cannot be reached.
+/// Storage of last good content, which is served at a start without reachable sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateSettings {
-    /// Folder; nothing is kept without one.
+    /// Folder of the storage; `None` disables it.
     pub folder: Option<PathBuf>,
-    /// How long a source has to deliver before its old content is served.
+    /// The time that a source has to deliver before its last good content is served.
     pub grace: Duration,
-    /// More bytes than this are neither written nor read, for each source.
+    /// Maximum number of bytes per source; more are neither written nor read.
     pub max_bytes: u64,
-    /// How long changes are gathered before they are written.
+    /// The time without changes before content is written.
     pub quiet: Duration,
 }
 
