@@ -1,8 +1,9 @@
-//! How actors live: supervision with back-off and a restart budget, queue statistics, readiness, and the end of the process.
+//! The lifecycle of actors and of the process: supervision with back-off and a restart budget, queue statistics, readiness,
+//! shutdown.
 //!
-//! An actor is a thin shell around a plain core. A panic in the core is caught ([`Vitals::guard`]), the actor stops, its
-//! supervisor restarts it under the same address with a fresh core, it waits a back-off and asks upstream for everything
-//! again. More restarts than the budget allows end the process. A panic that nobody guards ends the process too.
+//! An actor is a thin shell around a plain core. A panic in the core is caught ([`Vitals::guard`]) and stops the actor. Its
+//! supervisor restarts it under the same address with a fresh core; after a back-off it requests a full resync from upstream.
+//! More restarts than the budget allows end the process, as does a panic outside of a guard.
 
 mod apart;
 mod backoff;

@@ -1,8 +1,8 @@
-//! Work that an actor has done on another thread.
+//! Work of an actor on another thread.
 
 use super::{Panicked, catch};
 
-/// Runs work of an actor away from its thread; a panic in it is the actor's fault.
+/// Runs work of an actor on another thread. A panic in it counts as a panic of the actor.
 #[derive(Debug, Clone)]
 pub struct Apart {
     #[cfg(any(test, feature = "testing"))]
@@ -12,10 +12,10 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Runs it.
+    /// Runs the work and catches a panic.
     ///
     /// # Errors
-    /// [`Panicked`], to be handed to [`Vitals::fault`](super::Vitals::fault) by the actor.
+    /// [`Panicked`], which the actor has to pass to [`Vitals::fault`](super::Vitals::fault).
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> Result<R, Panicked> {
         catch(|| {
             #[cfg(any(test, feature = "testing"))]

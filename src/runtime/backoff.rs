@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-/// Pauses that double from `first` to `longest`; each is cut at random to between half and the whole.
+/// Pauses that double from `first` to `longest`; jitter shortens each to a random value between half and the whole.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -14,7 +14,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A back-off that has not been used.
+    /// An unused back-off.
     #[must_use]
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, attempt: 0 }
@@ -29,13 +29,13 @@ impl Backoff {
         whole.mul_f64(0.5 + random / 2.0)
     }
 
-    /// How many pauses were taken since the last success.
+    /// The number of pauses since the last success.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Things went well: the next pause is the first again.
+    /// Records a success: the next pause is the first one again.
     pub fn reset(&mut self) {
         self.attempt = 0;
     }

@@ -1,10 +1,10 @@
-//! File descriptors: every connection and every open file takes one.
+//! File descriptors: every connection and every open file uses one.
 
-/// Descriptors that connections of proxies leave to files, pages and other connections: a quarter, within these bounds.
+/// Descriptors reserved for files, pages and other connections than those of proxies: a quarter, within these bounds.
 const KEPT: (usize, usize) = (32, 1024);
 
-/// Raises the soft limit of descriptors to the hard one, as programs in Go do. Gives how many there may be; `None` where the
-/// system tells no limit.
+/// Raises the soft limit of descriptors to the hard one, as Go programs do. Returns the limit; `None` if the system reports
+/// none.
 #[must_use]
 pub fn raise_descriptor_limit() -> Option<usize> {
     match rlimit::increase_nofile_limit(u64::MAX) {
@@ -17,7 +17,7 @@ pub fn raise_descriptor_limit() -> Option<usize> {
     }
 }
 
-/// How many of these descriptors connections of proxies may take.
+/// The number of these descriptors that proxy connections may use.
 #[must_use]
 pub fn descriptors_for_connections(limit: usize) -> usize {
     limit.saturating_sub((limit / 4).clamp(KEPT.0, KEPT.1)).max(1)

@@ -1,18 +1,18 @@
-//! Faults on order, for tests of supervision: an actor panics when it takes up its next work. Built for tests only.
+//! Fault injection for tests of supervision: an actor panics at its next work. Built for tests only.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Orders that are not carried out yet. Cheap to clone.
+/// Injected faults that have not occurred yet. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     ordered: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 impl Faults {
-    /// The orders in `PILOTHOUSE_TEST_FAULTS`: `ACTOR=TIMES`, with commas between them. What cannot be read orders nothing.
+    /// The faults in `PILOTHOUSE_TEST_FAULTS`: `ACTOR=TIMES`, separated by commas. Invalid parts are ignored.
     #[must_use]
     pub fn from_env() -> Self {
         let faults = Self::default();
@@ -23,21 +23,21 @@ impl Faults {
         faults
     }
 
-    /// Work of this actor panics so many times. Work on another thread goes by `ACTOR, apart`.
+    /// Makes the next work of this actor panic, this many times. Work on another thread has the name `ACTOR, apart`.
     pub fn order(&self, actor: &str, times: u32) {
         self.lock().insert(actor.to_string(), times);
     }
 
-    /// Whether all orders were carried out.
+    /// Whether all faults have occurred.
     #[must_use]
     pub fn are_done(&self) -> bool {
         self.lock().values().all(|times| *times == 0)
     }
 
-    /// Panics when a fault of this name is due.
+    /// Panics if a fault of this name is due.
     ///
     /// # Panics
-    /// As ordered.
+    /// If a fault is due.
     pub fn trip(&self, actor: &str) {
         let due = match self.lock().get_mut(actor) {
             Some(times) if *times > 0 => {

@@ -1,4 +1,4 @@
-//! Catching panics where one is survivable, and ending the process where it is not.
+//! Panic handling: catches panics that are survivable; all others end the process.
 
 use std::{
     any::Any,
@@ -12,12 +12,12 @@ thread_local! {
     static GUARDED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A panic that was caught.
+/// A caught panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("panicked: {0}")]
 pub struct Panicked(pub String);
 
-/// Runs something whose panic is survivable: its state must not be used afterwards.
+/// Runs work whose panic is survivable. After a panic its state must not be used.
 ///
 /// # Errors
 /// [`Panicked`] with the panic's text.
@@ -36,8 +36,8 @@ fn text(payload: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "no text".to_string())
 }
 
-/// Logs every panic. One outside of [`catch`] begins the end of the process with an error. A panic of a rayon worker is raised
-/// again in the thread that waits for it, so the place of that thread decides.
+/// Logs every panic. A panic outside of [`catch`] begins a shutdown with an error. Rayon raises the panic of a worker again in
+/// the thread that waits for it, so that thread decides.
 pub fn install_panic_hook(shutdown: &Shutdown) {
     let shutdown = shutdown.clone();
     panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,4 @@
-//! What waits for an actor: counted by the sender and by the actor, since actix does not tell.
+//! Statistics of actor queues, counted by sender and actor because actix provides none.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 
 use actix::{Actor, Addr, Handler, MailboxError, Message, dev::ToEnvelope};
 
-/// The numbers of one actor's queue.
+/// The counters of one actor's queue.
 #[derive(Debug)]
 pub struct Queue {
     name: Arc<str>,
@@ -22,25 +22,25 @@ pub struct Queue {
     last_error: Mutex<String>,
 }
 
-/// The numbers as they stand, for `/debug/queuez`.
+/// A snapshot of the counters, for `/debug/queuez`.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct QueueReport {
-    /// Actor.
+    /// Name of the actor.
     pub actor: Arc<str>,
-    /// Messages sent and not yet taken up.
+    /// Number of messages sent and not yet received by the actor.
     pub waiting: usize,
-    /// Messages taken up since the start.
+    /// Number of messages received since the start.
     pub handled: u64,
-    /// When the last one was taken up, in Unix milliseconds; 0 when none was.
+    /// Time of the last received message, in Unix milliseconds; 0 without one.
     pub last_message_unix_ms: u64,
-    /// Restarts since the start.
+    /// Number of restarts since the start.
     pub restarts: u32,
-    /// The last fault; empty when there was none.
+    /// Text of the last fault; empty without one.
     pub last_error: String,
 }
 
 impl Queue {
-    /// An empty queue of an actor of this name.
+    /// An empty queue of the actor with this name.
     #[must_use]
     pub fn new(name: &str) -> Arc<Self> {
         Arc::new(Self {
@@ -53,13 +53,13 @@ impl Queue {
         })
     }
 
-    /// The actor's name.
+    /// Name of the actor.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The numbers as they stand.
+    /// A snapshot of the counters.
     #[must_use]
     pub fn report(&self) -> QueueReport {
         QueueReport {
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// The actor takes a message up.
+    /// Counts a message that the actor received.
     pub(super) fn take_up(&self) {
         let _ = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         self.handled.fetch_add(1, Ordering::Relaxed);
@@ -89,14 +89,14 @@ impl Queue {
     }
 }
 
-/// An actor's address that counts what is sent. `send` waits for the reply, which is the only back-pressure actix has.
+/// An actor's address that counts sent messages. `send` waits for the reply, which is the only back-pressure in actix.
 pub struct Mailbox<A: Actor> {
     address: Addr<A>,
     queue: Arc<Queue>,
 }
 
 impl<A: Actor> Mailbox<A> {
-    /// The mailbox of an address.
+    /// A mailbox for this address.
     #[must_use]
     pub const fn new(address: Addr<A>, queue: Arc<Queue>) -> Self {
         Self { address, queue }
@@ -117,7 +117,7 @@ impl<A: Actor> Mailbox<A> {
         self.address.send(message).await
     }
 
-    /// Sends a message that needs no reply. Only for messages that merge in the receiver.
+    /// Sends a message without a reply. Only for messages that merge in the receiver.
     pub fn tell<M>(&self, message: M)
     where
         M: Message + Send + 'static,
@@ -129,7 +129,7 @@ impl<A: Actor> Mailbox<A> {
         self.address.do_send(message);
     }
 
-    /// An actor that has ended takes nothing up, and nothing waits for it.
+    /// Counts a sent message. A stopped actor receives nothing, so its queue counts none.
     fn sent(&self) {
         if self.address.connected() {
             self.queue.waiting.fetch_add(1, Ordering::Relaxed);

@@ -1,14 +1,14 @@
-//! Readiness: the process is ready when every guard has been dropped.
+//! Readiness: the process is ready once every guard has been dropped.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Who is still to come.
+/// The guards that have not been dropped yet.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness {
     waiting: Arc<Mutex<Vec<String>>>,
 }
 
-/// Held by a room until it has synced; dropping it says so.
+/// Held by a room until it has synced; the drop marks the room as synced.
 #[derive(Debug)]
 pub struct ReadyGuard {
     name: String,
@@ -16,20 +16,20 @@ pub struct ReadyGuard {
 }
 
 impl Readiness {
-    /// A guard: the process is not ready while it lives.
+    /// Creates a guard: the process is not ready while it lives.
     #[must_use]
     pub fn guard(&self, name: &str) -> ReadyGuard {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_string());
         ReadyGuard { name: name.to_string(), waiting: self.waiting.clone() }
     }
 
-    /// Nobody is waited for.
+    /// Whether no guard is left.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Names of those waited for.
+    /// Names of the remaining guards.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone()

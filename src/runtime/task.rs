@@ -1,4 +1,4 @@
-//! Catching the panics of a task, poll by poll.
+//! Catches the panics of a task, poll by poll.
 
 use std::{
     future::{Future, poll_fn},
@@ -11,7 +11,7 @@ use super::{Panicked, catch};
 /// Runs a future whose panic is survivable.
 ///
 /// # Errors
-/// [`Panicked`] with the panic's text; the future is dropped then.
+/// [`Panicked`] with the panic's text; the future is dropped.
 pub async fn catch_task<F: Future>(future: F) -> Result<F::Output, Panicked> {
     let mut future = pin!(future);
     poll_fn(|context| match catch(|| future.as_mut().poll(context)) {

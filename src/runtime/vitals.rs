@@ -1,4 +1,4 @@
-//! The life of one supervised actor, and the budget that all of them share.
+//! Supervision of actors: the state of one supervised actor, and the restart budget that all actors share.
 
 use std::{
     collections::VecDeque,
@@ -10,7 +10,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context};
 
 use super::{Apart, Backoff, Mailbox, Panicked, Queue, QueueReport, Shutdown};
 
-/// How many restarts are allowed within a minute, over all actors.
+/// The number of restarts allowed within a minute, over all actors.
 #[derive(Debug, Clone)]
 pub struct RestartBudget {
     per_minute: usize,
@@ -25,7 +25,7 @@ impl RestartBudget {
         Self { per_minute: per_minute as usize, recent: Arc::default(), shutdown }
     }
 
-    /// Takes one restart from the budget.
+    /// Spends one restart of the budget.
     pub fn spend(&self, who: &str) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -39,7 +39,7 @@ impl RestartBudget {
     }
 }
 
-/// All supervised actors of the process.
+/// The supervised actors of the process.
 #[derive(Debug, Clone)]
 pub struct Wards {
     queues: Arc<Mutex<Vec<Arc<Queue>>>>,
@@ -51,7 +51,7 @@ pub struct Wards {
 }
 
 impl Wards {
-    /// Nobody yet.
+    /// No actors yet.
     #[must_use]
     pub fn new(budget: RestartBudget, first_pause: Duration, longest_pause: Duration) -> Self {
         Self {
@@ -64,14 +64,14 @@ impl Wards {
         }
     }
 
-    /// Where faults of these actors are ordered.
+    /// The faults to inject into these actors.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub const fn faults(&self) -> &super::Faults {
         &self.faults
     }
 
-    /// The vitals of a new actor.
+    /// Registers an actor and returns its supervision state.
     #[must_use]
     pub fn admit(&self, name: &str) -> Vitals {
         let queue = Queue::new(name);
@@ -86,18 +86,18 @@ impl Wards {
         }
     }
 
-    /// The queues of all actors, in the order in which they were admitted.
+    /// The queues of all actors, in the order of registration.
     #[must_use]
     pub fn reports(&self) -> Vec<QueueReport> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that only this list holds is of an actor that is gone.
+        // A queue without other references belongs to an actor that no longer exists.
         queues.retain(|queue| Arc::strong_count(queue) > 1);
         queues.iter().map(|q| q.report()).collect()
     }
 }
 
-/// The life of one supervised actor. The actor keeps it over restarts and calls it at four points: when it takes up a
-/// message ([`Vitals::guard`]), in `restarting`, in `started`, and when it has all its state again ([`Vitals::recovered`]).
+/// The supervision state of one actor. The actor keeps it across restarts and calls it at four points: for each message
+/// ([`Vitals::guard`]), in `restarting`, in `started`, and once its state is complete again ([`Vitals::recovered`]).
 #[derive(Debug)]
 pub struct Vitals {
     queue: Arc<Queue>,
@@ -109,13 +109,13 @@ pub struct Vitals {
 }
 
 impl Vitals {
-    /// The queue, for the actor's mailbox.
+    /// The queue counters, for the actor's mailbox.
     #[must_use]
     pub fn queue(&self) -> Arc<Queue> {
         self.queue.clone()
     }
 
-    /// The address of the actor itself, which counts what is sent to it.
+    /// A mailbox for the actor's own address.
     #[must_use]
     pub fn mailbox<A>(&self, context: &Context<A>) -> Mailbox<A>
     where
@@ -124,13 +124,13 @@ impl Vitals {
         Mailbox::new(context.address(), self.queue())
     }
 
-    /// Counts a message that is taken up without [`Vitals::guard`].
+    /// Counts a message that is handled without [`Vitals::guard`].
     pub fn take_up(&self) {
         self.queue.take_up();
     }
 
-    /// Runs one message's work in the core. While the actor is down (restarted, its back-off not over) nothing is run.
-    /// `None` means that the message was not handled.
+    /// Runs the work of one message in the core. While the actor is down (restarted, back-off not over), no work is run. `None`
+    /// means that the message was not handled.
     pub fn guard<A, R>(&mut self, context: &mut Context<A>, work: impl FnOnce() -> R) -> Option<R>
     where
         A: Actor<Context = Context<A>>,
@@ -139,7 +139,7 @@ impl Vitals {
         self.run(context, work)
     }
 
-    /// As [`Vitals::guard`], for work that no message asks for: a timer's.
+    /// As [`Vitals::guard`], for work without a message, such as a timer's.
     pub fn run<A, R>(&mut self, context: &mut Context<A>, work: impl FnOnce() -> R) -> Option<R>
     where
         A: Actor<Context = Context<A>>,
@@ -157,7 +157,7 @@ impl Vitals {
         }
     }
 
-    /// A place on another thread for work of this actor, whose panic is to be handed to [`Vitals::fault`].
+    /// A runner for work of this actor on another thread; its panic has to be passed to [`Vitals::fault`].
     #[must_use]
     pub fn apart(&self) -> Apart {
         self.workplace(", apart")
@@ -173,7 +173,7 @@ impl Vitals {
         Apart {}
     }
 
-    /// The core cannot be trusted any more: the supervisor restarts the actor.
+    /// Stops the actor after a panic, because its core may be inconsistent; the supervisor restarts it.
     pub fn fault<A>(&mut self, context: &mut Context<A>, panicked: &Panicked)
     where
         A: Actor<Context = Context<A>>,
@@ -184,15 +184,15 @@ impl Vitals {
         context.stop();
     }
 
-    /// To be called in `Supervised::restarting`, after the core was replaced.
+    /// Counts a restart. Call it in `Supervised::restarting`, after replacing the core.
     pub fn restarting(&mut self) {
         self.down = true;
         self.queue.restarted();
         self.budget.spend(self.queue.name());
     }
 
-    /// To be called in `Actor::started`: after a restart, `resume` runs when the back-off is over; it asks upstream for
-    /// everything. After a first start nothing happens.
+    /// Call it in `Actor::started`. After a restart, `resume` runs when the back-off is over; it requests a full resync from
+    /// upstream. After a first start nothing happens.
     pub fn started<A>(&mut self, context: &mut Context<A>, resume: impl FnOnce(&mut A, &mut Context<A>) + 'static)
     where
         A: Actor<Context = Context<A>>,
@@ -203,17 +203,17 @@ impl Vitals {
         }
     }
 
-    /// The back-off is over: messages are handled again. Call it first in `resume`.
+    /// Marks the back-off as over, so that messages are handled again. Call it first in `resume`.
     pub fn up(&mut self) {
         self.down = false;
     }
 
-    /// All state is there again: the next fault starts with a short pause.
+    /// Marks the state as complete again, so that the next fault starts with the first pause.
     pub fn recovered(&mut self) {
         self.backoff.reset();
     }
 
-    /// Restarted, and not yet handling messages.
+    /// Whether the actor was restarted and does not handle messages yet.
     #[must_use]
     pub const fn is_down(&self) -> bool {
         self.down
@@ -302,7 +302,7 @@ mod tests {
     #[rtype(result = "()")]
     struct Block(Option<std::sync::mpsc::Receiver<()>>);
 
-    /// Looks at something all the time, and stalls when it is told to.
+    /// Polls a check all the time, and stalls on request.
     struct Stalled {
         vitals: Vitals,
         looks: Arc<std::sync::atomic::AtomicU32>,
