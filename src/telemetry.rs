@@ -1,11 +1,11 @@
 //! Logs and metrics of the process: set up once, at the start.
 //!
-//! Metric names are Istio's, spelt exactly (`pilot_xds_pushes`, no `_total`), since dashboards query them. Rooms record through
-//! the `metrics` facade; this room only installs the recorder and renders it.
+//! Metric names are Istio's, in its spelling (`pilot_xds_pushes`, no `_total`), because dashboards query them. Rooms record
+//! through the `metrics` facade; this room only installs the recorder and renders its metrics.
 //!
-//! Logging never waits: lines go through a bounded queue to a thread that writes, and are dropped and counted when nobody
-//! reads. A flood of one kind of line is a few lines and a count, text from outside is escaped and cut, and labels of metrics
-//! that come from outside are bounded.
+//! Logging never blocks: lines go through a bounded queue to a writer thread, and are dropped and counted while standard error
+//! is blocked. Repeated lines of one kind are reduced to a few lines and a count, external text is escaped and truncated, and
+//! metric labels with external values are bounded in number.
 
 mod labels;
 mod line;

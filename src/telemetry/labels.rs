@@ -1,19 +1,19 @@
-//! Labels of metrics that come from outside: as many as a bound allows, then one for all others.
+//! Metric labels with external values: up to a maximum number, then one label for all others.
 
 use std::{
     collections::HashSet,
     sync::{LazyLock, Mutex, PoisonError},
 };
 
-/// Pairs of kind and name that have a series of their own.
+/// Maximum number of kind and name pairs with a series of their own.
 const NAMED: usize = 256;
-/// Stands for every other.
+/// Label of all other pairs.
 const OTHER: &str = "other";
 
 static SEEN: LazyLock<Mutex<Bounded>> = LazyLock::new(Mutex::default);
 
-/// Counts an object that was refused. Names come from files and clusters, and a series that began stays: after the first 256
-/// all others are counted together.
+/// Counts a refused object. Names come from files and clusters, and a series is never removed: after the first 256 all others
+/// are counted together.
 pub fn count_rejected(kind: &str, name: &str) {
     let (kind, name) = SEEN.lock().unwrap_or_else(PoisonError::into_inner).label(kind, name);
     metrics::counter!("pilot_total_rejected_configs", "type" => kind, "name" => name).increment(1);

@@ -1,7 +1,7 @@
-//! One line of the log: the fields of an event, bounded in length, as text for people or as JSON.
+//! One line of the log: the fields of an event, bounded in length, as text or as JSON.
 //!
-//! Text from outside (names, messages of clients, content of files) reaches the log inside of values. No value starts a new
-//! line, moves a terminal's cursor or takes the place of a key of ours.
+//! External text (names, messages of clients, content of files) appears only inside values. A value can neither start a new
+//! line, nor move a terminal's cursor, nor replace a reserved key.
 
 use std::fmt::{self, Write};
 
@@ -16,23 +16,23 @@ use tracing_subscriber::fmt::{
 
 use super::LogFormat;
 
-/// Bytes of one value that are written; what follows is counted.
+/// Maximum number of written bytes of one value; the rest is counted.
 const LONGEST_VALUE: usize = 4096;
-/// Keys that are ours in a line of JSON.
+/// Reserved keys of a JSON line.
 const RESERVED: [&str; 4] = ["timestamp", "level", "message", "target"];
 
 /// A value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Value {
-    /// A number or a truth value, as JSON writes it.
+    /// A number or boolean, as in JSON.
     Plain(String),
     /// A string.
     Quoted(String),
-    /// Formatted text.
+    /// Formatted text, such as `Debug` output.
     Text(String),
 }
 
-/// A line before it has its form.
+/// A log line before it is rendered.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) level: Level,
@@ -42,7 +42,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// A line of ours.
+    /// A line without an event.
     pub(super) fn new(level: Level, target: &str, message: &str) -> Self {
         Self { level, target: target.to_string(), message: Some(message.to_string()), fields: Vec::new() }
     }
@@ -56,13 +56,13 @@ impl Line {
         line
     }
 
-    /// The same with a field more.
+    /// The line with one more field.
     pub(super) fn with(mut self, name: &str, value: impl fmt::Display) -> Self {
         self.put(name, Value::Text(cut(format_args!("{value}"))));
         self
     }
 
-    /// The same with a number more.
+    /// The line with one more numeric field.
     pub(super) fn with_number(mut self, name: &str, value: u64) -> Self {
         self.put(name, Value::Plain(value.to_string()));
         self
@@ -71,9 +71,9 @@ impl Line {
     fn put(&mut self, name: &str, value: Value) {
         let name = name.strip_prefix("r#").unwrap_or(name);
         match (name, value) {
-            // An event has its own message first; a field of that name is another thing.
+            // The event's own message comes first; a later field of that name is an ordinary field.
             ("message", Value::Text(text) | Value::Quoted(text)) if self.message.is_none() => self.message = Some(text),
-            // Events that come from the `log` crate say where they are from in fields.
+            // Events of the `log` crate carry their target in a field.
             ("log.target", Value::Quoted(target) | Value::Text(target)) => self.target = target,
             ("log.module_path" | "log.file" | "log.line", _) => {}
             (name, value) => {
@@ -86,10 +86,10 @@ impl Line {
         }
     }
 
-    /// The line in its form, with its end.
+    /// Renders the line, with a trailing newline.
     pub(super) fn render(&self, format: LogFormat, colours: bool) -> String {
         let mut out = String::with_capacity(256);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match format {
             LogFormat::Text => self.text(&mut out, colours),
             LogFormat::Json => self.json(&mut out),
@@ -189,8 +189,8 @@ const fn colour(level: Level) -> &'static str {
     }
 }
 
-/// Characters that a terminal or a reader of lines takes for more than text: controls, other ends of lines, changes of the
-/// direction of writing.
+/// Whether a terminal or a reader of lines could interpret the character: controls, other line separators, changes of text
+/// direction.
 fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -208,7 +208,7 @@ impl Write for Escaped<'_> {
     }
 }
 
-/// Writes a string of JSON. Such characters are escaped although JSON would let some of them pass: people read these lines in
+/// Writes a JSON string. Such characters are escaped although JSON allows some of them, because people read these lines in
 /// terminals too.
 fn quote(out: &mut String, text: &str) -> fmt::Result {
     out.push('"');
@@ -224,7 +224,7 @@ fn quote(out: &mut String, text: &str) -> fmt::Result {
     Ok(())
 }
 
-/// The text of a value as far as it is written.
+/// The text of a value, truncated to the maximum.
 fn cut(value: fmt::Arguments<'_>) -> String {
     let mut bounded = Bounded::default();
     let _ = bounded.write_fmt(value);
@@ -234,12 +234,12 @@ fn cut(value: fmt::Arguments<'_>) -> String {
     bounded.text
 }
 
-/// The last boundary between two characters that is not beyond this many bytes.
+/// The last character boundary that is not beyond this many bytes.
 pub(super) fn boundary(text: &str, bytes: usize) -> usize {
     (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
 }
 
-/// Keeps the beginning of what is written and counts the rest.
+/// Keeps the beginning of the written text and counts the rest.
 #[derive(Default)]
 struct Bounded {
     text: String,

@@ -1,4 +1,4 @@
-//! Structured logs on standard error. Logging never waits for the reader of the log, and no message is written without bound.
+//! Structured logs on standard error. Logging never waits for the reader, and the length of each line is bounded.
 
 use std::{
     fs::File,
@@ -18,17 +18,17 @@ use tracing_subscriber::{
 
 use super::{line::Line, repeats::Repeats, writer::Queue};
 
-/// Form of the log.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
-    /// A line for people.
+    /// Text for people.
     #[default]
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The log of this process, once there is one.
+/// The log of this process, once installed.
 static LOG: OnceLock<Log> = OnceLock::new();
 
 #[derive(Debug, Clone)]
@@ -39,14 +39,14 @@ struct Log {
     queue: Queue,
 }
 
-/// Installs the log. `level` is a level (`info`) or a list of `target=level`. A second call changes nothing.
+/// Installs the log. `level` is a level (`info`) or a list of `target=level`. A second call has no effect.
 ///
 /// # Errors
-/// A text, when `level` is neither, or when there is no thread to write with.
+/// A text, when `level` is invalid or the writer thread cannot be started.
 pub fn init_log(level: &str, format: LogFormat) -> Result<(), String> {
     let mut filter = filter_of(level)?;
     if !level.contains("kube") {
-        // It writes an error for each refused connection; our sources say so themselves, once.
+        // kube logs an error for each refused connection; the sources report them themselves, once.
         for quiet in ["kube_client=off", "kube_runtime=off"] {
             filter = filter.add_directive(quiet.parse().map_err(|e| format!("log directive {quiet}: {e}"))?);
         }
@@ -58,7 +58,7 @@ pub fn init_log(level: &str, format: LogFormat) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes what waits to be written, for this time at most: the last thing that a process does. Whether all is written.
+/// Writes all waiting lines, within this time. Returns whether all were written. Call it at the very end of the process.
 pub fn flush_log(limit: Duration) -> bool {
     LOG.get().is_none_or(|log| {
         log.left_out(true).into_iter().for_each(|line| log.queue.push(line));
@@ -66,15 +66,15 @@ pub fn flush_log(limit: Duration) -> bool {
     })
 }
 
-/// A level or a list of directives, checked.
+/// Validates a level or a list of directives.
 ///
 /// # Errors
-/// A text that names the directive.
+/// A text that names the invalid directive.
 pub fn log_level(text: &str) -> Result<String, String> {
     filter_of(text).map(|_| text.to_string())
 }
 
-/// A word alone would be a target at the lowest level to the filter, and turn everything else off.
+/// The filter would read an unknown word as a target at the lowest level, and disable all other targets.
 fn filter_of(text: &str) -> Result<EnvFilter, String> {
     for directive in text.split(',').map(str::trim).filter(|d| !d.is_empty() && !d.contains('[')) {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
@@ -90,7 +90,7 @@ impl Log {
     fn start(format: LogFormat) -> io::Result<Self> {
         let stderr = io::stderr();
         let colours = format == LogFormat::Text && stderr.is_terminal();
-        // Not through the standard library's handle, whose lock a write that waits would hold.
+        // The standard library's handle has a lock, which a blocked write would hold.
         let output = File::from(stderr.as_fd().try_clone_to_owned()?);
         let repeats = Arc::<Mutex<Repeats>>::default();
         let mut log = Self { format, colours, repeats, queue: Queue::default() };
@@ -120,7 +120,7 @@ impl Log {
 impl<S: Subscriber> Layer<S> for Log {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let line = Line::of(event);
-        // More is asked for by name, and then all of it is wanted.
+        // Levels below INFO are enabled explicitly, so their lines are not suppressed.
         let bounded = line.level <= Level::INFO;
         if bounded && !self.repeats().admits(kind(event, &line), &line, Instant::now()) {
             metrics::counter!("pilothouse_log_lines_suppressed").increment(1);
@@ -130,7 +130,7 @@ impl<S: Subscriber> Layer<S> for Log {
     }
 }
 
-/// A place in the code, and the target for events of the `log` crate, which share a place.
+/// The callsite, and the target for events of the `log` crate, which share one callsite.
 fn kind(event: &Event<'_>, line: &Line) -> u64 {
     let mut hasher = DefaultHasher::new();
     (event.metadata().callsite(), &line.target).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The metrics recorder and its Prometheus text.
+//! The metrics recorder and its output in Prometheus' text format.
 
 use std::{
     fs,
@@ -9,24 +9,24 @@ use std::{
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-/// Why the recorder cannot be installed.
+/// The recorder cannot be installed.
 #[derive(Debug, thiserror::Error)]
 #[error("metrics recorder: {0}")]
 pub struct SetupError(#[from] BuildError);
 
-/// Buckets of times to send and to push, in seconds (Istio's).
+/// Buckets of push and send times, in seconds (Istio's).
 const PUSH_SECONDS: &[f64] = &[0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
-/// Buckets of times in queues and of convergence, in seconds (Istio's).
+/// Buckets of queue and convergence times, in seconds (Istio's).
 const QUEUE_SECONDS: &[f64] = &[0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0];
-/// Buckets of the time to build a push context, in seconds (Istio's).
+/// Buckets of push context build times, in seconds (Istio's).
 const CONTEXT_SECONDS: &[f64] = &[0.01, 0.1, 0.5, 1.0, 3.0, 5.0];
 /// Buckets of config sizes, in bytes (Istio's).
 const CONFIG_BYTES: &[f64] = &[1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0];
 
-/// Locked while the recorder is installed, so that of two callers at once the second finds the first one's.
+/// Locked during installation, so that of two concurrent calls the second returns the first one's recorder.
 static HANDLE: Mutex<Option<PrometheusHandle>> = Mutex::new(None);
 
-/// The recorder of this process.
+/// The metrics recorder of this process.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     handle: PrometheusHandle,
@@ -34,10 +34,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Installs the recorder; later calls share the first one.
+    /// Installs the recorder; later calls return the first one.
     ///
     /// # Errors
-    /// [`SetupError`] when another recorder is in place.
+    /// [`SetupError`] when another recorder is installed.
     pub fn install() -> Result<Self, SetupError> {
         let handle = {
             let mut installed = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,13 +49,13 @@ impl Metrics {
         describe();
         gauge!("istio_build", "component" => "pilot", "tag" => env!("CARGO_PKG_VERSION")).set(1.0);
         gauge!("pilot_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-        // There from the start, so that an alert can tell none from unknown.
+        // Present from the start, so that an alert can distinguish zero from unknown.
         counter!("pilothouse_log_lines_dropped").increment(0);
         counter!("pilothouse_log_lines_suppressed").increment(0);
         Ok(Self { handle, started: Instant::now() })
     }
 
-    /// All metrics in Prometheus' text form.
+    /// All metrics in Prometheus' text format.
     #[must_use]
     pub fn render(&self) -> String {
         gauge!("istiod_uptime_seconds").set(self.started.elapsed().as_secs_f64());
@@ -117,7 +117,7 @@ fn describe() {
     describe_counter!("galley_validation_failed", "Objects that validation refused, by kind.");
 }
 
-/// What the kernel says of this process.
+/// Statistics of the process from the kernel.
 struct Process {
     cpu_seconds: f64,
     resident_bytes: f64,
@@ -127,7 +127,7 @@ struct Process {
 
 impl Process {
     fn read() -> Option<Self> {
-        /// Ticks per second of `/proc/self/stat` on Linux.
+        /// Clock ticks per second in `/proc/self/stat` on Linux.
         const TICKS: f64 = 100.0;
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

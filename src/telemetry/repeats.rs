@@ -1,6 +1,6 @@
-//! Repeats of one kind of line: the first ones are written, of the others one line tells the number. Pure.
+//! Suppression of repeated log lines: the first lines of a kind are written, the others counted and summarised. Pure.
 //!
-//! A kind is a place in the code and a target. Whatever a client or a file does as fast as it can, it fills no disk.
+//! A kind is a callsite and a target. However fast clients or files cause lines, the log does not fill the disk.
 
 use std::{
     collections::HashMap,
@@ -9,15 +9,15 @@ use std::{
 
 use super::line::{Line, boundary};
 
-/// Lines of a kind that are written one after the other.
+/// Lines of a kind that may be written in a row.
 const BURST: f64 = 100.0;
-/// Lines of a kind that are written in a second after that.
+/// Lines of a kind that may be written per second after that.
 const PER_SECOND: f64 = 2.0;
-/// How often the number of lines that were left out is told.
+/// The interval of summaries of suppressed lines.
 const TELL_EVERY: Duration = Duration::from_secs(10);
-/// Kinds that are known; there are as many as places in the code that log, and targets of other crates.
+/// Maximum number of remembered kinds; there are as many as callsites that log, and targets of other crates.
 const KINDS: usize = 4096;
-/// Bytes of an example.
+/// Maximum length of an example, in bytes.
 const EXAMPLE: usize = 300;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ struct Kind {
     example: Option<Line>,
 }
 
-/// What was written lately, by kind.
+/// Recently written lines, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     kinds: HashMap<u64, Kind>,
@@ -56,7 +56,7 @@ impl Repeats {
         false
     }
 
-    /// The lines that tell of those that were left out, where it is time for that; `all` does not wait.
+    /// The summaries of suppressed lines that are due; `all` returns those that are not due as well.
     pub(super) fn due(&mut self, now: Instant, all: bool) -> Vec<Line> {
         let mut lines = Vec::new();
         for kind in self.kinds.values_mut() {

@@ -1,4 +1,4 @@
-//! Repeated log events: the first ones are logged at once, later ones now and then with their count.
+//! Throttling of repeated log events: the first ones are logged at once, later ones periodically with their count.
 
 use std::{
     fmt,
@@ -17,15 +17,15 @@ use governor::{
     state::{InMemoryState, NotKeyed},
 };
 
-/// Lines about repeated events of one stream before they are counted only.
+/// Maximum number of lines about repeated events of one stream in a row.
 const OF_STREAM: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
-/// Lines about all streams together, at once and in a second.
+/// Rate limit of lines about all streams together.
 static OF_ALL: LazyLock<RateLimiter<NotKeyed, InMemoryState, DefaultClock>> = LazyLock::new(|| {
     RateLimiter::direct(quota(NonZeroU32::new(200).unwrap_or(NonZeroU32::MIN), Duration::from_millis(100)))
 });
 
-/// Counts repeated events.
+/// A rate limit for repeated log events, with a count of suppressed ones.
 pub struct LogThrottle<C: Clock = DefaultClock> {
     lines: RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<C::Instant>>,
     untold: AtomicU64,
@@ -33,19 +33,19 @@ pub struct LogThrottle<C: Clock = DefaultClock> {
 }
 
 impl LogThrottle {
-    /// So many lines at once, and one more each time this has passed.
+    /// Allows `at_once` lines in a row, and one more after each period of `every`.
     pub fn new(at_once: NonZeroU32, every: Duration) -> Self {
         Self { lines: RateLimiter::direct(quota(at_once, every)), untold: AtomicU64::new(0), of_all: false }
     }
 
-    /// Lines about one of many streams: clients that come anew each time get no further lines by it.
+    /// Limits lines about one stream, within the limit of all streams: clients that reconnect get no further lines.
     pub fn of_stream() -> Self {
         Self { of_all: true, ..Self::new(OF_STREAM, Duration::from_secs(10)) }
     }
 }
 
 impl<C: Clock> LogThrottle<C> {
-    /// It happened so many times. How many there were since the last line, these included, if a line is due.
+    /// Counts events. Returns the number of events since the last line, these included, if a line is due.
     pub fn note(&self, times: u64) -> Option<u64> {
         self.untold.fetch_add(times, Ordering::Relaxed);
         let due = self.lines.check().is_ok() && (!self.of_all || OF_ALL.check().is_ok());
@@ -60,14 +60,14 @@ impl<C: Clock> fmt::Debug for LogThrottle<C> {
 }
 
 impl Default for LogThrottle {
-    /// A line each ten seconds.
+    /// One line every ten seconds.
     fn default() -> Self {
         Self::new(NonZeroU32::MIN, Duration::from_secs(10))
     }
 }
 
 fn quota(at_once: NonZeroU32, every: Duration) -> Quota {
-    // A pause of nothing is no quota.
+    // A period of zero is no valid quota.
     Quota::with_period(every).unwrap_or(Quota::per_second(NonZeroU32::MIN)).allow_burst(at_once)
 }
 

@@ -1,7 +1,7 @@
-//! Lines on their way to standard error: a bounded queue and a thread that writes.
+//! The writer of log lines to standard error: a bounded queue and a thread.
 //!
-//! Whatever reads standard error may be stuck. Then lines wait, later ones are dropped and counted, and nothing else in the
-//! process notices.
+//! A reader of standard error may block. Then lines wait, later ones are dropped and counted, and the rest of the process is
+//! not affected.
 
 use std::{
     collections::VecDeque,
@@ -11,35 +11,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes that may wait.
+/// Maximum number of waiting bytes.
 const WAITING: usize = 4 << 20;
-/// Bytes that are written at once.
+/// Target size of a write, in bytes.
 const CHUNK: usize = 64 << 10;
-/// How often the thread looks for more to write although nothing was queued.
+/// The interval at which the thread checks for more lines without a notification.
 const TICK: Duration = Duration::from_secs(1);
-/// Pause before a write that would have to wait is tried again.
+/// Pause before a blocked write is tried again.
 const RETRY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 struct Lines {
     waiting: VecDeque<String>,
     bytes: usize,
-    /// Lines that found no room since the last write.
+    /// Number of lines dropped since the last write.
     dropped: u64,
     writing: bool,
 }
 
-/// The queue. Cheap to clone.
+/// The queue of waiting lines. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
     shared: Arc<(Mutex<Lines>, Condvar)>,
 }
 
 impl Queue {
-    /// A queue and its thread. `more` gives lines at each tick; `told` makes the line that tells how many were dropped.
+    /// Starts a queue and its thread. `more` returns lines at each tick; `told` renders the line about dropped lines.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// Fails when the thread cannot be started.
     pub(super) fn start(
         output: impl Write + Send + 'static,
         more: impl Fn() -> Vec<String> + Send + 'static,
@@ -56,7 +56,7 @@ impl Queue {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line in, or drops it. Never waits for the reader.
+    /// Adds a line, or drops it when the queue is full. Never waits for the reader.
     pub(super) fn push(&self, line: String) {
         let mut lines = self.lock();
         if lines.bytes + line.len() > WAITING {
@@ -71,7 +71,7 @@ impl Queue {
         self.shared.1.notify_all();
     }
 
-    /// Waits until all is written, for this time at most. Whether it is.
+    /// Waits, within this time, until all lines are written. Returns whether they are.
     pub(super) fn flush(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut lines = self.lock();
@@ -106,7 +106,7 @@ impl Queue {
         }
     }
 
-    /// The next lines to write, or nothing after a tick.
+    /// The next lines to write with their number, and the number of dropped lines; empty after a tick without lines.
     fn take(&self) -> (String, u64, u64) {
         let mut lines = self.lock();
         if lines.waiting.is_empty() {
@@ -120,14 +120,14 @@ impl Queue {
             number += 1;
             chunk.push_str(&line);
         }
-        // Lines were dropped after all that waited: the number is told when these are written.
+        // Lines were dropped after all waiting ones: their number is reported once these are written.
         let dropped = if lines.waiting.is_empty() { std::mem::take(&mut lines.dropped) } else { 0 };
         lines.writing = number > 0 || dropped > 0;
         (chunk, number, dropped)
     }
 }
 
-/// Writes it all, however long that takes; false when the reader is gone.
+/// Writes all bytes without a time limit; returns `false` when the reader is gone.
 fn write(output: &mut impl Write, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match output.write(bytes) {
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands over what is written when the test takes it.
+    /// A writer that blocks until the test receives the bytes.
     struct Reluctant(SyncSender<Vec<u8>>);
 
     impl Write for Reluctant {
