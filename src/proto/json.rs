@@ -1,4 +1,4 @@
-//! Proto3 JSON in both directions, through the descriptor pool.
+//! Conversion from and to proto3 JSON, through the descriptor pool.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -8,10 +8,10 @@ use prost_reflect::{
 };
 use serde_json::Value;
 
-/// Why a value is not a message of the wanted type.
+/// The reason a value cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtoError {
-    /// The descriptor set that was built in lacks this message: a mistake of the build.
+    /// The built-in descriptor set lacks this message, which is a mistake of the build.
     #[error("no descriptor for message {0}")]
     UnknownMessage(String),
     /// The JSON does not fit the message; the text names the field.
@@ -23,31 +23,31 @@ pub enum ProtoError {
 }
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    // The bytes are written by the build of the same crate: a failure here is caught by the first test that runs.
+    // The build of the same crate writes the bytes: a failure here would fail the first test.
     DescriptorPool::decode(pilothouse_proto::DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
 });
 
-/// Istio's messages and what they import, apart: to read in all of Envoy's takes longer than to read a thousand objects, and
-/// what reads objects needs none of them.
+/// Istio's messages and their imports, in a pool of their own: decoding all of Envoy's takes longer than reading a thousand
+/// objects, and reading objects needs none of them.
 static ISTIO_POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(pilothouse_proto::ISTIO_DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
 });
 
-/// The descriptor of a message by its full name.
+/// The descriptor of the message with this full name.
 pub fn descriptor(name: &str) -> Option<MessageDescriptor> {
     let pool = if name.starts_with("istio.") { &ISTIO_POOL } else { &POOL };
     pool.get_message_by_name(name)
 }
 
-/// All messages that this build knows, Envoy's and Istio's.
+/// The pool of all messages in this build, Envoy's and Istio's.
 pub fn pool() -> &'static DescriptorPool {
     &POOL
 }
 
-/// Decodes proto3 JSON. Unknown fields are passed over when `strict` is false.
+/// Decodes proto3 JSON. Unknown fields are ignored unless `strict`.
 ///
 /// # Errors
-/// [`ProtoError::Json`] with the place and the reason when a value does not fit.
+/// [`ProtoError::Json`] with the path and the reason when a value does not fit.
 pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Result<M, ProtoError> {
     let name = M::full_name();
     let descriptor = descriptor(&name).ok_or(ProtoError::UnknownMessage(name))?;
@@ -55,10 +55,10 @@ pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Re
     Ok(M::decode(message.encode_to_vec().as_slice())?)
 }
 
-/// As [`from_json`], for a message that is known by its descriptor only.
+/// As [`from_json`], for a message known only by its descriptor.
 ///
 /// # Errors
-/// [`ProtoError::Json`] with the place and the reason when a value does not fit.
+/// [`ProtoError::Json`] with the path and the reason when a value does not fit.
 pub fn dynamic_from_json(
     descriptor: MessageDescriptor,
     value: &Value,
@@ -76,7 +76,7 @@ pub fn dynamic_from_json(
     }
 }
 
-/// Istio reads Go's durations (`100ms`, `1m30s`) where proto3 JSON knows seconds only. Rewrites them in place.
+/// Rewrites durations in place: Istio accepts Go's form (`100ms`, `1m30s`), proto3 JSON only seconds.
 fn plain_durations(value: &mut Value, message: &MessageDescriptor, depth: usize) {
     const DEEPEST: usize = 64;
     let Some(object) = value.as_object_mut().filter(|_| depth < DEEPEST) else { return };
@@ -108,7 +108,7 @@ fn plain_durations(value: &mut Value, message: &MessageDescriptor, depth: usize)
     }
 }
 
-/// Go's duration, with its sign: `""` or `"-"`.
+/// Parses Go's duration with its sign, `""` or `"-"`.
 fn parse_duration(text: &str) -> Option<(&'static str, Duration)> {
     match text.strip_prefix('-') {
         Some(rest) => Some(("-", go_duration(rest)?)),
@@ -116,7 +116,7 @@ fn parse_duration(text: &str) -> Option<(&'static str, Duration)> {
     }
 }
 
-/// Reads a duration in Go's form (`1h2m3.5s`, `100ms`, `0`), without a sign.
+/// Parses a duration in Go's form (`1h2m3.5s`, `100ms`, `0`), without a sign.
 #[must_use]
 pub fn go_duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
@@ -146,10 +146,10 @@ pub fn go_duration(text: &str) -> Option<Duration> {
     if parts == 0 { None } else { Duration::try_from_secs_f64((total * 1e9).round() / 1e9).ok() }
 }
 
-/// Encodes a message as proto3 JSON: lowerCamelCase, default values left out, `Any` expanded.
+/// Encodes a message as proto3 JSON: lowerCamelCase, default values omitted, `Any` expanded.
 ///
 /// # Errors
-/// [`ProtoError`] when an `Any` inside is of a type that this build does not know.
+/// [`ProtoError`] when an `Any` has a type that this build does not know.
 pub fn to_json<M: Message + Name>(message: &M) -> Result<Value, ProtoError> {
     let name = M::full_name();
     let descriptor = descriptor(&name).ok_or(ProtoError::UnknownMessage(name))?;
@@ -157,13 +157,13 @@ pub fn to_json<M: Message + Name>(message: &M) -> Result<Value, ProtoError> {
     Ok(dynamic.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
 }
 
-/// A `google.protobuf.Struct` as JSON.
+/// Converts a `google.protobuf.Struct` to JSON.
 #[must_use]
 pub fn struct_to_json(value: &prost_types::Struct) -> Value {
     Value::Object(value.fields.iter().map(|(k, v)| (k.clone(), value_to_json(v))).collect())
 }
 
-/// A `google.protobuf.Value` as JSON. Whole numbers become integers.
+/// Converts a `google.protobuf.Value` to JSON. Whole numbers become integers.
 #[must_use]
 pub fn value_to_json(value: &prost_types::Value) -> Value {
     use prost_types::value::Kind;
@@ -179,14 +179,14 @@ pub fn value_to_json(value: &prost_types::Value) -> Value {
     }
 }
 
-/// A JSON object as a `google.protobuf.Struct`; `None` for anything that is not an object.
+/// Converts a JSON object to a `google.protobuf.Struct`; `None` for other values.
 #[must_use]
 pub fn json_to_struct(value: &Value) -> Option<prost_types::Struct> {
     let fields = value.as_object()?.iter().map(|(k, v)| (k.clone(), json_to_value(v))).collect();
     Some(prost_types::Struct { fields })
 }
 
-/// A JSON value as a `google.protobuf.Value`. Numbers become doubles.
+/// Converts a JSON value to a `google.protobuf.Value`. Numbers become doubles.
 #[must_use]
 pub fn json_to_value(value: &Value) -> prost_types::Value {
     use prost_types::value::Kind;
