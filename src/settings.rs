@@ -49,7 +49,7 @@ pub enum WatchMode {
 /// A remote cluster: a folder with its Kubernetes objects, or a kubeconfig for it; written `NAME=PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteCluster {
-    /// Cluster id.
+    /// Id of the remote cluster.
     pub name: String,
     /// Path of the folder or kubeconfig.
     pub path: PathBuf,

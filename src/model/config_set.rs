@@ -9,7 +9,7 @@ pub type Place<'a> = (&'a str, Kind, &'a str, &'a str);
 
 /// A type that carries the identity of an object.
 pub trait Placed {
-    /// The identity.
+    /// The identity of this value.
     fn place(&self) -> Place<'_>;
 }
 

@@ -59,9 +59,9 @@ pub enum HealthStatus {
     /// Unknown: endpoints of ServiceEntries and WorkloadEntries, which have no health report. They get traffic.
     #[default]
     Unknown,
-    /// Ready.
+    /// Ready for traffic.
     Healthy,
-    /// Not ready.
+    /// Not ready for traffic.
     UnHealthy,
     /// Terminating while still serving; persistent sessions may stay.
     Draining,

@@ -124,7 +124,7 @@ pub struct Node {
     pub cluster_id: Arc<str>,
     /// Metadata `NETWORK`.
     pub network: Arc<str>,
-    /// Typed metadata.
+    /// Typed form of the metadata keys that affect generation.
     pub metadata: NodeMetadata,
     /// All metadata as received.
     pub raw_metadata: Value,

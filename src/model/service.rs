@@ -122,7 +122,7 @@ pub struct Port {
     pub name: Arc<str>,
     /// Service port number, as clients use it.
     pub port: u32,
-    /// Declared protocol.
+    /// Declared protocol; `Unsupported` without one.
     pub protocol: Protocol,
 }
 
@@ -153,7 +153,7 @@ pub enum Registry {
     External,
     /// In-memory registry of tests.
     Mock,
-    /// Not set.
+    /// Unknown, in values that no registry built.
     #[default]
     None,
 }
@@ -297,7 +297,7 @@ impl Service {
 /// A service port that a workload serves, from the view of that workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceTarget {
-    /// The service.
+    /// The service with the port.
     pub service: Arc<Service>,
     /// The service port.
     pub port: Port,

@@ -139,7 +139,7 @@ fn same_targets(a: &[ServiceTarget], b: &[ServiceTarget]) -> bool {
 pub struct PushInputs {
     /// Effective mesh settings.
     pub mesh: Arc<Mesh>,
-    /// Feature flags.
+    /// Istio's feature flags.
     pub features: Arc<Features>,
     /// Effective configs, by kind.
     pub configs: ConfigSnapshot,

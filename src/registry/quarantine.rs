@@ -59,7 +59,7 @@ impl Quarantine {
             };
             let culprit = culprit(ServiceEntryStore::new(mesh.clone(), features.clone()), &sound);
             let Some(culprit) = culprit.filter(|_| self.poison.len() < MAX_POISON) else { return Err(failed) };
-            tracing::error!(object = %culprit.key(), file = ?culprit.origin.file, error = %failed, "object left out");
+            tracing::error!(object = %culprit.key(), file = ?culprit.origin.file, error = %failed, "object quarantined");
             self.poison.insert(culprit.key(), culprit.stamp);
         }
     }

@@ -96,7 +96,7 @@ impl Log {
         let mut log = Self { format, colours, repeats, queue: Queue::default() };
         let (summing, telling) = (log.clone(), log.clone());
         let told = move |dropped: u64| {
-            let line = Line::new(Level::WARN, module_path!(), "lines were dropped, the reader of the log is slower");
+            let line = Line::new(Level::WARN, module_path!(), "lines were dropped, standard error was blocked");
             telling.rendered(&line.with_number("dropped", dropped))
         };
         log.queue = Queue::start(output, move || summing.left_out(false), told)?;

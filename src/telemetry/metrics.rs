@@ -87,14 +87,14 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
 
 fn describe() {
     describe_gauge!("pilot_xds", "Connected xDS clients.");
-    describe_counter!("pilothouse_xds_connections_refused", "Connections that there was no room for.");
+    describe_counter!("pilothouse_xds_connections_refused", "Connections refused at the limit of connections.");
     describe_counter!("pilot_xds_pushes", "Responses sent, by type.");
     describe_counter!("pilot_total_xds_rejects", "Responses that a client refused, by type.");
     describe_counter!("pilot_xds_expired_nonce", "Requests with a nonce that is not the last one sent, by type.");
     describe_counter!("pilot_total_xds_internal_errors", "Faults inside the xDS server.");
     describe_counter!("pilot_load_reports", "Reports of a cluster's load that clients sent (LRS).");
     describe_counter!("pilot_load_reported_requests", "Requests that clients reported (LRS), by outcome.");
-    describe_counter!("pilot_push_triggers", "Pushes, by what caused them.");
+    describe_counter!("pilot_push_triggers", "Pushes, by trigger.");
     describe_counter!("pilot_inbound_updates", "Updates received, by kind: config, eds, svc, svcdelete.");
     describe_counter!("pilot_k8s_cfg_events", "Changes of configuration objects, by kind and event.");
     describe_counter!("pilot_k8s_reg_events", "Changes of registry objects, by kind and event.");
@@ -111,8 +111,8 @@ fn describe() {
     describe_histogram!("pilot_debounce_time", "Seconds from the first change to the start of its push.");
     describe_histogram!("pilot_pushcontext_init_seconds", "Seconds to build a push context.");
     describe_histogram!("pilot_xds_config_size_bytes", "Bytes of one response.");
-    describe_counter!("pilothouse_log_lines_dropped", "Log lines that nobody read in time.");
-    describe_counter!("pilothouse_log_lines_suppressed", "Log lines left out as repeats; a line tells their number.");
+    describe_counter!("pilothouse_log_lines_dropped", "Log lines dropped while standard error was blocked.");
+    describe_counter!("pilothouse_log_lines_suppressed", "Log lines suppressed as repeats; a line reports their number.");
     describe_counter!("galley_validation_passed", "Objects that validation took, by kind.");
     describe_counter!("galley_validation_failed", "Objects that validation refused, by kind.");
 }

@@ -67,7 +67,7 @@ impl Repeats {
             let Some(example) = kind.example.take() else { continue };
             let said = example.message.unwrap_or_default();
             let like = &said[..boundary(&said, EXAMPLE)];
-            let line = Line::new(example.level, &example.target, "more lines of this kind were left out");
+            let line = Line::new(example.level, &example.target, "more lines of this kind were suppressed");
             lines.push(line.with_number("suppressed", kind.left_out).with("like", like));
             (kind.left_out, kind.told) = (0, now);
         }

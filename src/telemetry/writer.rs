@@ -177,7 +177,7 @@ mod tests {
         let pushed = 3 * WAITING / line.len();
         (0..pushed).for_each(|_| queue.push(line.clone()));
         assert!(queue.lock().bytes <= WAITING);
-        assert!(!queue.flush(Duration::from_millis(1)), "nobody has read it");
+        assert!(!queue.flush(Duration::from_millis(1)), "the reader is blocked");
         let (mut text, mut lines) = (String::new(), 0);
         let dropped = loop {
             text.push_str(&String::from_utf8(written.recv().unwrap()).unwrap());

@@ -76,7 +76,7 @@ impl<'a> Objects<'a> {
         &self.inputs.mesh
     }
 
-    /// Feature flags.
+    /// Istio's feature flags.
     pub fn features(&self) -> &'a Features {
         &self.inputs.features
     }

@@ -239,7 +239,7 @@ fn path_template(c: &mut Check, path: &str) {
                 return c.error(format_args!("{path:?}: braces are for {{*}} and {{**}} as whole segments only"));
             }
             text if template && !is_literal(text) => {
-                return c.error(format_args!("{path:?}: {text:?} holds what a path cannot hold"));
+                return c.error(format_args!("{path:?}: {text:?} has characters that no path has"));
             }
             _ => {}
         }

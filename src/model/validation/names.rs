@@ -196,7 +196,7 @@ pub(super) fn export_to(c: &mut Check, namespace: &str, list: &[String], rule: E
         }
         for (sign, text) in [
             ("*", "'*' stands for all namespaces; remove the others"),
-            ("~", "'~' stands for nobody; remove the others"),
+            ("~", "'~' stands for no namespace; remove the others"),
         ] {
             c.need(!seen.contains(sign) || list.len() == 1, text);
         }

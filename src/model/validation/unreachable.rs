@@ -40,7 +40,7 @@ fn repeated<'a, M: Message + 'a>(
     for (i, matches) in routes.enumerate() {
         c.at(format_args!("{family}[{i}]"), |c| {
             if let Some(before) = catch_all {
-                c.warn(format_args!("it is never used: {family}[{before}] has no match and takes everything"));
+                c.warn(format_args!("it is never used: {family}[{before}] has no match and matches everything"));
             } else {
                 for (n, condition) in matches.iter().enumerate() {
                     match seen.get(&condition.encode_to_vec()) {

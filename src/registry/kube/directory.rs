@@ -23,7 +23,7 @@ use crate::{
 /// An immutable view of one cluster for lookups by proxy.
 #[derive(Debug)]
 pub struct Directory {
-    /// Cluster id.
+    /// Id of the cluster.
     pub cluster: Arc<str>,
     spaces: HashMap<Arc<str>, (Arc<Services>, Arc<Pods>)>,
     workloads: Arc<ByAddress>,

@@ -138,7 +138,7 @@ pub struct Causes {
 /// One recomputed service.
 #[derive(Debug)]
 pub struct Flushed {
-    /// The causes.
+    /// The causes of the recomputation.
     pub causes: Causes,
     /// The service before; `None` when it is new.
     pub old: Option<Arc<Unit>>,

@@ -123,7 +123,7 @@ fn a_pod_takes_its_locality_from_its_node() {
     let workload = snapshot.workload_of(&node("p1", "10.0.0.1")).unwrap();
     assert_eq!(workload.locality.label(), "r/z");
     assert_eq!(workload.labels["topology.kubernetes.io/zone"], "z");
-    assert!(!workload.labels.contains_key("kubernetes.io/hostname"), "the node is what the proxy's metadata says");
+    assert!(!workload.labels.contains_key("kubernetes.io/hostname"), "the proxy's metadata names the node");
 }
 
 #[test]

@@ -27,9 +27,9 @@ fn is_zero(n: &i64) -> bool {
 /// A problem, with the reason and message of its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Reason, in CamelCase.
+    /// Reason of the condition, in CamelCase.
     pub reason: &'static str,
-    /// Message.
+    /// Message of the condition.
     pub message: String,
 }
 

@@ -60,7 +60,7 @@ fn add_gateway(input: &Input<'_>, gateway: &Object<GatewaySpec>, bound: &mut Bou
         }
     }
     if servers.is_empty() {
-        return output.report(key, "spec.listeners: there is none that can be served".to_string());
+        return output.report(key, "spec.listeners: no listener can be served".to_string());
     }
     add_object(config, name, spec(servers), output);
 }

@@ -57,7 +57,7 @@ fn a_listener_that_cannot_be_served_leaves_the_others() {
     }
     let (got, said) = translated(&[gateway(&json!([])), object("HTTPRoute", "r", &json!({"rules": [{}]}))]);
     assert!(got.gateways.is_empty() && got.virtual_services.is_empty());
-    assert_eq!(said, ["Gateway web: spec.listeners: there is none that can be served"]);
+    assert_eq!(said, ["Gateway web: spec.listeners: no listener can be served"]);
 }
 
 #[test]
