@@ -84,7 +84,7 @@ impl MergedGateway {
     }
 }
 
-/// All Gateways, and the memo of merged ones.
+/// Gateways, and the memo of merged ones.
 #[derive(Debug, Default)]
 pub struct GatewayIndex {
     /// All Gateways, oldest first.

@@ -24,7 +24,7 @@ pub struct InputChanges {
 }
 
 impl InputChanges {
-    /// Compares the inputs of two contexts by pointer and stamp.
+    /// Compares the inputs of two contexts by their stamps.
     pub fn between(old: &PushInputs, new: &PushInputs) -> Self {
         let same_mesh = Arc::ptr_eq(&old.mesh, &new.mesh) || old.mesh == new.mesh;
         let same_features = Arc::ptr_eq(&old.features, &new.features) || old.features == new.features;

@@ -20,7 +20,7 @@ const BACKEND_POLICIES: &str = "internal.istio.io/parents";
 
 type RuleList = Vec<Arc<MergedDestinationRule>>;
 
-/// Rules of one namespace by host.
+/// Merged rules by host.
 #[derive(Debug, Default)]
 pub(super) struct MergedRules {
     by_host: HashMap<Hostname, RuleList>,

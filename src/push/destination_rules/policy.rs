@@ -1,5 +1,5 @@
 //! The traffic policy in force for a port and a subset: top level, port level, subset, port level of the subset (Istio's
-//! `GetPortLevelTrafficPolicy`, `MergeSubsetTrafficPolicy`); and a user's policy over a backend policy of Gateway API.
+//! `GetPortLevelTrafficPolicy`, `MergeSubsetTrafficPolicy`).
 
 use std::borrow::Cow;
 

@@ -17,7 +17,7 @@ use crate::{
 pub struct CredentialReference {
     /// SDS resource name.
     pub resource_name: String,
-    /// The CA certificates beside it (`-cacert`) are referred to as well.
+    /// Whether the CA certificates beside it (`-cacert`) are referred to as well.
     pub with_ca: bool,
     /// Kind of the object that holds the reference: a Gateway, or a ListenerSet, which may be in another namespace than its
     /// Gateway.
