@@ -1,9 +1,9 @@
-//! The admin server: health, metrics, debug pages, and a page for people. It reads what the other rooms publish and changes
-//! nothing but what its caller asks for by name (a push, a deletion that is held back).
+//! The admin server: health, metrics, debug pages, and the overview. It reads the published state of the other rooms and
+//! changes nothing beyond an explicit request (a push, a deletion that is held back).
 //!
-//! Debug pages answer callers on the loopback interface only, unless they were opened, and no web site that a browser on this
-//! machine shows. Private keys and the data of Secrets are never shown. Pages are built beside the threads that answer, one at
-//! a time: health is answered whatever else is asked.
+//! Debug pages answer callers on the loopback interface only, unless they were opened, and never a web site in a browser on
+//! this machine. Private keys and the data of Secrets are never shown. Pages are built beside the threads that answer, one
+//! at a time, so a slow page never delays health.
 
 mod access;
 mod building;

@@ -1,10 +1,10 @@
-//! The config store: what each source holds, and the one aggregate view of it.
+//! The config store: the objects of each source, and the one aggregate view of them.
 //!
 //! Key = (cluster, kind, namespace, name), unique. The order of the sources is their precedence: the first that holds a key
-//! wins, the others are shadowed, which is reported and never silent. Objects are immutable and shared. When a handler is told
-//! of a change, the published snapshot holds that change or something newer. Equal content makes no event.
+//! wins, the others are shadowed, which is reported and never silent. Objects are immutable and shared. When a handler
+//! receives a change, the published snapshot holds that change or something newer. Equal content makes no event.
 //!
-//! The store never decides what a change means. Of files it knows only those in which it keeps the last good content.
+//! The store never interprets a change. It reads and writes no files except those of the last good content.
 
 pub mod actor;
 mod aggregate;

@@ -1,8 +1,8 @@
-//! Who may see the pages, and who may change something by them.
+//! Access to the pages, and to the requests that change something.
 //!
 //! The loopback interface alone proves little: a browser on this machine opens any web site, and that site may send requests
-//! here (CSRF) or take the name of this machine for its own (DNS rebinding). So a page is asked for by an address or by
-//! `localhost`, and what has an effect is asked for by no web page.
+//! here (CSRF) or point its own name at this machine (DNS rebinding). So the `Host` of a request must be an address or
+//! `localhost`, and a request with an effect must not come from a web page.
 
 use actix_web::{
     Error, HttpResponse,
@@ -53,13 +53,13 @@ pub(super) fn refusal(
     None
 }
 
-/// Whether a browser sends this for a page that it shows.
+/// Whether the headers are those of a browser's request for a web page that it shows.
 fn is_of_web_page(headers: &HeaderMap) -> bool {
     let fetched = headers.get("sec-fetch-site").is_some_and(|site| site != "none");
     fetched || headers.contains_key(header::ORIGIN)
 }
 
-/// Whether a host, with or without its port, is an address or a name that is this machine's everywhere.
+/// Whether a host, with or without its port, is an address or a name that means the local machine everywhere.
 fn is_this_machine(host: &str) -> bool {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.split_once(']').is_some_and(|(ip, _)| ip.parse::<std::net::Ipv6Addr>().is_ok());

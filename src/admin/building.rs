@@ -1,4 +1,4 @@
-//! Where pages are built: beside the threads that answer requests, one at a time, while few wait.
+//! Building of pages beside the threads that answer requests: one page at a time, with a bounded queue.
 
 use std::{future::Future, sync::Arc};
 
@@ -7,12 +7,12 @@ use tokio::{runtime::Handle, sync::Semaphore};
 /// Requests that may wait for one builder.
 const WAITING: usize = 32;
 
-/// Too much is asked for at once.
+/// The queue of a builder is full, or the page failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many pages are asked for at once; try again")]
+#[error("too many pages are requested at once; try again")]
 pub struct Busy;
 
-/// The builders. Dear pages keep neither the metrics nor the answers over xDS waiting.
+/// The builders, apart so that expensive pages delay neither the metrics nor the answers over xDS.
 #[derive(Debug, Clone)]
 pub struct Building {
     pub(super) pages: Builder,
@@ -42,10 +42,10 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Builds when it is its turn.
+    /// Builds after the pages that were requested before it.
     ///
     /// # Errors
-    /// [`Busy`] when too many wait already.
+    /// [`Busy`] when the queue is full.
     pub(super) async fn build<T, F>(&self, work: F) -> Result<T, Busy>
     where
         T: Send + 'static,
@@ -55,7 +55,8 @@ impl Builder {
         self.build_in_turn(work).await
     }
 
-    /// Builds when it is its turn, however many wait: for callers that are bounded themselves.
+    /// Builds after the pages that were requested before it, with no bound on the queue: for callers that are bounded
+    /// themselves.
     ///
     /// # Errors
     /// [`Busy`] when the page failed.
@@ -66,7 +67,7 @@ impl Builder {
     {
         let turn = self.turn.clone().acquire_owned().await.map_err(|_| Busy)?;
         let runtime = self.runtime.clone();
-        // The turn goes with the work: a caller that goes away does not let the next one begin beside it.
+        // The permit moves into the work: a caller that goes away does not let the next page begin beside it.
         let built = self.runtime.spawn_blocking(move || {
             let _turn = turn;
             runtime.block_on(work)

@@ -1,7 +1,7 @@
-//! `POST /debug/sourcez/confirm?source=NAME`: lets a mass deletion through that a source holds back.
+//! `POST /debug/sourcez/confirm?source=NAME`: lets through a mass deletion that a source holds back.
 //!
-//! The one page that changes config. It takes the word of programs on this machine only, also when the debug pages are
-//! open, and of no web page that some browser here shows.
+//! The one page that changes config. It accepts requests of programs on this machine only, also when the debug pages are
+//! open, and never of a web page.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use actix_web::{HttpRequest, HttpResponse, http::header, web};
 
 use super::AdminState;
 
-/// 200 with the keys that go, 404 for a source that does not exist, 409 for one that holds nothing back.
+/// 200 with the deleted keys, 404 for a source that does not exist, 409 for one that holds nothing back.
 pub(super) async fn confirm(
     request: HttpRequest,
     query: web::Query<BTreeMap<String, String>>,

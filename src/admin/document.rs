@@ -7,7 +7,7 @@ use crate::{
     store::document,
 };
 
-/// What stands in the place of something secret.
+/// The text in place of secret data.
 pub(super) const REDACTED: &str = "[redacted]";
 
 /// The annotation in which `kubectl apply` keeps a copy of the whole object.

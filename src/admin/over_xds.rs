@@ -1,4 +1,4 @@
-//! The debug pages as answers over xDS (`istio.io/debug`), for `istioctl` and its like.
+//! The debug pages as answers over xDS (`istio.io/debug`), for `istioctl` and other debug clients.
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
@@ -21,9 +21,9 @@ use crate::{
     xds::ResourceType,
 };
 
-/// Answers from what the admin pages read.
+/// Answers from the state that the admin pages read.
 pub struct PagesOverXds {
-    /// What they read.
+    /// The state of this process.
     pub state: AdminState,
     /// The name of this process.
     pub instance: String,
@@ -43,7 +43,7 @@ impl DebugPages for PagesOverXds {
         async move { building.build_in_turn(answer).await.unwrap_or_default() }.boxed()
     }
 
-    /// In the form that `istioctl` reads.
+    /// The control plane's identifier in the form that `istioctl` reads.
     fn control_plane(&self) -> String {
         let info = serde_json::json!({"version": env!("CARGO_PKG_VERSION")});
         serde_json::json!({"Component": "pilothouse", "ID": self.instance, "Info": info}).to_string()
@@ -70,7 +70,7 @@ async fn page(state: &AdminState, question: &DebugQuestion) -> Option<(String, w
     Some((question.name.clone(), any))
 }
 
-/// What each proxy was sent and has accepted, in the words of Envoy's client status.
+/// The resources that each proxy was sent and has accepted, in the terms of Envoy's client status.
 fn states(state: &AdminState, namespace: Option<&str>) -> Vec<(String, wkt::Any)> {
     let seen = |c: &&Arc<Connection>| c.is_proxy() && may_see(c, namespace);
     let connections = state.xds.connections();

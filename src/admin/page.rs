@@ -1,39 +1,39 @@
-//! The pages for people: the overview on `/` and the index of debug pages.
+//! The HTML pages: the overview on `/` and the index of debug pages.
 
 use std::fmt::Write;
 
 use super::{AdminState, registry};
 use crate::xds::ResourceType;
 
-/// The debug pages: path and what it shows.
+/// The debug pages: path and description.
 pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
-    ("adsz", "connected proxies and what they watch; POST ?push=true sends everything again"),
+    ("adsz", "connected proxies and the resources that they watch; POST ?push=true sends everything again"),
     (
         "config_dump",
-        "what one proxy was sent, as Envoy's config_dump; ?proxyID=NAME.NAMESPACE [&types=cds,lds] [&resource=NAME]",
+        "resources that one proxy was sent, as Envoy's config_dump; ?proxyID=NAME.NAMESPACE [&types=cds,lds] [&resource=NAME]",
     ),
     ("configz", "all objects in force"),
-    ("connections", "who is connected"),
+    ("connections", "open connections"),
     ("edsz", "endpoints that one proxy was sent; ?proxyID="),
-    ("endpointShardz", "endpoints by service and by who reported them"),
-    ("eventz", "the last pushes: what triggered them, whom they reached, how long it took"),
+    ("endpointShardz", "endpoints by service and by the registry that reported them"),
+    ("eventz", "the last pushes: their triggers, the proxies that they reached, their duration"),
     (
         "leaderz",
-        "who writes statuses to the cluster, how many this process has written, and the last one that was refused; null where none are",
+        "the process that writes statuses to the cluster, the number written by this one, the last refusal; null where no statuses are written",
     ),
     ("loadz", "requests by cluster, as clients reported them over LRS"),
     ("mesh", "mesh settings in force"),
     ("ndsz", "name table that one proxy was sent; ?proxyID="),
-    ("push_status", "what was left out of listeners and secrets, and what proxies refused last"),
-    ("queuez", "every actor: what waits, when it last worked, restarts"),
+    ("push_status", "listeners and secrets that were left out, and the last refusal of each proxy"),
+    ("queuez", "every actor: waiting messages, time since it last worked, restarts"),
     ("registryz", "all services"),
     ("shadowz", "objects that another source hides"),
     ("sourcez", "every source: state, age, last error, refused documents with place and reason, deletions held back"),
     (
         "statusz",
-        "the status of every object: what it was translated to and what of it has no effect, which proxies hold it, its addresses",
+        "the status of every object: its translation, its parts without effect, the proxies that hold it, its addresses",
     ),
-    ("syncz", "what each proxy was sent and has accepted"),
+    ("syncz", "versions that each proxy was sent and has accepted"),
     ("viewz", "views that proxies share, and how much was built for them"),
 ];
 

@@ -24,7 +24,7 @@ fn peer(connection: &Connection) -> String {
     connection.peer.map(|p| p.to_string()).unwrap_or_default()
 }
 
-/// Connections and what they watch (`/debug/adsz`).
+/// Connections and the resources that they watch (`/debug/adsz`).
 pub(super) fn adsz(state: &AdminState) -> Value {
     let clients: Vec<Value> = state.xds.connections().iter().map(|c| {
         let node = &c.node;
@@ -117,7 +117,7 @@ pub(super) fn syncz(state: &AdminState, namespace: Option<&str>) -> Value {
         .collect()
 }
 
-/// Names that a client asks for and that it was not sent, since there is nothing of that name: the first few.
+/// Names that a client watches and that do not exist: the first few.
 fn missing(status: &TypeStatus) -> Vec<String> {
     const SHOWN: usize = 20;
     let Some(sent) = &status.sent else { return Vec::new() };
@@ -126,7 +126,7 @@ fn missing(status: &TypeStatus) -> Vec<String> {
     asked.map(|name| &**name).filter(|name| !held.contains(name)).take(SHOWN).map(ToString::to_string).collect()
 }
 
-/// Who is connected (`/debug/connections`).
+/// The open connections (`/debug/connections`).
 pub(super) fn connections(state: &AdminState) -> Value {
     let clients: Vec<Value> = state
         .xds
@@ -137,8 +137,8 @@ pub(super) fn connections(state: &AdminState) -> Value {
     json!({"totalClients": clients.len(), "clients": clients})
 }
 
-/// What was left out of what proxies are sent, and the last refusal of each proxy and type (`/debug/push_status`): Istio's
-/// metric → listener, secret or proxy → message.
+/// Problems by Istio's metric → listener, secret or proxy → message (`/debug/push_status`): resources that were left out,
+/// and the last refusal of each proxy and type.
 pub(super) fn push_status(state: &AdminState) -> Value {
     let mut rejected: BTreeMap<String, BTreeMap<String, Value>> = BTreeMap::new();
     for c in state.xds.connections() {

@@ -45,7 +45,7 @@ pub(super) fn endpoint_shards(state: &AdminState) -> Value {
     json!(hosts)
 }
 
-/// All effective objects, as documents. One that hides objects of other sources says where it and they were read.
+/// All effective objects, as documents. One that hides objects of other sources carries the places of both.
 pub(super) async fn configs(state: &AdminState) -> Value {
     let mut hidden: BTreeMap<StoreKey, Vec<Value>> = BTreeMap::new();
     for s in state.store.shadowed().await {
@@ -69,8 +69,8 @@ pub(super) fn mesh(state: &AdminState) -> Value {
     to_json(&*context.mesh().config).unwrap_or_default()
 }
 
-/// Every source as it describes itself, with its objects that another source hides; one that holds a mass deletion back
-/// says how it is let through.
+/// Every source's own description, with its objects that another source hides; one that holds a mass deletion back names the
+/// command that lets it through.
 pub(super) async fn sources(state: &AdminState) -> Value {
     let mut hidden: BTreeMap<SourceId, Vec<Value>> = BTreeMap::new();
     for s in state.store.shadowed().await {
@@ -97,7 +97,7 @@ pub(super) async fn sources(state: &AdminState) -> Value {
     shown.collect()
 }
 
-/// The command that lets through what a source holds back.
+/// The command that lets the held deletion of a source through.
 pub(super) fn how_to_confirm(source: &str) -> String {
     format!("pilothouse confirm-deletion '{source}'")
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{AdminState, access::guarded, building::Busy, confirm::confirm, page, pages};
 
-/// Threads that answer. What takes long is done elsewhere.
+/// Threads that answer. Slow pages are built elsewhere.
 const WORKERS: usize = 2;
 
 /// Parameters of a query.
@@ -25,9 +25,9 @@ type Query = web::Query<BTreeMap<String, String>>;
 
 /// A running admin server.
 pub struct AdminServer {
-    /// Runs until it is stopped.
+    /// The server as a future, which ends when it is stopped.
     pub server: Server,
-    /// Stops it.
+    /// Handle that stops the server.
     pub handle: ServerHandle,
 }
 
@@ -75,7 +75,7 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
     Ok(AdminServer { server, handle })
 }
 
-/// Every answer says what it is, so that no browser guesses.
+/// Gives every answer a content type and headers that keep browsers from guessing one or framing the page.
 async fn described<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -136,7 +136,7 @@ async fn list() -> HttpResponse {
     json_text(text_of(&json!(paths), true))
 }
 
-/// `POST /debug/adsz?push=true`: sends everything again to everybody.
+/// `POST /debug/adsz?push=true`: sends everything again to all proxies.
 async fn push(query: Query, state: web::Data<AdminState>) -> HttpResponse {
     if !asks_for_push(&query) {
         return HttpResponse::BadRequest().body("POST /debug/adsz?push=true sends everything again\n");

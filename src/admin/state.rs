@@ -1,4 +1,4 @@
-//! What the admin pages read.
+//! The handles that the admin pages read.
 
 use std::{sync::Arc, time::Instant};
 
@@ -13,7 +13,7 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// What the admin pages read: handles of the other rooms, cheap to clone.
+/// Handles of the other rooms that the admin pages read; cheap to clone.
 #[derive(Clone)]
 pub struct AdminState {
     /// The xDS server.
@@ -22,21 +22,21 @@ pub struct AdminState {
     pub store: StoreHandle,
     /// All sources.
     pub sources: SourceList,
-    /// What became of each object.
+    /// The statuses of all objects.
     pub status: StatusHandle,
-    /// All actors.
+    /// Supervision of all actors.
     pub wards: Wards,
-    /// Who is still to come.
+    /// The tasks that readiness still waits for.
     pub readiness: Readiness,
     /// The metrics.
     pub metrics: Metrics,
-    /// Where pages are built.
+    /// The builders of pages.
     pub building: Building,
-    /// Asks for a push of everything, for debugging.
+    /// Requests a push of everything, for debugging.
     pub push: Arc<dyn Fn() + Send + Sync>,
-    /// Debug pages answer everybody.
+    /// Whether debug pages answer callers outside of the loopback interface.
     pub open_debug: bool,
-    /// Since when the process runs.
+    /// Start of the process.
     pub started: Instant,
 }
 
@@ -47,7 +47,7 @@ impl AdminState {
         self.xds.current().map(|p| p.context.clone())
     }
 
-    /// Everything has synced and a context was published.
+    /// Whether every source has synced and a context was published.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.readiness.is_ready() && self.xds.current().is_some() && !self.xds.is_shutting_down()

@@ -1,7 +1,7 @@
 //! The aggregate view of all sources.
 //!
 //! After a restart the aggregate starts from the snapshot that was published last, and publishes nothing new until every
-//! source has sent everything again; then the difference becomes events. So nothing is deleted by a restart.
+//! source has sent everything again; then the difference becomes events. So a restart deletes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,26 +17,26 @@ use crate::{
 /// An object that another source's object of the same key hides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shadowed {
-    /// The key.
+    /// Identity of both objects.
     pub key: StoreKey,
     /// The source whose object is in force.
     pub winner: SourceId,
-    /// Where that object was read.
+    /// Origin of that object, as text.
     pub winner_place: String,
-    /// The source whose object is not.
+    /// The source whose object is hidden.
     pub loser: SourceId,
-    /// Where that object was read.
+    /// Origin of the hidden object, as text.
     pub loser_place: String,
 }
 
-/// What all sources hold together.
+/// The merged content of all sources.
 #[derive(Debug, Default)]
 pub struct Aggregate {
     sources: Vec<(SourceId, MemoryStore)>,
     view: ConfigSet,
     snapshot: ConfigSnapshot,
     missing: BTreeSet<SourceId>,
-    /// Sources that came later and have not delivered; nobody waits for them.
+    /// Sources that were added later and have not delivered; the start does not wait for them.
     late: BTreeSet<SourceId>,
 }
 
@@ -56,7 +56,7 @@ impl Aggregate {
         Self { view, snapshot: published.clone(), missing, ..Self::new(order) }
     }
 
-    /// Adds a source, with the lowest precedence. Nothing waits for what it has to say. One that is known stays as it is.
+    /// Adds a source, with the lowest precedence. The start does not wait for it. A known source stays as it is.
     pub fn add_source(&mut self, id: SourceId) {
         if !self.sources.iter().any(|(known, _)| *known == id) {
             self.late.insert(id.clone());
@@ -64,7 +64,7 @@ impl Aggregate {
         }
     }
 
-    /// Forgets a source with everything that it holds, and gives the effective changes, by key.
+    /// Forgets a source with its content, and returns the effective changes, by key.
     pub fn remove_source(&mut self, id: &SourceId) -> Vec<ConfigEvent> {
         let events = self.apply(SourceBatch { source: id.clone(), change: Change::Full(Vec::new()) });
         self.sources.retain(|(known, _)| known != id);
@@ -72,13 +72,13 @@ impl Aggregate {
         events
     }
 
-    /// Whether a source came later and has not delivered.
+    /// Whether a source was added later and has not delivered.
     #[must_use]
     pub fn is_late(&self, id: &SourceId) -> bool {
         self.late.contains(id)
     }
 
-    /// Sources that have not delivered: those that are missing, and those that came later.
+    /// Sources that have not delivered: those that are missing, and those that were added later.
     #[must_use]
     pub fn undelivered(&self) -> BTreeSet<SourceId> {
         self.missing.union(&self.late).cloned().collect()
@@ -120,26 +120,26 @@ impl Aggregate {
         found
     }
 
-    /// What a source holds, by key.
+    /// The objects of a source, by key.
     #[must_use]
     pub fn content(&self, source: &SourceId) -> Vec<Arc<Config>> {
         let store = self.sources.iter().find(|(id, _)| id == source);
         store.map(|(_, store)| store.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Takes old content of a source in, as if the source had sent it. `None`, and nothing changes, when the source has
-    /// sent everything since the start, or is not known.
+    /// Applies old content of a source, as if the source had sent it. `None`, and nothing changes, when the source has sent
+    /// everything since the start, or is not known.
     pub fn seed(&mut self, source: SourceId, configs: Vec<Arc<Config>>) -> Option<Vec<ConfigEvent>> {
         let late = self.missing.contains(&source) || self.late.contains(&source);
         late.then(|| self.apply(SourceBatch { source, change: Change::Full(configs) }))
     }
 
-    /// How many objects each source holds, in order of precedence.
+    /// The number of objects of each source, in order of precedence.
     pub fn sizes(&self) -> impl Iterator<Item = (&SourceId, usize)> {
         self.sources.iter().map(|(id, store)| (id, store.len()))
     }
 
-    /// Takes a batch in and gives the effective changes, by key. A batch of an unknown source gives none.
+    /// Applies a batch and returns the effective changes, by key. A batch of an unknown source gives none.
     pub fn apply(&mut self, batch: SourceBatch) -> Vec<ConfigEvent> {
         let Some((_, store)) = self.sources.iter_mut().find(|(id, _)| *id == batch.source) else { return Vec::new() };
         let mut touched = Vec::new();
@@ -182,7 +182,7 @@ impl Aggregate {
         self.settle(touched)
     }
 
-    /// What an event that was told too late says now: the object may have changed or gone since.
+    /// A late event brought up to date: the object may have changed or gone since.
     #[must_use]
     pub fn overtaken(&self, event: &ConfigEvent) -> ConfigEvent {
         match (self.view.get(&StoreKey::of(&event.current)), event.kind) {

@@ -1,8 +1,8 @@
 //! The last good content of each source on disk, for a start at which sources cannot be reached.
 //!
-//! `format` is the file's bytes, `folder` its place, `keeper` notes what changed, writes it a little later off the actors'
-//! threads, and puts old content in force for sources that do not deliver in time. Secrets are never written. A file that
-//! is damaged, cut off or of another format is refused as a whole and left where it is.
+//! `format` is the file's bytes, `folder` its place, `keeper` notes changes, writes them a little later off the actors'
+//! threads, and puts old content in force for sources that do not deliver in time. Secrets are never written. A file that is
+//! damaged, truncated or of another format is refused as a whole and left where it is.
 
 mod folder;
 mod format;

@@ -8,29 +8,29 @@ use std::sync::Arc;
 use super::{key::StoreKey, patch::Patch};
 use crate::model::{Config, ConfigSet, decode, validation};
 
-/// Why a write is refused. Nothing was changed.
+/// The reason that a write is refused. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Create of a key that is taken.
+    /// Create of a key that exists.
     #[error("{0}: item already exists")]
     AlreadyExists(StoreKey),
-    /// Update, patch or delete of a key that is not there.
+    /// Update, patch or delete of a key that does not exist.
     #[error("{0}: item not found")]
     NotFound(StoreKey),
     /// The object changed since the caller read it.
     #[error("{key}: conflicting resource version, try again (given {given:?}, stored {stored:?})")]
     Conflict {
-        /// Which object.
+        /// Key of the object.
         key: StoreKey,
-        /// What the caller gave.
+        /// The caller's resource version.
         given: String,
-        /// What is stored.
+        /// The stored resource version.
         stored: String,
     },
     /// The object does not pass validation.
     #[error("{key}: {errors}")]
     Invalid {
-        /// Which object.
+        /// Key of the object.
         key: StoreKey,
         /// All reasons, joined by `; `.
         errors: String,
@@ -38,14 +38,14 @@ pub enum StoreError {
     /// The patch does not apply.
     #[error("{key}: {reason}")]
     BadPatch {
-        /// Which object.
+        /// Key of the object.
         key: StoreKey,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What one source holds.
+/// The objects of one source.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     objects: ConfigSet,
@@ -59,7 +59,7 @@ impl MemoryStore {
         self.objects.get(key)
     }
 
-    /// A store of objects that their source has checked; of several with one key the last stays.
+    /// A store of objects that their source has validated; of several with one key the last stays.
     pub(super) fn of(configs: Vec<Arc<Config>>) -> Self {
         Self { objects: configs.into_iter().collect(), ..Self::default() }
     }
@@ -69,24 +69,24 @@ impl MemoryStore {
         self.objects.iter()
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there is none.
+    /// Whether the store is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Puts an object that its source has checked; gives what was there.
+    /// Inserts an object that its source has validated; returns the previous one.
     pub(super) fn put(&mut self, config: Arc<Config>) -> Option<Arc<Config>> {
         self.objects.insert(config)
     }
 
-    /// Takes an object away; gives what was there.
+    /// Removes an object and returns it.
     pub(super) fn take(&mut self, key: &StoreKey) -> Option<Arc<Config>> {
         self.objects.remove(key)
     }

@@ -1,4 +1,4 @@
-//! JSON merge patches of objects.
+//! Requests to write to the aggregate.
 
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ impl Patch {
         Self(patch)
     }
 
-    /// The document of the object with the patch in it.
+    /// The document of the object with the patch applied.
     pub(super) fn apply(&self, config: &Config) -> Result<Value, String> {
         let mut document = document(config).map_err(|e| e.to_string())?;
         merge(&mut document, &self.0, 0)?;

@@ -50,7 +50,7 @@ fn the_first_source_wins_and_the_other_is_reported() {
 fn a_source_may_come_later_and_go_with_what_it_holds() {
     let mut aggregate = Aggregate::new(&order());
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));
-    assert!(aggregate.apply(full("third", vec![entry("third", "b", 1)])).is_empty(), "nobody knows it");
+    assert!(aggregate.apply(full("third", vec![entry("third", "b", 1)])).is_empty(), "an unknown source");
     aggregate.add_source("third".into());
     assert_eq!(aggregate.undelivered(), BTreeSet::from(["third".into()]));
     assert!(aggregate.seed("third".into(), vec![entry("third", "b", 1)]).is_some());
@@ -168,7 +168,7 @@ fn a_namespace_moves_from_one_source_to_another_without_a_gap() {
 fn old_content_stands_in_for_a_source_until_it_delivers() {
     let mut aggregate = Aggregate::recovering(&order(), &ConfigSnapshot::default());
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));
-    assert!(content(&aggregate).is_empty(), "nothing before everybody has spoken");
+    assert!(content(&aggregate).is_empty(), "nothing before all sources have delivered");
     assert!(aggregate.seed("first".into(), vec![entry("first", "a", 9)]).is_none(), "it has delivered");
     let events = aggregate.seed("second".into(), vec![entry("second", "b", 1), entry("second", "c", 1)]).unwrap();
     assert_eq!(events.len(), 3);

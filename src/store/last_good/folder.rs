@@ -1,4 +1,4 @@
-//! Where the files are: one for each source, written beside and renamed into place. Blocking.
+//! The folder of the files: one for each source, written beside and renamed into place. Blocking.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,52 +13,52 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::format::{FormatError, Saved, decode, encode, source_of};
 use crate::model::Config;
 
-/// What the names of the files end with.
+/// Extension of the files.
 const EXTENSION: &str = "last-good";
 
-/// Why a file is neither written nor read.
+/// The reason that a file is neither written nor read.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The system refuses.
+    /// The operating system refused the operation.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
-    /// The content is not what it should be.
+    /// The content is not in the format, or damaged.
     #[error("{path}: {error}")]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The fault in the content.
         error: FormatError,
     },
     /// The file holds another source's content.
     #[error("{path}: holds the content of {found:?}")]
     OtherSource {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Whose content it is.
+        /// The source named in the file.
         found: String,
     },
     /// A pipe, a folder or a device: reading it might never end.
     #[error("{0}: not a regular file")]
     NotAFile(PathBuf),
-    /// Larger than is allowed.
+    /// The file is larger than allowed.
     #[error("{path}: {bytes} bytes are more than {limit}")]
     TooLarge {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How large it is, or would be.
+        /// Its size, or the size that it would have.
         bytes: u64,
-        /// The bound.
+        /// The limit in bytes.
         limit: u64,
     },
 }
 
-/// A folder of files.
+/// A folder with one file per source.
 #[derive(Debug, Clone)]
 pub struct Folder {
     root: PathBuf,
@@ -75,7 +75,7 @@ impl Folder {
         Ok(Self { root: root.to_path_buf(), max_bytes })
     }
 
-    /// The file of a source: its name as far as it can be one, and a hash that tells it from others.
+    /// The file of a source: the readable part of its name, and a hash that tells it from others.
     #[must_use]
     pub fn path(&self, source: &str) -> PathBuf {
         const READABLE: usize = 80;
@@ -84,10 +84,10 @@ impl Folder {
         self.root.join(format!("{readable}-{:016x}.{EXTENSION}", xxh3_64(source.as_bytes())))
     }
 
-    /// Writes the content of a source: whole and lasting, or not at all.
+    /// Writes the content of a source durably and as a whole, or not at all.
     ///
     /// # Errors
-    /// [`FolderError`]; what was there before stays.
+    /// [`FolderError`]; the previous file stays.
     pub fn save(&self, source: &str, configs: &[Arc<Config>]) -> Result<(), FolderError> {
         let path = self.path(source);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -103,7 +103,7 @@ impl Folder {
     }
 
     fn replace(&self, path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
-        // Whatever stands there, a pipe or a link too: it is not written to.
+        // Removed even if it is a pipe or a link, so that nothing is written through it.
         match fs::remove_file(beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -116,14 +116,14 @@ impl Folder {
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(beside, path)?;
-        // The rename lasts only when the folder does.
+        // The rename is durable only once the folder is synced.
         File::open(&self.root)?.sync_all()
     }
 
     /// Reads the content of a source; `None` when there is none.
     ///
     /// # Errors
-    /// [`FolderError`] for a file that is there and cannot be believed. It is left where it is.
+    /// [`FolderError`] for a file that exists and cannot be trusted. It is left where it is.
     pub fn load(&self, source: &str) -> Result<Option<Saved>, FolderError> {
         let path = self.path(source);
         let bytes = match self.read(&path) {
@@ -138,7 +138,7 @@ impl Folder {
         Ok(Some(saved))
     }
 
-    /// Puts the file of a source that cannot be read aside, so that nothing overwrites it; gives where it is.
+    /// Renames the unreadable file of a source, so that nothing overwrites it; returns its new path.
     ///
     /// # Errors
     /// When it cannot be renamed.
@@ -152,7 +152,7 @@ impl Folder {
         Ok(aside)
     }
 
-    /// Sources of which there is a file, whatever it is worth.
+    /// Sources that have a file, valid or not.
     #[must_use]
     pub fn sources(&self) -> Vec<String> {
         const HEAD: u64 = 4096;
@@ -174,7 +174,7 @@ impl Folder {
         if let Err(error) = fs::remove_file(self.path(source))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(source, %error, "the last good content of a source that is gone stays");
+            tracing::warn!(source, %error, "cannot remove the last good content of a removed source");
         }
     }
 

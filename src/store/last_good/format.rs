@@ -1,4 +1,4 @@
-//! The bytes of a file: a line that says what it is, a line about the content, a line for each object.
+//! The bytes of a file: a line with the format, a line about the content, a line for each object.
 //!
 //! The second line holds the length and the hash of everything after it, so that a file is read whole or not at all.
 
@@ -15,27 +15,27 @@ const MAGIC: &str = "pilothouse-last-good ";
 /// The format that is written and read.
 const FORMAT: u32 = 1;
 
-/// Why a file is not read.
+/// The reason that a file is not read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// Something else.
+    /// The file does not begin with the line of the format.
     #[error("not a file of last good content")]
     Stranger,
-    /// Written by another version.
+    /// The file was written by another version.
     #[error("format {0}, and this version reads format {FORMAT} only")]
     Format(String),
     /// The line about the content cannot be read.
     #[error("damaged: the line about the content: {0}")]
     Header(String),
-    /// Bytes are missing, or there are too many.
+    /// Bytes of the content are missing, or there are too many.
     #[error("damaged: {found} bytes of content instead of {want}")]
     Length {
-        /// Bytes that there should be.
+        /// The number of bytes that the header declares.
         want: usize,
-        /// Bytes that there are.
+        /// The number of bytes in the file.
         found: usize,
     },
-    /// Other bytes than those that were written.
+    /// The content does not match its checksum.
     #[error("damaged: the checksum does not fit")]
     Checksum,
     /// An object does not decode (any more).
@@ -46,7 +46,7 @@ pub enum FormatError {
     Unwritable(String),
 }
 
-/// The second line.
+/// The header line: source, time, length and checksum of the content.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     source: String,
@@ -56,7 +56,7 @@ struct Header {
     xxh3: String,
 }
 
-/// One object.
+/// One object of the content.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     stamp: u64,
@@ -74,14 +74,14 @@ const fn is_zero(line: &u32) -> bool {
     *line == 0
 }
 
-/// The content of a source at some time.
+/// The saved content of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saved {
-    /// Which source.
+    /// Id of the source.
     pub source: String,
-    /// When it was saved (Unix seconds).
+    /// Time of the save (Unix seconds).
     pub saved_at: u64,
-    /// Its objects.
+    /// Objects of the source.
     pub configs: Vec<Arc<Config>>,
 }
 
@@ -139,7 +139,7 @@ pub fn decode(file: &[u8]) -> Result<Saved, FormatError> {
     Ok(Saved { source: header.source, saved_at: header.saved_at, configs })
 }
 
-/// Whose content a file holds, from its beginning; nothing of the rest is looked at.
+/// The source whose content a file holds, from the header alone; the content is not checked.
 #[must_use]
 pub fn source_of(head: &[u8]) -> Option<String> {
     let (_, rest) = line(head.strip_prefix(MAGIC.as_bytes())?)?;
@@ -158,7 +158,7 @@ fn objects(source: &str, lines: &[&[u8]]) -> Result<Vec<Arc<Config>>, FormatErro
     let source: Arc<str> = source.into();
     let numbered = lines.par_iter().with_min_len(WORTH_A_THREAD).enumerate();
     let read = numbered.map(|(n, line)| object(&source, line).map_err(|e| FormatError::Object(n + 1, e)));
-    // The first that fails is named, whichever was read first.
+    // The error of the first object in the file is returned, whichever thread failed first.
     read.collect::<Vec<_>>().into_iter().collect()
 }
 
@@ -242,7 +242,7 @@ mod tests {
             let at = at.index(file.len());
             let mut damaged = file.clone();
             if cut { damaged.truncate(at) } else { damaged[at] ^= 1 << bit }
-            // Two fields of the header are not content: which source, and when.
+            // Two fields of the header are not content: the source and the time.
             let same_content = decode(&damaged).is_ok_and(|d| d.configs.len() == 2 && d.configs[0].stamp == entry("a").stamp);
             let header_end = file.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(1).map_or(0, |(n, _)| n);
             prop_assert!(decode(&damaged).is_err() || (!cut && at < header_end && same_content));

@@ -20,7 +20,7 @@ use crate::{
 /// Least time between two writes.
 const BETWEEN_WRITES: Duration = Duration::from_secs(10);
 
-/// Stands between the sources and the store: passes batches on and notes what is to be written.
+/// Sits between the sources and the store: passes batches on and notes the sources to save.
 #[derive(Debug)]
 pub struct Keeper {
     folder: Folder,
@@ -28,7 +28,7 @@ pub struct Keeper {
     quiet: Duration,
     runtime: Handle,
     changed: Mutex<BTreeSet<SourceId>>,
-    /// Sources whose content could not be saved when it was last tried.
+    /// Sources whose last save failed.
     unsaved: Mutex<BTreeSet<SourceId>>,
     wake: Notify,
     delivery: Notify,
@@ -44,7 +44,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Keeper {
-    /// A keeper between sources and the store. `quiet` is how long changes are gathered.
+    /// A keeper between sources and the store. `quiet` is the time that changes are gathered for.
     #[must_use]
     pub fn new(folder: Folder, store: StoreHandle, quiet: Duration) -> Arc<Self> {
         Arc::new(Self {
@@ -62,12 +62,12 @@ impl Keeper {
         })
     }
 
-    /// Names boards of sources, beside those that it knows.
+    /// Adds boards of sources to those that it watches.
     pub fn watch(&self, boards: Vec<Arc<SourceBoard>>) {
         locked(&self.boards).extend(boards);
     }
 
-    /// Forgets a source that is gone for good.
+    /// Forgets a source that was removed for good, with its file.
     pub fn forget(&self, source: &SourceId) {
         locked(&self.boards).retain(|board| board.read().source != *source);
         locked(&self.old).remove(source);
@@ -78,7 +78,7 @@ impl Keeper {
         self.runtime.spawn_blocking(move || folder.remove(&source));
     }
 
-    /// Sources of which something was saved.
+    /// Sources with a saved file.
     #[must_use]
     pub fn saved_sources(&self) -> Vec<String> {
         self.folder.sources()
@@ -94,7 +94,7 @@ impl Keeper {
         Arc::new(Passage(self.clone()))
     }
 
-    /// Writes what changes, until `stop`; then what is left.
+    /// Writes changed sources until `stop`; then those still unsaved.
     pub async fn keep(self: Arc<Self>, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -126,7 +126,7 @@ impl Keeper {
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
-            // Taken up again with the next changes, or without any.
+            // The next round tries again, without waiting for a change.
             locked(&self.changed).insert(source.clone());
             self.wake.notify_one();
             metrics::counter!("pilothouse_last_good_write_failures").increment(1);
@@ -161,7 +161,7 @@ impl Keeper {
         }
     }
 
-    /// Gives a source that came later `grace` to deliver, and then puts its old content in force.
+    /// Gives a source that was added later `grace` to deliver, and then puts its old content in force.
     pub async fn stand_in_later(self: Arc<Self>, board: Arc<SourceBoard>, grace: Duration) {
         if timeout(grace, board.until(|r| r.state != SourceState::Starting)).await.is_err() {
             self.stand_in_for(&board).await;
@@ -175,7 +175,7 @@ impl Keeper {
             match tokio::task::spawn_blocking(move || folder.load(&name)).await {
                 Ok(Ok(Some(saved))) => self.put_in_force(board, Arc::new(saved)).await,
                 Ok(Ok(None)) => {
-                    tracing::warn!(source = &*report.source, "does not deliver, and nothing was saved of it")
+                    tracing::warn!(source = &*report.source, "source does not deliver, and no content of it was saved")
                 }
                 Ok(Err(error)) => {
                     tracing::error!(source = &*report.source, %error, "saved content refused");
@@ -194,7 +194,7 @@ impl Keeper {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let (age, objects) = (now.saturating_sub(saved.saved_at), saved.configs.len());
-        tracing::warn!(source = &*source, age_seconds = age, objects, "does not deliver; its saved content is served");
+        tracing::warn!(source = &*source, age_seconds = age, objects, "source does not deliver; its saved content is served");
         board.write(|report| {
             // It may have delivered in this moment.
             if matches!(report.state, SourceState::Starting | SourceState::Stale) {
@@ -208,7 +208,7 @@ impl Keeper {
         }
     }
 
-    /// True when the store took it: the source has not delivered since.
+    /// Seeds the store with saved content; true when the store took it, because the source has not delivered since.
     async fn seed(&self, source: &SourceId, saved: &Saved) -> bool {
         let taken = self.store.seed(source.clone(), saved.configs.clone()).await;
         if !taken {
@@ -217,7 +217,8 @@ impl Keeper {
         taken
     }
 
-    /// The store lost its state: sources that have not delivered cannot send anything again, but their old content can be.
+    /// Seeds the store again after it lost its state: sources that have not delivered cannot resend, but their old content
+    /// can be.
     pub fn resync(self: &Arc<Self>) {
         let keeper = self.clone();
         self.runtime.spawn(async move {
@@ -228,7 +229,8 @@ impl Keeper {
         });
     }
 
-    /// Adds to a whole snapshot what was saved of the kinds for which its source has no answer: those it has not taken away.
+    /// Adds to a whole snapshot the saved objects of the kinds for which its source has no answer, because it has not
+    /// deleted them.
     async fn complete(&self, batch: SourceBatch) -> SourceBatch {
         let SourceBatch { source, change: Change::Full(mut configs) } = batch else { return batch };
         let board = self.boards().into_iter().find(|b| b.read().source == source);
@@ -242,7 +244,7 @@ impl Keeper {
         SourceBatch { source, change: Change::Full(configs) }
     }
 
-    /// What was saved of a source, read once.
+    /// The saved content of a source, read once.
     async fn saved(&self, source: &SourceId) -> Option<Arc<Saved>> {
         let known = locked(&self.rest).get(source).or(locked(&self.old).get(source)).cloned();
         let saved = match known {
@@ -270,7 +272,7 @@ impl Keeper {
     }
 }
 
-/// The way to the store.
+/// The sink of the sources, which leads to the store.
 #[derive(Debug)]
 struct Passage(Arc<Keeper>);
 
