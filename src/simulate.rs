@@ -1,8 +1,8 @@
-//! What a proxy that holds these resources does with a call: which listener, filter chain, virtual host, route and cluster,
-//! or which error. Pure, and the same algorithm that Istio's tests simulate Envoy with, so results can be compared with
-//! recorded ones; where it is coarser than Envoy, that is said at the step.
+//! Simulation of a call through a proxy with given resources: its listener, filter chain, virtual host, route and cluster,
+//! or an error. Pure, and the same algorithm that Istio's tests simulate Envoy with, so results can be compared with
+//! recorded ones; comments mark the steps that are coarser than Envoy.
 //!
-//! It never looks at clusters' endpoints, RBAC or mutual TLS on the client side.
+//! It ignores clusters' endpoints, RBAC, and mutual TLS on the client side.
 
 mod http;
 mod listener;
@@ -27,14 +27,14 @@ pub enum CallProtocol {
     Http,
     /// HTTP/2.
     Http2,
-    /// Bytes.
+    /// Raw TCP bytes.
     Tcp,
 }
 
 /// Transport security of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CallTls {
-    /// None.
+    /// Plaintext.
     #[default]
     Plaintext,
     /// TLS without a client certificate.
@@ -62,16 +62,16 @@ pub struct Call {
     pub alpn: String,
     /// Server name that the client asks for.
     pub sni: String,
-    /// The call arrives at the workload's own proxy.
+    /// Whether the call arrives at the workload's own proxy.
     pub inbound: bool,
     /// Name of the secret that counts as the mesh's own; empty is `default`.
     pub mtls_secret: String,
 }
 
-/// What became of a call. Empty texts mean "not reached".
+/// The result of a call. Empty texts mean "not reached".
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Why it failed.
+    /// Reason of the failure.
     pub error: Option<&'static str>,
     /// Listener name.
     pub listener: String,
@@ -97,7 +97,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Sends a call through.
+    /// Simulates a call through the resources.
     #[must_use]
     pub fn call(&self, call: &Call) -> Outcome {
         let mut outcome = Outcome::default();

@@ -1,12 +1,13 @@
-//! What became of each object: computed here, shown at `/debug/statusz`.
+//! The status of each object: computed here, shown at `/debug/statusz`.
 //!
-//! Statuses come from three places: the translation (Gateway API, Ingress), the distribution (which generation of an Istio
-//! object all proxies hold, from their acknowledgements) and the allocator of addresses for ServiceEntries. All three are
-//! pure; the actor looks at them a few times a second, and only computes when something moved.
+//! Statuses have three sources: the translation (Gateway API, Ingress), the distribution (the generation of an Istio object
+//! that all proxies hold, from their acknowledgements) and the allocator of addresses for ServiceEntries. All three are
+//! pure; the actor reads them a few times a second, and computes only after a change.
 //!
-//! They are written to the cluster that the objects come from by the process that holds the lease. Invariants: a status
-//! never runs ahead of what is in force; for one generation it never goes back, whoever writes; equal status is not written; a write never undoes what somebody else wrote
-//! meanwhile; whoever undoes ours makes us slower, not louder; nobody writes without the lease.
+//! The process that holds the lease writes them to the objects' cluster. Invariants: a status never runs ahead of the
+//! configuration in force; for one generation it never goes back, also across leaders; equal status is not written; a write
+//! never undoes another writer's change made meanwhile; if another writer reverts us, we back off; no process writes without
+//! the lease.
 
 pub mod actor;
 mod addresses;

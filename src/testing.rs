@@ -1,5 +1,5 @@
-//! What tests outside of the crate need: a small xDS client for both protocols, a server with made-up resources,
-//! and one that misbehaves as it is told.
+//! Helpers for tests outside of the crate: a small xDS client for both protocols, a server with made-up resources, and a
+//! server that misbehaves by a script.
 //!
 //! Built only for tests and with the feature `testing`; nothing of the program uses it.
 

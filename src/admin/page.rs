@@ -19,7 +19,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("eventz", "the last pushes: their triggers, the proxies that they reached, their duration"),
     (
         "leaderz",
-        "the process that writes statuses to the cluster, the number written by this one, the last refusal; null where no statuses are written",
+        "the leader, which writes statuses, the number written here, the last refusal; null where none are written",
     ),
     ("loadz", "requests by cluster, as clients reported them over LRS"),
     ("mesh", "mesh settings in force"),

@@ -1,5 +1,5 @@
-//! Virtual host and route matching. Coarser than Envoy on purpose: headers, methods and query parameters are not looked at,
-//! a path-separated prefix counts as a plain one, and a regular expression may match anywhere.
+//! Virtual host and route matching. Coarser than Envoy on purpose: headers, methods and query parameters are ignored, a
+//! path-separated prefix counts as a plain one, and a regular expression may match anywhere.
 
 use regex::Regex;
 
@@ -39,7 +39,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Exact domain, then the longest `*suffix`, then the longest `prefix*`, then `*`.
+/// The virtual host by exact domain, then by the longest `*suffix`, then by the longest `prefix*`, then by `*`.
 fn virtual_host<'a>(hosts: &'a [VirtualHost], host: &str) -> Option<&'a VirtualHost> {
     let all = || hosts.iter().flat_map(|v| v.domains.iter().map(move |d| (v, d.as_str())));
     if let Some((v, _)) = all().find(|(_, d)| *d == host) {

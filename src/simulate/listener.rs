@@ -31,7 +31,7 @@ pub(super) fn is_at(listener: &Listener, ip: &str, port: u32) -> bool {
     address.address == ip && address.port_specifier == Some(PortSpecifier::PortValue(port))
 }
 
-/// What the listener filters know of a connection.
+/// Properties of a connection that the listener filters detect.
 pub(super) struct Inspected {
     tls: bool,
     alpn: String,
@@ -71,7 +71,7 @@ fn predicate_holds(predicate: &ListenerFilterChainMatchPredicate, port: u32) -> 
 }
 
 /// The chain that takes the call. Each criterion narrows the list: the chains with the highest positive rank stay, or, when
-/// none has one, the chains that leave the criterion unset. Source criteria are not looked at.
+/// none has one, the chains that leave the criterion unset. Source criteria are ignored.
 pub(super) fn filter_chain<'a>(
     listener: &'a Listener,
     call: &Call,
@@ -115,7 +115,7 @@ fn narrow<C>(
     }
 }
 
-/// Length of the longest prefix that holds the address. A `/0` ranks 0, as in the recordings.
+/// Length of the longest prefix that contains the address. A `/0` ranks 0, as in the recordings.
 fn longest_prefix(ranges: &[CidrRange], address: &str) -> usize {
     let Ok(ip) = address.parse::<IpAddr>() else { return 0 };
     ranges
@@ -145,7 +145,7 @@ fn server_name_rank(names: &[String], sni: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// A chain with a transport socket needs TLS; one that asks for client certificates with the mesh's own secret needs mutual
+/// A chain with a transport socket needs TLS; one that requires client certificates with the mesh's own secret needs mutual
 /// TLS and only that.
 pub(super) fn check_tls(chain: &FilterChain, call: &Call) -> Result<(), &'static str> {
     let Some(socket) = &chain.transport_socket else { return Ok(()) };

@@ -1,5 +1,4 @@
-//! The status reporter: compares what was published with what was acknowledged, and answers what became of each object. It is
-//! woken by acknowledgements, publications and clients that come or go; a process that writes also looks once a second.
+//! The status reporter: observes publications and acknowledgements, and answers with the status of each object.
 
 use std::{
     sync::Arc,
@@ -33,57 +32,57 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Writes of one batch: one batch at a time and the pause between two looks bound what the API server gets from us.
 const BATCH: usize = 50;
 
-/// Where statuses are written, and whether by us.
+/// The destination of statuses, and the leadership that permits writing.
 pub struct Writing {
-    /// Takes them.
+    /// Writes statuses to the cluster.
     pub sink: Arc<dyn StatusSink>,
     /// Whether this process may write.
     pub leadership: Leadership,
-    /// Where reports of other processes are; without one only our own proxies are counted.
+    /// Reports of other processes; without a board only our own proxies are counted.
     pub board: Option<ReportBoard>,
     /// The effective objects as the store has them.
     pub snapshots: Arc<dyn Fn() -> Arc<ConfigSnapshot> + Send + Sync>,
-    /// Asks for a publication of what is in force now, although proxies need none.
+    /// Requests a publication of the current state, although proxies need none.
     pub publish: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// What became of a batch.
+/// The outcomes of a batch.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Wrote(Vec<(Job, Outcome)>);
 
-/// Asks who writes.
+/// Requests the report on the leader.
 #[derive(Message)]
 #[rtype(result = "Value")]
 struct AskLeader;
 
-/// Asks for every status.
+/// Requests every status.
 #[derive(Message)]
 #[rtype(result = "Vec<Value>")]
 struct AskStatuses;
 
-/// Owns the reporter.
+/// The actor that owns the reporter.
 pub struct StatusReporterActor {
     xds: XdsState,
     core: Reporter,
     writing: Option<Writing>,
-    /// The term in which this process writes.
+    /// The term in which this process leads.
     term: Option<Term>,
     under_way: bool,
-    /// Somebody wants to see statuses. Where none are written there is no other reason to know them.
+    /// Whether a caller has asked for statuses. Without writing there is no other reason to compute them.
     asked: bool,
     reported: Option<Instant>,
     vitals: Vitals,
 }
 
-/// What others hold of the reporter.
+/// Handle of the reporter for other rooms.
 #[derive(Debug, Clone)]
 pub struct StatusHandle {
     mailbox: Mailbox<StatusReporterActor>,
 }
 
 impl StatusReporterActor {
-    /// Starts the actor. Without a place to write to, statuses are shown only.
+    /// Starts the actor. Without `writing`, statuses are shown only.
     #[must_use]
     pub fn start(wards: &Wards, xds: XdsState, writing: Option<Writing>) -> StatusHandle {
         let vitals = wards.admit("status-reporter");
@@ -125,7 +124,7 @@ impl StatusReporterActor {
             if begins {
                 core.begin_term();
             }
-            // A process that has published nothing serves nobody, and is waited for by nobody.
+            // A process that has published nothing serves no proxies, so its report is not needed.
             if let Some(board) = writing.board.as_ref().filter(|_| (report || begins) && xds.current().is_some()) {
                 let proxies = xds.connections().iter().filter(|c| c.is_proxy()).count();
                 let (mine, counts) = core.report(proxies, &(writing.snapshots)());
@@ -163,7 +162,7 @@ impl StatusReporterActor {
     }
 }
 
-/// Follows who leads. Whether a term of this process begins.
+/// Follows the leadership. Returns whether a term of this process begins.
 fn follow_term(term: &mut Option<Term>, leadership: &Leadership) -> bool {
     let now = leadership.term();
     let begins = now.is_some_and(|now| term.as_ref().is_none_or(|term| term.number != now));
@@ -173,7 +172,7 @@ fn follow_term(term: &mut Option<Term>, leadership: &Leadership) -> bool {
     begins
 }
 
-/// What others report to the one that writes; `None` while it has not read that in its term.
+/// The others' reports to the leader; `None` while it has not read them in its term.
 fn peers_of(writing: &Writing, term: Option<&Term>) -> Option<Arc<[Report]>> {
     match &writing.board {
         Some(board) => board.peers(term?.number),
@@ -278,7 +277,7 @@ impl StatusHandle {
         self.mailbox.send(AskStatuses).await.unwrap_or_default()
     }
 
-    /// Who writes statuses, and how many this process has written; `null` where none are written.
+    /// The leader, and the number of statuses that this process has written; `null` where none are written.
     pub async fn leader(&self) -> Value {
         self.mailbox.send(AskLeader).await.unwrap_or_default()
     }

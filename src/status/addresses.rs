@@ -1,9 +1,9 @@
 //! Addresses for ServiceEntries that have none, as they are written into the status (Istio's IP allocator).
 //!
 //! Both families for each host, next free from the start of the range; a wildcard host gets one only where names are
-//! resolved as they come (`DYNAMIC_DNS`). Addresses that a status holds stay; of two entries that claim one address the
-//! older keeps it, an address that a user wrote is nobody else's. An entry that needs none any more has its own cleared.
-//! What was handed out is remembered until the status shows it, so that a slow write changes nothing.
+//! resolved on demand (`DYNAMIC_DNS`). Addresses in a status stay; of two entries that claim one address the older keeps it,
+//! and an address that a user wrote is given to no other entry. An entry that no longer needs addresses has its own cleared.
+//! Assignments are remembered until the status shows them, so that a slow write changes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -49,12 +49,12 @@ type Hosts = Vec<(Arc<str>, Vec<IpAddr>)>;
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     by_entry: BTreeMap<ConfigKey, Hosts>,
-    /// Where the search for the next address begins.
+    /// Start of the search for the next address.
     next: Option<(u32, u128)>,
 }
 
 impl Claims {
-    /// `status.addresses` of every entry that has a say in it.
+    /// `status.addresses` of every entry that has or needs addresses.
     pub fn addresses(&self) -> impl Iterator<Item = (&ConfigKey, Value)> {
         self.by_entry.iter().map(|(key, hosts)| {
             let each = hosts.iter().flat_map(|(host, ips)| ips.iter().map(move |ip| (host, ip)));
@@ -84,7 +84,7 @@ impl Claims {
                 wanting.push((key, hosts.zip(ips).collect::<Hosts>()));
             }
         }
-        // What only we remember gives way to what stands in a status: another process may have written that.
+        // An unwritten assignment yields to an address in a status, which another process may have written.
         for (key, hosts) in &mut wanting {
             let handed_out = before.get(key);
             for (host, ips) in hosts.iter_mut().filter(|(_, ips)| ips.is_empty()) {

@@ -23,17 +23,17 @@ pub struct ClusterStatuses(pub KubeWriter);
 
 /// A lease of a cluster.
 pub struct ClusterLease {
-    /// The cluster.
+    /// Client of the cluster.
     pub writer: KubeWriter,
-    /// Name of the lease.
+    /// Name of the Lease object.
     pub name: String,
 }
 
-/// Reports, each in a Lease of its process: nobody watches these.
+/// Reports, each in a Lease of its process; read by polling, without a watch.
 pub struct ClusterReports {
-    /// The cluster.
+    /// Client of the cluster.
     pub writer: KubeWriter,
-    /// What proxies of other revisions hold is counted by their own control planes.
+    /// Revision of the reports: proxies of other revisions are counted by their own control planes.
     pub revision: String,
 }
 

@@ -1,4 +1,4 @@
-//! What we say about every object: statuses of translated objects, and conditions and addresses of Istio's.
+//! The desired status of every object: statuses of translated objects, and conditions and addresses of Istio's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,8 +68,8 @@ fn not_in_force_of<'a>(
     without_effect.chain(refused.collect::<Vec<_>>())
 }
 
-/// What of a status is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway API's
-/// everything unless `PILOT_ENABLE_GATEWAY_API_STATUS` is off.
+/// The part of a status that is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway
+/// API's everything unless `PILOT_ENABLE_GATEWAY_API_STATUS` is off.
 #[must_use]
 pub fn written(key: &ConfigKey, mut status: Value, features: &Features) -> Option<Value> {
     match key.kind.class() {
@@ -96,7 +96,7 @@ pub fn objects<'a, T>(
     all.map(|c| (c.key(), c)).filter(|(key, _)| statuses.contains_key(key)).collect()
 }
 
-/// What translation has to say about objects that has no place in a status, and what proxies are not sent of them.
+/// Findings of the translation on objects that have no place in a status.
 #[must_use]
 pub fn reports<'a>(context: &'a PushContext, left_out: &'a LeftOut) -> BTreeMap<ConfigKey, Vec<&'a str>> {
     let mut all: BTreeMap<ConfigKey, Vec<&str>> = BTreeMap::new();
@@ -109,7 +109,7 @@ pub fn reports<'a>(context: &'a PushContext, left_out: &'a LeftOut) -> BTreeMap<
     all
 }
 
-/// An object with its status, as the pages show it. `reports` is what cannot be said in the status.
+/// An object with its status, as the pages show it. `reports` are the findings that have no place in the status.
 #[must_use]
 pub fn shown(config: &Config, status: &Value, reports: Option<&Vec<&str>>, write: Option<Value>) -> Value {
     let meta = &config.meta;

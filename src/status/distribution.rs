@@ -1,10 +1,10 @@
-//! Which generation of each Istio object has reached the proxies (Istio's distribution reporter).
+//! The generation of each Istio object that has reached the proxies (Istio's distribution reporter).
 //!
-//! An object is in progress from the publication that first holds its generation until every proxy that is connected has
-//! acknowledged that publication, or was not concerned by it. From then on it is settled: a proxy that connects later gets
+//! An object is in progress from the publication that first holds its generation until every connected proxy has
+//! acknowledged that publication, or was not affected by it. From then on it is settled: a proxy that connects later gets
 //! the object in its first configuration, so the answer does not change until the generation does. Without generations
-//! (files have none) other content counts as another generation. Where several processes serve the proxies, who writes adds
-//! up what all of them report; an object is settled when every process knows it and it has reached everybody everywhere.
+//! (files have none) other content counts as another generation. Where several processes serve the proxies, the leader adds
+//! up all reports; an object is settled when every process knows it and all proxies hold it.
 //!
 //! Unlike Istio's, the count is of proxies, not of pairs of proxy and resource type.
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::report::Report;
 use crate::model::{Config, ConfigKey, ConfigSnapshot, Kind, kind::KindClass};
 
-/// The condition of an object that has come everywhere and is not in force all the same, or not as a whole.
+/// The condition of an object that has reached all proxies but is without effect, wholly or in part.
 #[must_use]
 pub fn not_in_force(config: &Config, reason: &str, message: &str) -> Value {
     let mut condition = json!({"type": CONDITION, "status": "False", "reason": reason, "message": message});
@@ -28,28 +28,28 @@ pub fn not_in_force(config: &Config, reason: &str, message: &str) -> Value {
     condition
 }
 
-/// Type of the condition that says how far an object has come.
+/// Type of the condition on the distribution of an object.
 pub const CONDITION: &str = "Reconciled";
 
-/// How many proxies hold an object, of how many.
+/// The number of proxies that hold an object, and of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reach {
-    /// Proxies that hold it.
+    /// The number of proxies that hold it.
     pub acked: usize,
-    /// Proxies that are connected.
+    /// The number of connected proxies.
     pub total: usize,
-    /// Processes that do not know it yet: a proxy that connects to one of these would lack it.
+    /// The number of processes that do not know it yet: a proxy that connects to one of these would lack it.
     pub lagging: usize,
 }
 
 impl Reach {
-    /// Of two groups of proxies together.
+    /// The reach in two groups of proxies together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self { acked: self.acked + other.acked, total: self.total + other.total, lagging: self.lagging + other.lagging }
     }
 
-    /// Nobody lacks it.
+    /// Whether all proxies of all processes hold it.
     #[must_use]
     pub const fn is_complete(self) -> bool {
         self.acked >= self.total && self.lagging == 0
@@ -70,12 +70,12 @@ impl Reach {
     }
 }
 
-/// What each connected proxy is known to hold: the number of a publication, `u64::MAX` for one that lacks nothing.
+/// The publication that each connected proxy holds: its number, `u64::MAX` for a proxy that lacks nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Levels(Vec<u64>);
 
 impl Levels {
-    /// Levels in any order.
+    /// From levels in any order.
     #[must_use]
     pub fn of(levels: impl IntoIterator<Item = u64>) -> Self {
         let mut levels: Vec<u64> = levels.into_iter().collect();
@@ -83,7 +83,7 @@ impl Levels {
         Self(levels)
     }
 
-    /// How many proxies hold this publication.
+    /// The reach of this publication.
     #[must_use]
     pub fn reach(&self, version: u64) -> Reach {
         let behind = self.0.partition_point(|level| *level < version);
@@ -91,20 +91,20 @@ impl Levels {
     }
 }
 
-/// One object.
+/// The distribution of one object.
 #[derive(Debug, Clone)]
 struct Progress {
     generation: i64,
     stamp: u64,
-    /// The publication that it came with.
+    /// The publication that first held it.
     version: u64,
-    /// Where the cluster's history had it; 0 when that is not known.
+    /// Position in the history of its cluster; 0 when unknown.
     order: u64,
-    /// Of this process's proxies.
+    /// Reach among this process's proxies.
     local: Reach,
-    /// Of everybody's.
+    /// Reach among the proxies of all processes.
     reach: Reach,
-    /// It was complete once.
+    /// Whether it was complete once.
     settled: bool,
 }
 
@@ -115,22 +115,22 @@ impl Progress {
     }
 }
 
-/// All Istio objects in force.
+/// The distribution of all Istio objects in force.
 #[derive(Debug, Default)]
 pub struct Distribution {
     objects: BTreeMap<ConfigKey, Progress>,
     lists: BTreeMap<Kind, Arc<Vec<Arc<Config>>>>,
     in_progress: BTreeSet<ConfigKey>,
-    /// How far the history of each kind is known.
+    /// Latest known position in the history of each kind.
     seen: BTreeMap<Kind, u64>,
 }
 
-/// Position in the history of a cluster. Resource versions of one kind are numbers that grow.
+/// Position in the history of a cluster. Resource versions of one kind are increasing numbers.
 fn order_of(config: &Config) -> u64 {
     config.meta.resource_version.parse().unwrap_or_default()
 }
 
-/// Whether the object itself says that its generation has reached everybody.
+/// Whether the object's own status says that its generation has reached all proxies.
 #[must_use]
 pub fn is_reconciled(config: &Config) -> bool {
     let conditions = config.status["conditions"].as_array().into_iter().flatten();
@@ -138,21 +138,21 @@ pub fn is_reconciled(config: &Config) -> bool {
     conditions.into_iter().any(|c| is_settled(c) && c["observedGeneration"] == generation) && generation > 0
 }
 
-/// Whether a condition is ours and says that everybody has the object. Nothing turns that, for this generation.
+/// Whether a condition is ours and says that all proxies hold the object. It is final for this generation.
 #[must_use]
 pub fn is_settled(condition: &Value) -> bool {
     condition["type"] == CONDITION && condition["status"] == "True"
 }
 
-/// Whether the distribution of a kind is followed (Istio: kinds of `*.istio.io` that proxies are told of).
+/// Whether the distribution of a kind is followed (Istio: kinds of `*.istio.io` that proxies receive).
 #[must_use]
 pub fn is_followed(config: &Config) -> bool {
     config.kind().class() == KindClass::Istio && config.is_of_main_cluster() && !config.origin.source.is_empty()
 }
 
 impl Distribution {
-    /// Takes in a publication, or a later one than the object's own: what is new or has another generation is in progress.
-    /// Lists that are those of before cost nothing. Gives whether anything was different.
+    /// Applies a publication, or a later one than the object's own: a new object or another generation is in progress.
+    /// Unchanged lists cost nothing. Returns whether anything differed.
     pub fn publish(&mut self, version: u64, configs: &ConfigSnapshot) -> bool {
         let mut changed = false;
         for kind in Kind::ALL.iter().filter(|kind| kind.class() == KindClass::Istio) {
@@ -209,7 +209,7 @@ impl Distribution {
         !self.in_progress.is_empty()
     }
 
-    /// Counts again what is in progress, with what other processes report. Gives whether any count is another one.
+    /// Counts the objects in progress again, with the reports of other processes. Returns whether any count changed.
     pub fn advance(&mut self, levels: &Levels, peers: &[Report]) -> bool {
         let mut changed = false;
         let objects = &mut self.objects;
@@ -226,7 +226,8 @@ impl Distribution {
         changed
     }
 
-    /// Looks again at what did not come to be written as settled: this process begins to write, and counts others' too.
+    /// Puts the objects without a settled condition in progress again: this process begins to lead, and counts others'
+    /// proxies too.
     pub fn reopen(&mut self) {
         for config in self.lists.values().flat_map(|list| list.iter()).filter(|c| is_followed(c) && !is_reconciled(c)) {
             let key = config.key();
@@ -237,8 +238,8 @@ impl Distribution {
         }
     }
 
-    /// What this process has to say to the one that writes: `proxies` are connected to it, and `stored` is what it was told
-    /// by now. A change of nothing but a status is in no publication, and is part of the history all the same.
+    /// The report of this process for the leader: `proxies` are connected to it, and `stored` is the content of its store. A
+    /// change of nothing but a status is in no publication, but is part of the history.
     #[must_use]
     pub fn report(&self, proxies: usize, stored: &ConfigSnapshot) -> Report {
         let mut seen = self.seen.clone();

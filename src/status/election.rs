@@ -1,21 +1,21 @@
-//! Who writes: a lease that one process holds at a time (the rules of Kubernetes's own leader election).
+//! Leader election: a lease that one process holds at a time (the rules of Kubernetes's own leader election).
 //!
-//! Pure. Clocks of other machines are never believed: a lease has run out when it was seen unchanged for its whole
-//! duration by our clock. The holder stops leading well before others may take over, counted from the *beginning* of its
-//! last successful renewal.
+//! Pure. Clocks of other machines are never trusted: a lease has expired when it was seen unchanged for its whole duration
+//! by our clock. The holder stops leading well before others may take over, counted from the *beginning* of its last
+//! successful renewal.
 
 use std::time::{Duration, Instant};
 
 /// The lease as the server holds it, or as it is to be written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// Who holds it; empty when it was given back.
+    /// Holder of the lease; empty when it was released.
     pub holder: String,
-    /// How long it lasts without a renewal.
+    /// Time that the lease lasts without a renewal.
     pub duration: Duration,
-    /// How often it went to another holder.
+    /// The number of changes of the holder.
     pub transitions: i32,
-    /// When the holder got it, as the server has it; empty for now.
+    /// Time of acquisition, as the server has it; empty for now.
     pub acquired: String,
     /// Resource version; empty for a lease that does not exist yet.
     pub version: String,
@@ -24,11 +24,11 @@ pub struct Record {
 /// Durations of an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// How long the lease lasts without a renewal.
+    /// Time that the lease lasts without a renewal.
     pub lease: Duration,
-    /// How long the holder leads without a renewal; less than `lease`.
+    /// Time that the holder leads without a renewal; less than `lease`.
     pub renew: Duration,
-    /// How often the lease is looked at, and renewed by its holder.
+    /// Interval of reading the lease, and of renewing it by its holder.
     pub look: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Election {
         Self { me, timing, seen: None, renewed: None }
     }
 
-    /// What to write after the lease was read; `None` leaves it alone.
+    /// The record to write after the lease was read; `None` leaves it alone.
     pub fn next(&mut self, now: Instant, read: Option<Record>) -> Option<Record> {
         let mine = |transitions, acquired, version| Record {
             holder: self.me.clone(),
@@ -73,23 +73,23 @@ impl Election {
         free.then(|| mine(record.transitions.saturating_add(1), String::new(), record.version))
     }
 
-    /// A write of ours that began then was taken.
+    /// Our write that began at `began` succeeded.
     pub const fn written(&mut self, began: Instant) {
         self.renewed = Some(began);
     }
 
-    /// A write of ours was refused: somebody else was quicker.
+    /// Our write was refused, because another process was faster.
     pub fn refused(&mut self) {
         self.renewed = None;
     }
 
-    /// Until when this process leads, if it does and the lease is not renewed.
+    /// The end of this process's leadership if the lease is not renewed; `None` unless it leads.
     #[must_use]
     pub fn leads_until(&self) -> Option<Instant> {
         self.renewed.map(|at| at + self.timing.renew)
     }
 
-    /// Who was seen to hold the lease.
+    /// The last known holder of the lease.
     #[must_use]
     pub fn holder(&self) -> &str {
         match &self.seen {
@@ -99,7 +99,7 @@ impl Election {
         }
     }
 
-    /// The lease as it is given back, after it was read; `None` when it is not ours.
+    /// The released lease, to write after it was read; `None` when it is not ours.
     #[must_use]
     pub fn release(&self, read: Option<Record>) -> Option<Record> {
         let record = read.filter(|r| r.holder == self.me)?;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     proptest! {
-        /// Requests take time, fail, and are carried out although the answer is lost; nobody ever leads beside another.
+        /// Requests take time, fail, and succeed with a lost answer; two processes never lead at the same time.
         #[test]
         fn two_never_lead_at_once(steps in proptest::collection::vec(prop_oneof![
             3 => (1u64..20).prop_map(Step::Pass),

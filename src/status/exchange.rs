@@ -1,8 +1,8 @@
-//! Reports of all processes: each puts its own where the one that writes reads them, and thereby shows that it lives.
+//! Exchange of reports: each process puts its own into a Lease that the leader reads, and thereby shows that it is alive.
 //!
-//! A report counts for as long as its lease says. Clocks of other machines are never believed: it has run out when it was
-//! seen unchanged for that long by our clock, and the time in which we could not look does not count. Then the process has
-//! ended, as far as anybody can tell.
+//! A report expires with its lease. Clocks of other machines are never trusted: a report has expired when it was seen
+//! unchanged for its duration by our clock, not counting the time in which reports could not be read. Its process is then
+//! taken to have ended.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,38 +16,37 @@ use tokio_util::sync::CancellationToken;
 use super::{leader::Leadership, report::Report};
 use crate::sources::{WriteError, kube::ReportLease};
 
-/// How often reports are put and read while something moves.
+/// Interval of putting and reading reports while something is in progress.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How often a process shows that it lives, and for how long that is believed.
+/// Intervals and lifetimes of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// How often a report is put and read although nothing has moved.
+    /// Interval of putting and reading a report when nothing is in progress.
     pub heartbeat: Duration,
-    /// How long a report is good for.
+    /// Time for which a report is valid.
     pub good_for: Duration,
-    /// When the report of a process that has ended is taken away.
+    /// Time after which the report of an ended process is deleted.
     pub kept: Duration,
 }
 
 impl Pace {
-    /// That goes with a leader's lease of this length: of Istio's half minute a heartbeat of 20 s, which is believed for a
-    /// minute.
+    /// The pace for a leader's lease of this length: for Istio's 30 s a heartbeat of 20 s, which is valid for a minute.
     #[must_use]
     pub fn of(lease: Duration) -> Self {
         Self { heartbeat: lease * 2 / 3, good_for: lease * 2, kept: lease * 20 }
     }
 }
 
-/// Keeps reports.
+/// Storage of the reports of all processes.
 pub trait ReportStore: Send + Sync + 'static {
-    /// Puts the report of this process, which is good for so long.
+    /// Puts the report of this process, valid for `good_for`.
     fn put(&self, name: &str, text: &str, good_for: Duration) -> BoxFuture<'static, Result<(), WriteError>>;
 
     /// All reports.
     fn all(&self) -> BoxFuture<'static, Result<Vec<ReportLease>, WriteError>>;
 
-    /// Takes a report away.
+    /// Deletes a report.
     fn take_away(&self, name: &str) -> BoxFuture<'static, Result<(), WriteError>>;
 }
 
@@ -59,7 +58,7 @@ struct Board {
     ended: Arc<BTreeSet<String>>,
 }
 
-/// Where the reporter and the exchange meet. Cheap to clone.
+/// The board between the reporter and the exchange. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct ReportBoard(Arc<Mutex<Board>>);
 
@@ -68,19 +67,19 @@ impl ReportBoard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what this process has to report, and whether others' reports are wanted.
+    /// Sets the report of this process, and whether others' reports are wanted.
     pub fn tell(&self, mine: Report, wanted: bool) {
         let mut board = self.lock();
         (board.mine, board.wanted) = (Some(mine), wanted);
     }
 
-    /// What the others said last, read in this term; `None` before that.
+    /// The last reports of other processes, read in this term; `None` before that.
     #[must_use]
     pub fn peers(&self, term: u64) -> Option<Arc<[Report]>> {
         self.lock().peers.as_ref().filter(|(read_in, _)| *read_in == term).map(|(_, peers)| peers.clone())
     }
 
-    /// The processes that have ended, as the one that writes knows it; none to all others.
+    /// The processes that have ended, as far as the leader knows; empty on all other processes.
     #[must_use]
     pub fn ended(&self) -> Arc<BTreeSet<String>> {
         self.lock().ended.clone()
@@ -98,31 +97,31 @@ impl ReportBoard {
 
 /// The exchange of one process.
 pub struct Exchange {
-    /// Where reports are.
+    /// Storage of the reports.
     pub store: Arc<dyn ReportStore>,
-    /// The name of this process.
+    /// Name of this process.
     pub me: String,
-    /// Who leads reads the others' reports.
+    /// Whether this process leads: the leader reads the others' reports.
     pub leadership: Leadership,
-    /// Where they are wanted, and where this process's comes from.
+    /// Source of this process's report, and destination of the others'.
     pub board: ReportBoard,
-    /// How often.
+    /// Intervals of putting and reading.
     pub pace: Pace,
-    /// Whether something stands in the cluster for a process, of which it must be known whether that one lives.
+    /// Whether an object in the cluster belongs to a process, so that others must know whether that process is alive.
     pub in_use: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
-/// What the exchange remembers.
+/// The state of the exchange between two rounds.
 #[derive(Debug, Default)]
 struct Memory {
     put: Option<(String, Instant)>,
-    /// In which term, and when.
+    /// Term and time of the last reading.
     read: Option<(u64, Instant)>,
     known: Freshness,
 }
 
 impl Exchange {
-    /// Puts the report of this process and reads the others' while it leads, until it is stopped.
+    /// Puts the report of this process, and reads the others' while it leads, until it is stopped.
     pub async fn run(self, stop: CancellationToken) {
         let (mut memory, mut last_error) = (Memory::default(), String::new());
         while tokio::time::timeout(EVERY, stop.cancelled()).await.is_err() {
@@ -130,16 +129,16 @@ impl Exchange {
             if !error.is_empty() {
                 memory.known.interrupt();
                 if error != last_error {
-                    tracing::warn!(error, "reports of how far objects have come");
+                    tracing::warn!(error, "reports of the distribution of objects cannot be exchanged");
                 }
                 if let Some(term) = self.leadership.term() {
-                    // Who may not read them counts its own proxies: better than nothing.
+                    // Without the right to read them, the leader counts its own proxies only: better than nothing.
                     self.board.lock().peers.get_or_insert_with(|| (term, Arc::new([]))).0 = term;
                 }
             }
             last_error = error;
         }
-        // What is left behind shows by the lease that nobody renews.
+        // A lease that is not renewed marks the remaining objects of this process as abandoned.
         if !(self.in_use)(&self.me) {
             let _ = tokio::time::timeout(EVERY, self.store.take_away(&self.me)).await;
         }
@@ -177,26 +176,26 @@ impl Exchange {
     }
 }
 
-/// When each report was last seen to change, by our clock.
+/// The time of each report's last change, by our clock.
 #[derive(Debug, Default)]
 struct Freshness {
     seen: BTreeMap<String, (String, Instant)>,
     interrupted: bool,
 }
 
-/// Reports of others.
+/// Reports of other processes, by age.
 #[derive(Debug, Default)]
 struct Sorted {
-    /// Those that count.
+    /// Reports that have not expired.
     reports: Vec<Report>,
-    /// Whose have run out.
+    /// Processes whose reports have expired.
     ended: BTreeSet<String>,
-    /// Whose ran out long ago.
+    /// Processes whose reports expired long ago.
     old: Vec<String>,
 }
 
 impl Freshness {
-    /// Reports could not be read or put: others may not have been able to either, and are given their time once more.
+    /// Reports could not be read or put: others may have failed as well, so all get their full time again.
     const fn interrupt(&mut self) {
         self.interrupted = true;
     }

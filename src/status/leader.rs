@@ -1,4 +1,4 @@
-//! Leading: the loop around an election, and what others ask of it.
+//! Leadership: the loop around an election, and its state for other rooms.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::sources::WriteError;
 
-/// How long the end waits for writes that are under way.
+/// The time that the shutdown waits for writes under way.
 const FINISH: Duration = Duration::from_secs(2);
 /// Shortest pause after a failed look.
 const RETRY: Duration = Duration::from_secs(1);
@@ -24,11 +24,11 @@ struct State {
     until: Option<Instant>,
     holder: String,
     error: String,
-    /// How often this process began to lead.
+    /// The number of terms of this process.
     terms: u64,
 }
 
-/// A century.
+/// A century, in place of an unlimited term.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Whether this process leads. Cheap to clone.
@@ -38,23 +38,23 @@ pub struct Leadership {
     writing: Arc<RwLock<()>>,
 }
 
-/// Held during one write: the lease is not given back before.
+/// Held during one write: the lease is not released before.
 #[derive(Debug)]
 pub struct Permit(#[allow(dead_code, reason = "held, not read")] OwnedRwLockReadGuard<()>);
 
-/// Who leads, for the pages.
+/// The leader, for the pages.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct LeaderReport {
-    /// This process does.
+    /// Whether this process leads.
     pub leads: bool,
-    /// Who holds the lease, as far as is known.
+    /// Holder of the lease, as far as is known.
     pub holder: String,
-    /// Why the lease cannot be read or written; empty while all is well.
+    /// Error of the last access to the lease; empty after a success.
     pub last_error: String,
 }
 
 impl Leadership {
-    /// Of a process that is the only one, and leads without an election (`ENABLE_LEADER_ELECTION=false`).
+    /// Leadership of a process that is the only one, without an election (`ENABLE_LEADER_ELECTION=false`).
     #[must_use]
     pub fn unopposed(me: &str) -> Self {
         let leadership = Self::default();
@@ -65,21 +65,21 @@ impl Leadership {
         leadership
     }
 
-    /// How often this process began to lead, if it leads now.
+    /// The number of the current term, if this process leads.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
         let state = self.lock();
         state.until.is_some_and(|until| until > Instant::now()).then_some(state.terms)
     }
 
-    /// Leave to write once; `None` for who does not lead (any more).
+    /// Permission for one write; `None` unless this process leads.
     #[must_use]
     pub fn permit(&self) -> Option<Permit> {
         let guard = self.writing.clone().try_read_owned().ok()?;
         self.term().map(|_| Permit(guard))
     }
 
-    /// Who leads.
+    /// The state of the election.
     #[must_use]
     pub fn report(&self) -> LeaderReport {
         let leads = self.term().is_some();
@@ -107,7 +107,7 @@ impl Leadership {
     }
 }
 
-/// Stands for election until it is stopped, and gives the lease back then.
+/// Stands for election until it is stopped, and then releases the lease.
 pub async fn campaign(
     store: Arc<dyn LeaseStore>,
     me: String,
@@ -125,7 +125,7 @@ pub async fn campaign(
         if let Err(error) = &result
             && leadership.report().last_error != error.to_string()
         {
-            tracing::warn!(%error, "the lease that says who writes statuses (--write-status) cannot be had");
+            tracing::warn!(%error, "cannot read or renew the lease of the process that writes statuses (--write-status)");
         }
         leadership.take(&election, result.as_ref().err());
         let pause = if result.is_ok() { timing.look } else { timing.look.min(RETRY) };
@@ -155,7 +155,7 @@ async fn look(store: &dyn LeaseStore, election: &mut Election) -> Result<(), Wri
             election.written(began);
             Ok(())
         }
-        // Somebody was quicker; who, the next look tells.
+        // Another process was faster; the next look names it.
         Err(WriteError::Conflict) => {
             election.refused();
             Ok(())

@@ -1,8 +1,8 @@
-//! A status as it is to be written, from what we say and what the object has: times kept, others' entries kept.
+//! The status to write, from the desired one and the object's: transition times and others' entries are kept.
 
 use serde_json::{Map, Value};
 
-/// Fields that hold lists of entries, with what identifies an entry.
+/// Fields that hold lists of entries, with the fields that identify an entry.
 const LISTS: [(&str, &[&str]); 4] = [
     ("conditions", &["type"]),
     ("listeners", &["name"]),
@@ -10,12 +10,11 @@ const LISTS: [(&str, &[&str]); 4] = [
     ("ancestors", &["ancestorRef", "controllerName"]),
 ];
 
-/// Prefix of the names under which Istio's translation speaks; entries of other controllers are not ours to drop.
+/// Prefix of the controller names of Istio's translation; entries of other controllers are never dropped.
 const OUR_CONTROLLERS: &str = "istio.io/";
 
-/// What we say (`desired`) in the form in which it is written. A condition whose status stays keeps its transition time,
-/// another one gets `now`; conditions of other types and entries of other controllers stay where the whole list would
-/// be replaced.
+/// The desired status in the form in which it is written. A condition whose status stays keeps its transition time, another
+/// one gets `now`; conditions of other types and entries of other controllers stay where the whole list would be replaced.
 #[must_use]
 pub fn merged(desired: &Value, existing: &Value, now: &str) -> Value {
     let mut out = desired.clone();
@@ -45,14 +44,15 @@ fn merge_lists(fields: &mut Map<String, Value>, old: &Map<String, Value>, now: &
             foreign.filter(|k| !list.iter().any(|e| same_entry(k, e, identity))).cloned().collect();
         list.extend(missing);
         if name == "conditions" {
-            // The order of conditions says nothing; that of before makes no difference where there is none.
+            // The order of conditions has no meaning; keeping the existing one avoids a difference.
             let place = |entry: &Value| known.iter().position(|k| k["type"] == entry["type"]).unwrap_or(usize::MAX);
             list.sort_by_key(place);
         }
     }
 }
 
-/// Equal in what identifies it. A server fills in defaults: a field that only one of two references has does not count.
+/// Whether two entries have equal identities. A server fills in defaults: a field that only one of two references has does
+/// not count.
 fn same_entry(a: &Value, b: &Value, identity: &[&str]) -> bool {
     identity.iter().all(|field| match (&a[*field], &b[*field]) {
         (Value::Object(a), Value::Object(b)) => {
@@ -83,8 +83,8 @@ fn stamp_times(value: &mut Value, now: &str) {
     }
 }
 
-/// Whether writing `merged` over `existing` would change nothing. Fields that we do not name are others' where `whole` is
-/// false.
+/// Whether writing `merged` over `existing` would change nothing. Fields absent from `merged` belong to others where `whole`
+/// is false.
 #[must_use]
 pub fn is_written(merged: &Value, existing: &Value, whole: bool) -> bool {
     let (Some(ours), Some(theirs)) = (merged.as_object(), existing.as_object()) else {
@@ -94,7 +94,7 @@ pub fn is_written(merged: &Value, existing: &Value, whole: bool) -> bool {
         && (!whole || theirs.keys().all(|key| ours.contains_key(key)))
 }
 
-/// Everything that `ours` says stands in `theirs`; a server that filled in defaults has more.
+/// Whether `theirs` contains all of `ours`; a server that filled in defaults has more.
 fn covers(theirs: &Value, ours: &Value) -> bool {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {

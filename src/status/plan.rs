@@ -1,8 +1,8 @@
-//! Which statuses are to be written now: those that the server does not hold, paced, and never in a loop.
+//! The statuses to write now: those that the server does not hold, paced, and never in a loop.
 //!
-//! Pure. A status is written when what we say has changed or when the object says something else; never while our last
-//! write is still to come back in the watch, never when the server stored what it stored the last time we said the same.
-//! Whoever keeps undoing what we write makes our pauses grow.
+//! Pure. A status is written when the desired status has changed or when the object's differs; never while our last write
+//! has not come back through the watch, and never when the server stored the same after the same write. If another writer
+//! reverts us, we back off.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,9 +21,9 @@ use crate::model::{Config, ConfigKey, kind::KindClass};
 
 /// Shortest time between two writes of one object.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause before the same is written again.
+/// Longest pause before the same status is written again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// After so long without a write, the next one is the first again.
+/// After this time without a write, the pauses start from the shortest again.
 const FORGET_AFTER: Duration = Duration::from_secs(1800);
 
 /// One status to write.
@@ -31,13 +31,13 @@ const FORGET_AFTER: Duration = Duration::from_secs(1800);
 pub struct Job {
     /// The object, as the watch brought it.
     pub config: Arc<Config>,
-    /// What we say, without transition times.
+    /// The desired status, without transition times.
     pub desired: Value,
     hash: u64,
 }
 
 impl Job {
-    /// What is to be written over this status; `None` when the object has it already.
+    /// The status to write over `existing`; `None` when the object has it already.
     #[must_use]
     pub fn body(&self, existing: &Value, now: &str) -> Option<Value> {
         let body = merged(&lasting(&self.desired, existing), existing, now);
@@ -45,26 +45,26 @@ impl Job {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// The server holds it: its status as stored.
+    /// Written; the status as the server stored it.
     Stored(Value),
-    /// The object is another one by now, or gone; the watch will tell.
+    /// The object has changed or is gone; the watch brings the change.
     Superseded,
-    /// It was refused, or did not arrive.
+    /// The write was refused, or did not reach the server.
     Failed(String),
 }
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// What we said last.
+    /// Hash of the last desired status.
     desired: u64,
-    /// Stamp of the object for which there is nothing to do.
+    /// Stamp of the object for which nothing is to be written.
     done: u64,
-    /// What the server stored when it was written.
+    /// Hash of the status that the server stored after the write.
     stored: Option<u64>,
-    /// Writes of the same, in a row.
+    /// Consecutive writes of the same status.
     attempts: u32,
     last: Option<Instant>,
     error: String,
@@ -78,40 +78,40 @@ impl Memory {
     }
 }
 
-/// What was written, and what is still to be.
+/// The statuses that were written, and those still to write.
 #[derive(Debug, Default)]
 pub struct Plan {
     memory: HashMap<ConfigKey, Memory>,
-    /// Something is still to be written.
+    /// Whether a status is still to be written.
     waiting: bool,
     written: u64,
     failed: u64,
     last_failure: Option<Failure>,
 }
 
-/// A write that the server did not take.
+/// A write that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The object.
     pub object: ConfigKey,
-    /// Why.
+    /// Error of the write.
     pub error: String,
 }
 
 impl Plan {
-    /// Forgets everything: somebody else may have written meanwhile.
+    /// Forgets all writes, because another process may have written meanwhile.
     pub fn forget(&mut self) {
         self.memory.clear();
         self.waiting = true;
     }
 
-    /// Whether something is still to be written, or written again.
+    /// Whether a status is still to be written, or written again.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         self.waiting
     }
 
-    /// The next writes, at most so many, in the order of their keys.
+    /// The next writes, at most `limit`, in the order of their keys.
     pub fn due(
         &mut self,
         now: Instant,
@@ -133,7 +133,7 @@ impl Plan {
                 continue;
             }
             let job = Job { config: config.clone(), desired: status.clone(), hash };
-            // The time does not matter for whether there is something to write.
+            // The transition time does not matter for whether there is a difference.
             let same = job.body(&config.status, "").is_none() || memory.stored == Some(self::hash(&config.status));
             if same {
                 memory.done = config.stamp;
@@ -153,7 +153,7 @@ impl Plan {
         jobs
     }
 
-    /// Takes in what became of a write. Gives the failure when it is news of this object.
+    /// Records the outcome of a write. Returns the failure when it is new for this object.
     pub fn done(&mut self, now: Instant, job: &Job, outcome: Outcome) -> Option<Failure> {
         let memory = self.memory.get_mut(&job.config.key())?;
         memory.under_way = false;
@@ -185,7 +185,7 @@ impl Plan {
         None
     }
 
-    /// How the write of an object stands, for the pages; `None` when it never was to be written.
+    /// State of the write of an object, for the pages; `None` when there was nothing to write.
     #[must_use]
     pub fn state(&self, config: &Config) -> Option<Value> {
         let memory = self.memory.get(&config.key())?;
@@ -201,21 +201,21 @@ impl Plan {
         Some(shown)
     }
 
-    /// The last write that was not taken.
+    /// The last write that failed.
     #[must_use]
     pub const fn last_failure(&self) -> Option<&Failure> {
         self.last_failure.as_ref()
     }
 
-    /// Writes that were taken and that were not, so far.
+    /// The numbers of writes that succeeded and that failed, so far.
     #[must_use]
     pub const fn counts(&self) -> (u64, u64) {
         (self.written, self.failed)
     }
 }
 
-/// What we say, but for conditions that are settled: that a generation has reached everybody is true for good, and the
-/// count of then stays.
+/// The desired status, except for settled conditions: a generation that has reached all proxies stays so, and its count of
+/// that time is kept.
 fn lasting(desired: &Value, existing: &Value) -> Value {
     let mut desired = desired.clone();
     let known = existing["conditions"].as_array().into_iter().flatten().filter(|c| is_settled(c));
@@ -237,7 +237,7 @@ fn is_whole(config: &Config) -> bool {
     config.kind().class() != KindClass::Istio
 }
 
-/// Hash of what a status says; when it came to say so does not count.
+/// Hash of a status without its transition times.
 fn hash(status: &Value) -> u64 {
     let mut sorted = status.clone();
     drop_times(&mut sorted);
@@ -283,7 +283,7 @@ mod tests {
             self.plan.due(self.now, &desired, &objects, 10)
         }
 
-        /// Writes what is due, as a server that adds a field of its own.
+        /// Writes the due statuses, as a server that adds a field of its own.
         fn look(&mut self, says: &str) -> usize {
             let jobs = self.due(says);
             for job in &jobs {

@@ -1,4 +1,4 @@
-//! What the reporter writes through: the objects' statuses, and the lease that says who writes.
+//! Ports of the reporter: the objects' statuses, and the lease of the leader.
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -6,31 +6,31 @@ use serde_json::Value;
 use super::election::Record;
 use crate::{model::Config, sources::WriteError};
 
-/// An object as the server holds it now.
+/// The server's current version of an object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Fresh {
-    /// Its status; `Null` when there is none.
+    /// Status of the object; `Null` without one.
     pub status: Value,
-    /// Its resource version.
+    /// Resource version of the object.
     pub version: String,
-    /// The generation of its spec.
+    /// Generation of the object's spec.
     pub generation: i64,
 }
 
-/// Writes statuses.
+/// Writes statuses to the objects' API server.
 pub trait StatusSink: Send + Sync + 'static {
-    /// Applies our part of a status to the object if it still has this resource version; gives it as stored.
+    /// Applies our part of a status to the object if it still has this resource version; returns the stored object.
     fn apply(&self, config: &Config, version: &str, status: &Value) -> BoxFuture<'static, Result<Fresh, WriteError>>;
 
-    /// Reads an object.
+    /// Reads the current object.
     fn fetch(&self, config: &Config) -> BoxFuture<'static, Result<Fresh, WriteError>>;
 }
 
-/// Keeps the lease.
+/// Storage of the leader's lease.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// Reads it; `None` when there is none.
+    /// Reads the lease; `None` when it does not exist.
     fn read(&self) -> BoxFuture<'static, Result<Option<Record>, WriteError>>;
 
-    /// Writes it if it still has the record's version, or creates it when that is empty.
+    /// Writes the lease if it still has the record's version, or creates it when that is empty.
     fn write(&self, record: Record) -> BoxFuture<'static, Result<(), WriteError>>;
 }

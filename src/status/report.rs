@@ -1,8 +1,8 @@
-//! What one process says to the one that writes: how many proxies it serves, how far it knows the history of each kind, and
-//! which objects have not reached all of its proxies.
+//! The report of one process to the leader: the number of its proxies, the known history of each kind, and the objects that
+//! have not reached all of its proxies.
 //!
-//! An object that is not among these has reached all of them, if the process knows the history up to it; else none of them,
-//! and none that may connect to it since.
+//! An object that the report does not name has reached all of them, if the process knows the history up to it; otherwise it
+//! has reached none, nor any that connects since.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 use super::distribution::Reach;
 use crate::model::{ConfigKey, Kind};
 
-/// Objects that a report names; what is beyond counts as not reached.
+/// Limit of the objects that a report names; an object beyond it counts as not reached.
 const MOST: usize = 500;
 
 /// The report of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
-    /// Proxies that are connected to it.
+    /// The number of connected proxies.
     pub proxies: usize,
-    /// How far it knows the history of each kind.
+    /// Latest known position in the history of each kind.
     seen: BTreeMap<String, u64>,
-    /// Generation of each object that has not reached all of them, and how many it has.
+    /// Generation of each object that has not reached all proxies, and the number of proxies that it has reached.
     behind: BTreeMap<String, (i64, usize)>,
-    /// Not all of these are named.
+    /// Whether the list was cut at the limit.
     cut: bool,
 }
 
@@ -41,7 +41,8 @@ impl Report {
         Self { proxies, seen, behind: named, cut: behind.next().is_some() }
     }
 
-    /// How far an object of this generation, which stands at `order` in the history of its kind, has come there.
+    /// Reach of an object of this generation, at position `order` in the history of its kind, among the proxies of this
+    /// process.
     #[must_use]
     pub fn reach(&self, key: &ConfigKey, generation: i64, order: u64) -> Reach {
         let total = self.proxies;

@@ -1,4 +1,4 @@
-//! The core of the reporter: what has moved since it last looked, and what it says about every object now.
+//! The core of the reporter: the changes since its last look, and the current status of every object.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -16,7 +16,7 @@ use crate::{
     push::PushContext,
 };
 
-/// What is known of all statuses.
+/// The state of all statuses: distribution, addresses, and pending writes.
 #[derive(Debug, Default)]
 pub struct Reporter {
     distribution: Distribution,
@@ -26,14 +26,13 @@ pub struct Reporter {
     left_out: LeftOut,
     left_out_version: Option<u64>,
     plan: Plan,
-    /// Something has moved since the last plan.
+    /// Whether anything has changed since the last plan.
     moved: bool,
 }
 
 impl Reporter {
-    /// Looks at the publication in force, of this number. `levels` is asked while something has not reached all proxies;
-    /// `peers` are what other processes report of theirs.
-    /// Gives whether any status may be another one.
+    /// Examines the publication in force, of this number. `levels` is called while something has not reached all proxies;
+    /// `peers` are the reports of other processes. Returns whether any status may have changed.
     pub fn look(
         &mut self,
         version: u64,
@@ -85,19 +84,19 @@ impl Reporter {
         !same
     }
 
-    /// Everything is to be compared with what the cluster holds again: this process begins to lead.
+    /// Marks everything for comparison with the cluster again, because this process begins to lead.
     pub fn begin_term(&mut self) {
         self.plan.forget();
         self.distribution.reopen();
     }
 
-    /// What this process reports of the proxies that are connected to it, and of what it was told; and whether it counts.
+    /// The report of this process on its connected proxies and on the history it has received; and whether it counts.
     #[must_use]
     pub fn report(&self, proxies: usize, stored: &ConfigSnapshot) -> (Report, bool) {
         (self.distribution.report(proxies, stored), self.distribution.is_in_progress())
     }
 
-    /// The next statuses to write, at most so many; nothing while nothing has moved and nothing waits.
+    /// The next statuses to write, at most `limit`; none while nothing has changed and nothing waits.
     pub fn due(&mut self, now: Instant, limit: usize) -> Vec<Job> {
         let Some(context) = self.context.clone().filter(|_| self.moved || self.plan.is_waiting()) else {
             return Vec::new();
@@ -112,18 +111,18 @@ impl Reporter {
         self.plan.due(now, &statuses, &objects, limit)
     }
 
-    /// Takes in what became of writes. Gives the failures that are news.
+    /// Records the outcomes of writes. Returns the failures that are new.
     pub fn done(&mut self, now: Instant, outcomes: Vec<(Job, Outcome)>) -> Vec<Failure> {
         outcomes.into_iter().filter_map(|(job, outcome)| self.plan.done(now, &job, outcome)).collect()
     }
 
-    /// The last write that was not taken.
+    /// The last write that failed.
     #[must_use]
     pub const fn last_failure(&self) -> Option<&Failure> {
         self.plan.last_failure()
     }
 
-    /// Writes that were taken and that were not, so far.
+    /// The numbers of writes that succeeded and that failed, so far.
     #[must_use]
     pub const fn counts(&self) -> (u64, u64) {
         self.plan.counts()
@@ -138,8 +137,7 @@ impl Reporter {
             .unwrap_or_default()
     }
 
-    /// Every object that has a status, or of which translation has something to say, in the order of kind, namespace and
-    /// name.
+    /// Every object that has a status or findings of the translation, in the order of kind, namespace and name.
     #[must_use]
     pub fn rows(&self) -> Vec<Value> {
         let Some(context) = &self.context else { return Vec::new() };
@@ -156,7 +154,7 @@ impl Reporter {
     }
 }
 
-/// Whether the objects that have a status, and what they were translated to, are those of before.
+/// Whether the objects with a status, and their translations, are unchanged.
 fn same_objects(old: &PushContext, new: &PushContext) -> bool {
     let (a, b) = (&old.inputs.configs.by_kind, &new.inputs.configs.by_kind);
     let has_status =
@@ -169,7 +167,7 @@ fn same_objects(old: &PushContext, new: &PushContext) -> bool {
         && (Arc::ptr_eq(&old.translation, &new.translation) || old.translation.statuses == new.translation.statuses)
 }
 
-/// Whether an object stands in the cluster whose configuration is read.
+/// Whether an object is in the cluster whose configuration is read.
 #[must_use]
 pub fn is_of_cluster(config: &Config) -> bool {
     config.origin.source.starts_with("kube:") && config.is_of_main_cluster()

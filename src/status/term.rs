@@ -1,7 +1,7 @@
-//! The beginning of a term: what was written before it must be known before anything is written in it. Pure.
+//! The beginning of a term: the writes before it must be known before the first write in it. Pure.
 //!
-//! Statuses are computed from objects as the watches brought them. Who has just begun to lead may be behind the one that led
-//! before; it waits until what it publishes holds all that it was told a moment after its term began.
+//! Statuses are computed from objects as the watches brought them. A new leader may be behind its predecessor; it waits
+//! until its publication holds everything received up to a moment after its term began.
 
 use std::{
     sync::Arc,
@@ -10,18 +10,18 @@ use std::{
 
 use crate::model::ConfigSnapshot;
 
-/// How late a watch may be that works.
+/// Greatest delay of a working watch.
 const WATCH_LAG: Duration = Duration::from_secs(1);
 
 /// One term of leading.
 #[derive(Debug)]
 pub struct Term {
-    /// Its number.
+    /// Number of the term.
     pub number: u64,
     began: Instant,
-    /// The publication in force when the watches had told all, and all that they had told.
+    /// The publication and the store's content at the mark, when the watches had delivered everything.
     mark: Option<(u64, Arc<ConfigSnapshot>)>,
-    /// The publication after which another one was asked for.
+    /// The publication after which another one was requested.
     asked: Option<u64>,
     caught_up: bool,
 }
@@ -33,8 +33,8 @@ impl Term {
         Self { number, began: now, mark: None, asked: None, caught_up: false }
     }
 
-    /// Whether this process may write by now: publication `version`, made of `published`, is in force, and the store holds
-    /// `stored`. `publish` asks for another publication: not every change brings one.
+    /// Whether this process may write yet: publication `version`, made of `published`, is in force, and the store holds
+    /// `stored`. `publish` requests another publication: not every change brings one.
     pub fn may_write(
         &mut self,
         now: Instant,

@@ -1,4 +1,5 @@
-//! Carrying a batch of writes out: a few at a time, each only while this process leads, conflicts on the fresh object.
+//! Execution of a batch of writes: a few at a time, each only while this process leads, conflicts retried on the fresh
+//! object.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use super::{
 };
 use crate::sources::WriteError;
 
-/// Writes that are under way at the same time.
+/// The number of concurrent writes.
 const TOGETHER: usize = 8;
-/// How often a write is tried on a fresh object when it keeps changing.
+/// The number of attempts on a fresh object when it keeps changing.
 const ROUNDS: usize = 4;
 
-/// Carries them out, in any order.
+/// Executes the writes, in any order.
 pub async fn carry_out(sink: Arc<dyn StatusSink>, leadership: Leadership, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
     let each = jobs.into_iter().map(|job| {
         let (sink, leadership) = (sink.clone(), leadership.clone());
@@ -48,9 +49,9 @@ async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> Outco
             Err(WriteError::Other(error) | WriteError::Unreachable(error)) => return Outcome::Failed(error),
         }
         held = match sink.fetch(&job.config).await {
-            // What we say is about a spec that is not in force any more; the watch brings the new one.
+            // The computed status is for a spec that is no longer in force; the watch brings the new one.
             Ok(fresh) if fresh.generation != meta.generation => return Outcome::Superseded,
-            // Who wrote before us gave addresses that we did not know of: what we say may be in their way.
+            // Another writer set addresses that we did not know of: ours may conflict with them.
             Ok(fresh) if fresh.status["addresses"] != held.status["addresses"] => return Outcome::Superseded,
             Ok(fresh) => fresh,
             Err(WriteError::Gone) => return Outcome::Superseded,
@@ -83,7 +84,7 @@ mod tests {
     };
     use crate::model::{Config, Origin, decode};
 
-    /// An object whose status others change just before the first writes.
+    /// A server on which others change the status of an object just before the first writes.
     #[derive(Default)]
     struct Server {
         object: Mutex<Fresh>,

@@ -1,4 +1,4 @@
-//! A small xDS client over tonic: it sends exactly the requests that it is told to and hands out what comes.
+//! A small xDS client over tonic: it sends exactly the test's requests and hands out the responses.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -22,19 +22,19 @@ use crate::{
     xds::ResourceType,
 };
 
-/// Resources by name; the text is what [`super::FakeServer`] was told to put in.
+/// Resources by name; the text is the one that was set in [`super::FakeServer`].
 pub type Content = BTreeMap<String, String>;
 
-/// How long an answer may take.
+/// Time that the client waits for a response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why the client has nothing to hand out.
+/// The reason that the client has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server ended the stream or refused it.
     #[error(transparent)]
     Status(#[from] Status),
-    /// There is no connection.
+    /// The connection failed.
     #[error(transparent)]
     Transport(#[from] tonic::transport::Error),
     /// The server ended the stream without an error.
@@ -45,7 +45,7 @@ pub enum ClientError {
     Silence,
 }
 
-/// A client with one connection.
+/// An xDS client with one connection.
 #[derive(Debug, Clone)]
 pub struct AdsClient {
     channel: Channel,
@@ -153,7 +153,7 @@ impl SotwStream {
         self.requests.send(request).await.map_err(|_| ClientError::Ended)
     }
 
-    /// Subscribes to names, in answer to the response of this nonce; no names ask for everything, or for nothing.
+    /// Subscribes to names, in answer to the response of this nonce; no names subscribe to everything, or to nothing.
     ///
     /// # Errors
     /// [`ClientError::Ended`] when the stream is closed.

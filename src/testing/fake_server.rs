@@ -81,9 +81,9 @@ impl Generator for FakeGenerator {
 /// A server of [`FakeGenerator`] on a free port.
 #[derive(Debug)]
 pub struct FakeServer {
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
-    /// Its state.
+    /// State of the xDS server.
     pub state: XdsState,
     generator: Arc<FakeGenerator>,
     shutdown: CancellationToken,
@@ -93,17 +93,17 @@ impl FakeServer {
     /// Starts a server that is ready and has no resources.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// When no port is free.
     pub async fn start(options: XdsOptions) -> std::io::Result<Self> {
         let server = Self::start_unready(options).await?;
         server.set(&[]);
         Ok(server)
     }
 
-    /// Starts a server that nothing was published to.
+    /// Starts a server without a first publication.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// When no port is free.
     pub async fn start_unready(options: XdsOptions) -> std::io::Result<Self> {
         Self::start_with(options, Ports::default()).await
     }
@@ -122,7 +122,7 @@ impl FakeServer {
         Ok(Self { address, state, generator, shutdown })
     }
 
-    /// Holds publications of changes, or lets them go: they are in force, and what they concern is not marked yet.
+    /// Holds publications of changes, or releases them: they are in force, and the affected views are not marked yet.
     pub fn hold(&self, held: bool) {
         *self.generator.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
         self.generator.released.notify_all();
@@ -148,7 +148,7 @@ impl FakeServer {
         self.state.publish(context, request);
     }
 
-    /// Begins to shut down.
+    /// Begins the shutdown.
     pub fn shut_down(&self) {
         self.shutdown.cancel();
     }

@@ -1,4 +1,4 @@
-//! An upstream that says what a test tells it to say, in either protocol.
+//! An upstream that sends the responses of a test's script, in either protocol.
 
 use std::{
     convert::Infallible,
@@ -22,13 +22,13 @@ use tonic::{
 use tonic_prost::ProstCodec;
 use tower::{Service, service_fn};
 
-/// How long a client may take.
+/// Time that the test waits for a client.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server whose streams a test holds in its hands. `Q` are its requests, `R` its responses.
+/// A server whose streams the test controls. `Q` are its requests, `R` its responses.
 #[derive(Debug)]
 pub struct ScriptedUpstream<Q, R> {
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
     streams: mpsc::Receiver<ScriptedStream<Q, R>>,
     shutdown: CancellationToken,
@@ -37,7 +37,7 @@ pub struct ScriptedUpstream<Q, R> {
 /// A stream. Dropping it ends it.
 #[derive(Debug)]
 pub struct ScriptedStream<Q, R> {
-    /// What the client sent along.
+    /// Metadata of the client's request.
     pub metadata: MetadataMap,
     requests: Streaming<Q>,
     responses: mpsc::Sender<Result<R, Status>>,
@@ -48,10 +48,10 @@ where
     Q: Message + Default + Send + Sync + 'static,
     R: Message + Default + Send + Sync + 'static,
 {
-    /// Starts it on a free port, with TLS if it is told how.
+    /// Starts the server on a free port, with TLS if configured.
     ///
     /// # Errors
-    /// When no port can be had, or TLS is not possible like this.
+    /// When no port is free, or the TLS configuration is invalid.
     pub async fn start(tls: Option<ServerTlsConfig>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
