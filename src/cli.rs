@@ -1,7 +1,7 @@
 //! The command line: one file per subcommand, each with its arguments and its `run`.
 //!
 //! Flags are kebab-case; istiod's camelCase spellings are aliases, and every flag has an environment twin `PILOTHOUSE_…`.
-//! Exit codes follow sysexits: 0 well, 64 wrong usage, 65 bad input, 70 a fault of ours.
+//! Exit codes follow sysexits: 0 success, 64 wrong usage, 65 bad input, 70 an internal error.
 
 pub mod bootstrap;
 pub mod completion;
@@ -23,19 +23,19 @@ use clap::{Args, Parser, Subcommand};
 pub const EXIT_USAGE: u8 = 64;
 /// Input that is refused (`EX_DATAERR`).
 pub const EXIT_DATA: u8 = 65;
-/// A fault inside (`EX_SOFTWARE`).
+/// An internal error (`EX_SOFTWARE`).
 pub const EXIT_SOFTWARE: u8 = 70;
-/// How long a server waits for whatever reads its output.
+/// Time that a server waits for the reader of its output.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An Istio-API control plane in one binary: Istio YAML in, xDS for stock Envoy and proxyless gRPC out.
 ///
-/// It reads Istio and Kubernetes objects from folders and other sources, keeps one config cache and one service registry, and
-/// sends every proxy what istiod would send it. Without a command it serves the demo in config/demo.
+/// It reads Istio and Kubernetes objects from folders and other sources, keeps one config cache and one service registry,
+/// and sends every proxy the resources that istiod would send it. Without a command it serves the demo in config/demo.
 #[derive(Debug, Parser)]
 #[command(name = "pilothouse", version, about, propagate_version = true, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do; `serve` with its defaults when nothing is said.
+    /// Command to run; `serve` with its defaults without one.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -46,17 +46,17 @@ pub enum Command {
     /// Serve xDS from folders, a cluster and other control planes, until stopped.
     #[command(alias = "discovery")]
     Serve(serve::ServeArgs),
-    /// Write what one proxy would be sent, without a server.
+    /// Write the resources that one proxy would be sent, without a server.
     Render(render::RenderArgs),
     /// Check config files: 0 clean, 65 when something is refused, 64 for wrong usage.
     Validate(validate::ValidateArgs),
-    /// Print a file that a client starts with.
+    /// Print the bootstrap file of a client.
     Bootstrap(bootstrap::BootstrapArgs),
-    /// List the connected proxies of a running server and what they have acknowledged.
+    /// List the connected proxies of a running server and the types that they have acknowledged.
     ProxyStatus(proxy_status::ProxyStatusArgs),
-    /// Show what became of each object of a running server: statuses, conditions, proxies that hold it.
+    /// Show the status of each object of a running server: conditions, proxies that hold it, addresses.
     Status(status::StatusArgs),
-    /// Let a mass deletion through that a source of a running server holds back.
+    /// Let through a mass deletion that a source of a running server holds back.
     ConfirmDeletion(confirm_deletion::ConfirmDeletionArgs),
     /// Print the version.
     Version(version::VersionArgs),
@@ -64,7 +64,7 @@ pub enum Command {
     Completion(completion::CompletionArgs),
 }
 
-/// Where mesh-wide settings come from; shared by `serve` and `render`.
+/// Files and names of the mesh-wide settings; shared by `serve` and `render`.
 #[derive(Debug, Clone, Args)]
 pub struct MeshArgs {
     /// MeshConfig file (YAML).
@@ -113,13 +113,13 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Writes a line to standard error as a command does. When nobody reads there, it is given up.
+/// Writes a line to standard error. When the output has no reader, the line is dropped.
 fn complain(text: &str) {
     let line = format!("pilothouse: {text}\n");
     in_time(move || std::io::stderr().write_all(line.as_bytes()));
 }
 
-/// Writes, for [`PATIENCE`] at most: a pipe that nobody reads keeps neither the start nor the end of a server waiting.
+/// Writes, for [`PATIENCE`] at most: a pipe without a reader blocks neither the start nor the end of a server.
 fn in_time(write: impl FnOnce() -> std::io::Result<()> + Send + 'static) {
     let (done, wait) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(write()));

@@ -1,18 +1,17 @@
 //! Workloads that register themselves: a WorkloadEntry for each proxy that names a WorkloadGroup, for as long as it is
 //! connected (Istio's `autoregistration`).
 //!
-//! An entry is written where its group stands: to the cluster, from where it comes back by the watch, or into a source of
-//! our own, so that machines outside of any cluster are found too. What is to be done is computed from values: who is
-//! connected here, what is stored, what time it is. The actor carries it out, one entry at a time and each on the fresh
-//! object.
+//! An entry is written to its group's place: to the cluster, from where it comes back by the watch, or into a source of our
+//! own, so that machines outside of any cluster are found too. The next step is computed from values: the connections of
+//! this process, the stored entry, the time. The actor carries it out, one entry at a time and each on the fresh object.
 //!
-//! Invariants: who registers has proved to be of the entry's namespace and service account; an entry outlives its
+//! Invariants: a registering proxy has proved to be of the entry's namespace and service account; an entry outlives its
 //! connection by the grace period, so that a reconnect, to this process or to another one, leaves no gap; of two processes
-//! the one that was connected to last has the entry, and who still holds a connection takes back an entry that the other
-//! one let go; what a process leaves that was killed is let go by the one that writes statuses, when the lease of the dead
-//! one has run out; what a health message says reaches the status, and nothing is written that stands there already. How many
-//! may register is bounded by group and by peer. An entry of our own source is on disk, where a folder keeps it, before its
-//! proxy is answered; a disk that does not take it delays the answer by a few seconds at most.
+//! the one with the latest connection has the entry, and a process that still holds a connection takes back an entry that
+//! the other one released; after a process was killed, the leader releases its entries once its lease has expired; health
+//! reports reach the status, and an equal status is not written. The number of registrations is bounded by group and by
+//! peer. An entry of our own source is on disk, where a folder keeps it, before its proxy is answered; a disk that does not
+//! accept it delays the answer by a few seconds at most.
 
 mod actor;
 mod cleanup;

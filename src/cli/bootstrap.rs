@@ -1,4 +1,4 @@
-//! `pilothouse bootstrap`: a file that Envoy or a gRPC program starts with.
+//! `pilothouse bootstrap`: prints the bootstrap file of Envoy or of a proxyless gRPC program.
 
 use std::{fs, path::PathBuf, process::ExitCode};
 
@@ -12,15 +12,15 @@ use crate::{
     model::{Locality, Node},
 };
 
-/// The cluster through which Envoy reaches this server; Istio's bootstrap calls it so.
+/// The cluster through which Envoy reaches this server, named as in Istio's bootstrap.
 const XDS_CLUSTER: &str = "xds-grpc";
 /// Largest program of a regular expression, as in Istio's bootstrap; Envoy's own limit is 100.
 const RE2_PROGRAM_SIZE: u32 = 32_768;
 
-/// What kind of client.
+/// Type of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Client {
-    /// Envoy.
+    /// Envoy proxy.
     Envoy,
     /// Proxyless gRPC.
     Grpc,
@@ -29,10 +29,10 @@ pub enum Client {
 /// Arguments of `bootstrap`.
 #[derive(Debug, Clone, Args)]
 pub struct BootstrapArgs {
-    /// What kind of client.
+    /// Type of the client.
     #[arg(value_enum)]
     pub client: Client,
-    /// Where the client finds the server.
+    /// Address of the server, as the client dials it.
     #[arg(long, env = "PILOTHOUSE_XDS_ADDRESS", value_name = "HOST:PORT")]
     pub xds_address: String,
     /// Node id, TYPE~IP~NAME.NS~NS.svc.DOMAIN.
@@ -52,7 +52,7 @@ pub struct BootstrapArgs {
 /// Prints the file.
 ///
 /// # Errors
-/// Metadata that cannot be read, a node id of a wrong form.
+/// Metadata that cannot be read, or a malformed node id.
 pub fn run(args: BootstrapArgs) -> anyhow::Result<ExitCode> {
     let metadata = match &args.metadata {
         Some(path) => {
@@ -135,7 +135,7 @@ fn envoy(node: &Node, metadata: &Value, host: &str, port: u16, delta: bool) -> V
         },
         "layered_runtime": {"layers": [
             {"name": "global config", "static_layer": {
-                // Envoy's default refuses ordinary regular expressions, and with them all routes beside them.
+                // Envoy's default refuses ordinary regular expressions, and with them all other routes of the configuration.
                 "re2.max_program_size.error_level": RE2_PROGRAM_SIZE,
                 "envoy.reloadable_features.http_reject_path_with_fragment": false,
             }},

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 /// Arguments of `completion`.
 #[derive(Debug, Clone, Args)]
 pub struct CompletionArgs {
-    /// Which shell.
+    /// Shell to complete for.
     #[arg(value_enum)]
     pub shell: Shell,
 }

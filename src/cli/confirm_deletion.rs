@@ -1,4 +1,4 @@
-//! `pilothouse confirm-deletion`: lets the mass deletion go through that a source of a running server holds back.
+//! `pilothouse confirm-deletion`: lets through a mass deletion that a source of a running server holds back.
 
 use std::process::ExitCode;
 
@@ -15,12 +15,12 @@ pub struct ConfirmDeletionArgs {
     /// The source, as /debug/sourcez names it: `file:DIR`.
     #[arg(value_name = "SOURCE")]
     pub source: String,
-    /// The server, which takes this from its own machine only.
+    /// The server, which accepts this from its own machine only.
     #[command(flatten)]
     pub server: ServerArgs,
 }
 
-/// Confirms it, and prints what the server says. Exit code 65 when the source does not exist or holds nothing back.
+/// Confirms it, and prints the server's answer. Exit code 65 when the source does not exist or holds nothing back.
 ///
 /// # Errors
 /// A server that does not answer.

@@ -1,4 +1,4 @@
-//! A running server's admin pages: where they are, and one plain HTTP request to them.
+//! A running server's admin pages: their address, and one plain HTTP request to them.
 
 use std::{
     io::{Read, Write},
@@ -10,13 +10,13 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::Value;
 
-/// How long a running server may take to answer.
+/// Time limit for an answer of a running server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An answer that is longer than this, in bytes, is not one of ours.
+/// Limit of an answer in bytes; a longer one is not from pilothouse.
 const LONGEST_ANSWER: u64 = 1 << 30;
 
-/// Which server is asked.
+/// The server to send the request to.
 #[derive(Debug, Clone, Args)]
 pub struct ServerArgs {
     /// Address of the server's admin pages.
@@ -39,7 +39,7 @@ impl ServerArgs {
         fetch(&self.http_addr, path).with_context(|| format!("asking http://{}{path}", self.http_addr))
     }
 
-    /// Asks, and reads the answer to its end.
+    /// Sends a request, and reads the answer to its end.
     ///
     /// # Errors
     /// A server that does not answer, or not in HTTP.
@@ -77,7 +77,7 @@ fn fetch(address: &str, path: &str) -> anyhow::Result<Value> {
     serde_json::from_slice(&answer.body).context("the answer is not JSON")
 }
 
-/// A value as it stands in a query.
+/// A value escaped for a query.
 pub(super) fn quoted(value: &str) -> String {
     value
         .bytes()

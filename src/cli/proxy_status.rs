@@ -41,9 +41,9 @@ pub fn run(args: ProxyStatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The columns of `istioctl proxy-status`, then the address and the number of each connection: a gRPC client has one for each
-/// target. A type is SYNCED, STALE, NOT SENT, or ERROR where the proxy refused what it was sent last; the reasons follow the
-/// table.
+/// The columns of `istioctl proxy-status`, then the address and the number of each connection: a gRPC client has one for
+/// each target. A type is SYNCED, STALE, NOT SENT, or ERROR where the proxy refused the last response; the reasons follow
+/// the table.
 fn shown(proxies: &Value) -> String {
     const TYPES: [(&str, &str); 4] = [("cluster", "cds"), ("listener", "lds"), ("endpoint", "eds"), ("route", "rds")];
     let titles = ["NAME", "CLUSTER", "TYPE", "CDS", "LDS", "EDS", "RDS", "VERSION", "ADDRESS", "CONNECTION"];

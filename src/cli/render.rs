@@ -1,4 +1,4 @@
-//! `pilothouse render`: what one proxy would be sent, written to files, without a server.
+//! `pilothouse render`: the resources that one proxy would be sent, written to files, without a server.
 
 use std::{
     fs,
@@ -72,10 +72,10 @@ pub struct RenderArgs {
     pub out: PathBuf,
 }
 
-/// Writes what the proxy would be sent.
+/// Writes the resources that the proxy would be sent.
 ///
 /// # Errors
-/// What cannot be read or written.
+/// Inputs that cannot be read, or files that cannot be written.
 pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
     let node = match node(&args) {
         Ok(node) => node,
@@ -101,7 +101,7 @@ pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
     }
     let identity = match &args.identity {
         Some(text) => Some(Identity::parse(text).with_context(|| format!("{text:?} is not a SPIFFE identity"))?),
-        // Without `--identity` the node is believed, as the server believes clients on the loopback interface.
+        // Without `--identity` the node is trusted, as the server trusts clients on the loopback interface.
         None => Some(Identity::claimed(&node, &mesh.config.trust_domain)),
     };
     let context = context(mesh, Arc::new(features), configs);

@@ -26,7 +26,7 @@ use crate::{
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
 
-/// How changes of files are noticed.
+/// Detection of changes to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Watch {
     /// File system events and a rescan every ten seconds.
@@ -85,16 +85,16 @@ pub struct ServeArgs {
         value_name = "HOST:PORT"
     )]
     pub monitoring_addr: String,
-    /// What to log: error, warn, info, debug, trace, or directives such as `info,pilothouse::sources=debug`.
+    /// Log level: error, warn, info, debug, trace, or directives such as `info,pilothouse::sources=debug`.
     #[arg(long, env = "PILOTHOUSE_LOG_LEVEL", default_value = "info", value_parser = log_level, value_name = "LEVEL")]
     pub log_level: String,
     /// Form of log lines.
     #[arg(long, env = "PILOTHOUSE_LOG_FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
-    /// How changes of files are noticed.
+    /// Detection of changes to files.
     #[arg(long, env = "PILOTHOUSE_WATCH", value_enum, default_value_t)]
     pub watch: Watch,
-    /// How long a mass deletion (more than half of a source and more than ten objects, or all files of a folder) is held
+    /// Time that a mass deletion (more than half of a source and more than ten objects, or all files of a folder) is held
     /// back; 0s applies it at once, as Istio does.
     #[arg(long, env = "PILOTHOUSE_DELETION_HOLD", default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub deletion_hold: Duration,
@@ -108,9 +108,9 @@ pub struct ServeArgs {
     /// Answer debug pages also to callers outside of the loopback interface.
     #[arg(long, env = "PILOTHOUSE_OPEN_DEBUG")]
     pub open_debug: bool,
-    /// Whether clients on the loopback interface, who prove nothing, are sent the Secrets of the namespace that their node
-    /// names. Without this flag they are where Secrets come from folders alone, and they are not where Secrets of a cluster
-    /// are read: any program of this machine, or container of this Pod, could ask for them.
+    /// Whether clients on the loopback interface, which are not authenticated, are sent the Secrets of the namespace that
+    /// their node names. The default is true where Secrets come from folders alone, and false where Secrets of a cluster are
+    /// read: any program of this machine, or container of this Pod, could ask for them.
     #[arg(long, env = "PILOTHOUSE_LOOPBACK_SECRETS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub loopback_secrets: Option<bool>,
     /// Most WorkloadEntries that are made from one WorkloadGroup.
@@ -119,7 +119,7 @@ pub struct ServeArgs {
     /// Most connections from one address that register a workload.
     #[arg(long, env = "PILOTHOUSE_MAX_REGISTRATIONS_PER_PEER", default_value_t = 2_000, value_name = "N")]
     pub max_registrations_per_peer: usize,
-    /// How long a drain may take.
+    /// Limit of the time for a drain.
     #[arg(long, alias = "shutdownDuration", env = "PILOTHOUSE_SHUTDOWN_DURATION", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_duration: Duration,
     /// Connections of proxies are closed in good order at this age, so that proxies spread over replicas; 0s lets them last.
@@ -137,10 +137,10 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The settings that these arguments say, with Istio's flags from the environment.
+    /// The settings of these arguments, with Istio's flags from the environment.
     ///
     /// # Errors
-    /// A monitoring address that is none.
+    /// An invalid monitoring address, or contradicting flags.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let (mut features, wrong) = Features::from_env();
         features.revision.clone_from(&self.kube.revision);
@@ -216,7 +216,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// What keeps the server from starting, and the fault that ends it.
+/// An error that prevents the start, or the fault that ends the server.
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     init_log(&args.log_level, args.log_format).map_err(anyhow::Error::msg)?;
     let mut settings = args.settings()?;
@@ -247,7 +247,7 @@ fn announce(addresses: &Addresses, demo: bool) {
     }
 }
 
-/// How this program is called from the current folder: its path below it, else its whole path, else its name.
+/// Name of this program for commands in the current folder: its path below it, else its whole path, else its name.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pilothouse"));
     let here = std::env::current_dir().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `pilothouse status`: what became of each object of a running server.
+//! `pilothouse status`: the status of each object of a running server.
 
 use std::process::ExitCode;
 
@@ -55,7 +55,7 @@ fn shown(statuses: &Value, sources: &Value) -> String {
     table::aligned(&rows)
 }
 
-/// The kind, with its group where that is the one whose kinds have the names of Gateway API's.
+/// The kind, with its group if that is the experimental one whose kinds share the names of Gateway API's.
 fn kind(object: &Value) -> String {
     let (kind, api_version) = (text(object, "kind"), text(object, "apiVersion"));
     match api_version.split_once('/') {
@@ -64,7 +64,7 @@ fn kind(object: &Value) -> String {
     }
 }
 
-/// What a line is of, conditions and addresses, and messages of conditions that are not well.
+/// For each line the part of the object, its conditions and addresses, and messages of failed conditions.
 fn parts(status: &Value) -> Vec<(String, String, String)> {
     let mut parts = Vec::new();
     parts.extend(line(String::new(), status));

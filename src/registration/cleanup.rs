@@ -1,10 +1,10 @@
-//! Which entries outlived their proxies. Pure.
+//! The entries that outlived their proxies. Pure.
 //!
-//! A process that is killed cannot say that its proxies are gone. Whoever writes statuses knows by the other processes'
-//! leases which of them have ended, and lets the entries go that name one of these: from then on the grace period runs, in
-//! which a proxy may come back to any process, and who still holds a connection takes its entry back. Who takes one back
-//! lives, whatever its lease says, and is not doubted again. Nobody else can tell a process that is cut off from the API
-//! server for so long from a dead one: its machines come back to the mesh with it, as soon as it reaches the API server again.
+//! A killed process cannot report that its proxies are gone. The leader knows from the other processes' leases that a
+//! process has ended, and releases the entries that name it: then the grace period starts, in which a proxy may come back to
+//! any process, and a process that still holds a connection takes its entry back. Taking one back proves that the process is
+//! alive, whatever its lease says, and it is not doubted again. A process that is cut off from the API server for so long
+//! cannot be told from a dead one: its machines come back to the mesh as soon as it reaches the API server again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,40 +22,41 @@ use super::{
 };
 use crate::model::{Config, ConfigSnapshot, Kind, Labels};
 
-/// How many grace periods an entry is given that another process let go: it looks after its own (Istio's periodic sweep).
+/// The number of grace periods before this process cleans up an entry of a live other process, which normally does so itself
+/// (Istio's periodic sweep).
 const OF_OTHERS: u32 = 10;
 
-/// Processes that are known to have ended, by the names that entries have for them.
+/// Processes that are known to have ended, by their names in entries.
 pub type Gone = Arc<BTreeSet<String>>;
 
-/// What becomes of an entry whose proxy did not come back.
+/// The cleanup of an entry whose proxy did not come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It was made for the proxy, and goes.
+    /// The entry was made for the proxy, and is deleted.
     Delete,
-    /// It was there before, and what is known of its health goes.
+    /// The entry existed before; only its health condition is removed.
     ForgetHealth,
 }
 
-/// What is to be done about an entry now.
+/// The action on an entry now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Nothing: its proxy is connected, or it is none of ours to clean up.
+    /// None: its proxy is connected, or it is not ours to clean up.
     Keep,
-    /// Nothing before this time.
+    /// None before this time.
     Wait(Timestamp),
-    /// Its proxy is gone and it does not say so yet: these annotations are to be changed.
+    /// Its proxy is gone but the entry does not record it yet: these annotations are to be changed.
     LetGo(Value),
-    /// Its time is over.
+    /// Its grace period is over.
     End(Fate),
 }
 
-/// Who looks at an entry.
+/// The process that judges an entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Viewer<'a> {
-    /// The name of this process.
+    /// Name of this process.
     pub me: &'a str,
-    /// How long an entry outlives its connection.
+    /// The time that an entry outlives its connection.
     pub grace: Duration,
     /// Processes that have ended.
     pub gone: &'a BTreeSet<String>,
@@ -72,7 +73,7 @@ fn kind_of(annotations: &Labels, status: &Value) -> Option<Fate> {
 }
 
 impl Viewer<'_> {
-    /// What becomes of an entry, and when; `None` while its proxy is connected, or when it is none of ours to clean up.
+    /// The cleanup of an entry and its time; `None` while its proxy is connected, or when it is not ours to clean up.
     #[must_use]
     pub fn fate(&self, annotations: &Labels, status: &Value) -> Option<(Timestamp, Fate)> {
         let text = |name: &str| annotations.get(name).map_or("", String::as_str);
@@ -87,8 +88,7 @@ impl Viewer<'_> {
         Some((since.checked_add(pause).unwrap_or(Timestamp::MAX), fate))
     }
 
-    /// What to do about an entry as it is stored. `abandoned`: no connection of ours stands for it; `orphaned`: its group is
-    /// gone.
+    /// The action on a stored entry. `abandoned`: no connection of ours represents it; `orphaned`: its group is gone.
     #[must_use]
     pub fn verdict(&self, stored: &Value, now: Timestamp, (orphaned, abandoned): (bool, bool)) -> Verdict {
         let annotations = stored["metadata"]["annotations"].as_object().into_iter().flatten();
@@ -110,8 +110,8 @@ impl Viewer<'_> {
     }
 }
 
-/// Whether an entry says that its proxy is connected to this process, and would be cleaned up if the process had ended.
-/// For as long as there is one, it must be known that the process has ended.
+/// Whether an entry names this process and would be cleaned up if the process had ended. While there is one, other processes
+/// must be able to detect that the process has ended.
 #[must_use]
 pub fn stands_for(configs: &ConfigSnapshot, process: &str) -> bool {
     let mut entries = configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
@@ -121,18 +121,18 @@ pub fn stands_for(configs: &ConfigSnapshot, process: &str) -> bool {
     })
 }
 
-/// Which processes have ended, and which only seem to have.
+/// Processes that have ended, without those that proved to be alive.
 #[derive(Debug, Default)]
 pub struct Departures {
     told: Gone,
-    /// What was let go: by the process that it names and since when it said to be connected.
+    /// Released entries: the process that each named and its time of connection.
     let_go: BTreeMap<EntryKey, (String, String)>,
     alive: BTreeSet<String>,
     gone: Gone,
 }
 
 impl Departures {
-    /// Takes in what is known of other processes.
+    /// Sets the processes whose leases have expired.
     pub fn take(&mut self, told: &Gone) {
         self.alive.retain(|name| told.contains(name));
         self.let_go.retain(|_, (name, _)| told.contains(name));
@@ -150,8 +150,8 @@ impl Departures {
         &self.gone
     }
 
-    /// Whether an entry says that it is connected to a process that has ended. One that was let go before and is connected
-    /// to the same process again proves that this one lives.
+    /// Whether an entry names a connection to an ended process. An entry that was released before and is connected to the
+    /// same process again proves that the process is alive.
     pub fn is_left(&mut self, key: &EntryKey, entry: &Config) -> bool {
         let text = |name: &str| entry.meta.annotations.get(name).map_or("", String::as_str);
         let (controller, since) = (text(CONTROLLER), text(CONNECTED_AT));

@@ -1,7 +1,7 @@
-//! Entries in a Kubernetes cluster: written to its API server, from where they come back by the watch.
+//! Entries in a Kubernetes cluster: written to its API server, and read back by the watch.
 //!
-//! While the API server is not reached, one request at a time tries: all others fail at once, so that a proxy that connects
-//! meanwhile is not kept waiting.
+//! While the API server is unreachable, one request at a time tries it: all others fail at once, so that a proxy that
+//! connects meanwhile is not kept waiting.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,9 +20,9 @@ use crate::{
     },
 };
 
-/// How long after a request that did not get through the next one tries.
+/// Pause between an unreachable API server and the next trial.
 const NEXT_TRIAL: Duration = Duration::from_secs(1);
-/// How long the one that tries is waited for; longer than a request takes at most.
+/// Limit of the wait for a trial; longer than any request takes.
 const TRIAL: Duration = Duration::from_secs(12);
 
 /// The entries of a cluster. Cheap to clone.
@@ -32,7 +32,7 @@ pub struct ClusterEntries {
     outage: Arc<Outage>,
 }
 
-/// When the next request may try, and why the last one did not get through; `None` while requests do.
+/// Time of the next trial and error of the last request; `None` while requests succeed.
 #[derive(Debug, Default)]
 struct Outage(Mutex<Option<(Instant, String)>>);
 
@@ -78,7 +78,7 @@ fn place(stored: &Value) -> Place {
 }
 
 impl ClusterEntries {
-    /// The entries of the cluster that this writes to.
+    /// The entries of the writer's cluster.
     #[must_use]
     pub fn new(writer: KubeWriter) -> Self {
         Self { writer, outage: Arc::default() }
@@ -100,7 +100,7 @@ impl EntryStore for ClusterEntries {
         async move { entries.outage.ask(entries.writer.find(&place)).await }.boxed()
     }
 
-    /// Entries and groups are watched apart: that an entry is gone may be known before what became of its group.
+    /// Entries and groups are watched apart: the deletion of an entry may be known before a change of its group.
     fn group(&self, known: Arc<Config>) -> BoxFuture<'static, Result<Option<Arc<Config>>, WriteError>> {
         let place = Place {
             kind: known.kind(),
@@ -136,7 +136,7 @@ impl EntryStore for ClusterEntries {
     }
 }
 
-/// The group of a document, if it is good: else the last good one stays in force.
+/// The group of a document, if it is valid: else the last good one stays in force.
 fn good(document: &Value, known: &Config) -> Option<Config> {
     let config = decode::from_value(document, known.origin.clone()).ok()?;
     validate(&config).is_valid().then_some(config)
@@ -155,7 +155,7 @@ mod tests {
         outage.learn(start, Some(&lost));
         assert_eq!(may(NEXT_TRIAL / 2), Err(lost.clone()));
         assert_eq!((may(NEXT_TRIAL), may(NEXT_TRIAL)), (Ok(()), Err(lost.clone())));
-        assert!(may(NEXT_TRIAL + TRIAL).is_ok(), "one that never ends keeps nobody from trying");
+        assert!(may(NEXT_TRIAL + TRIAL).is_ok(), "a trial that never ends does not block the next");
         outage.learn(start, Some(&lost));
         outage.learn(start, Some(&WriteError::Conflict));
         assert!(may(Duration::ZERO).is_ok(), "that was an answer");

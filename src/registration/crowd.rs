@@ -1,17 +1,17 @@
-//! How many workloads may register: bounds per group and per peer, so that one that makes up machines is not believed
-//! without end. Pure.
+//! Bounds on the number of registered workloads per group and per peer, so that one client cannot invent workloads without
+//! end. Pure.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::ledger::Guest;
 use crate::discovery::Refusal;
 
-/// The bounds.
+/// Bounds on registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Entries that are made from one WorkloadGroup.
+    /// The number of entries made from one WorkloadGroup.
     pub per_group: usize,
-    /// Connections from one address that register.
+    /// The number of registering connections from one address.
     pub per_peer: usize,
 }
 
@@ -24,21 +24,21 @@ impl Default for Limits {
 /// Namespace and name of a group.
 type Group = (Arc<str>, Arc<str>);
 
-/// Who is counted.
+/// The counts of connections and entries.
 #[derive(Debug, Default)]
 pub struct Crowd {
     pub(super) limits: Limits,
     peers: HashMap<IpAddr, usize>,
-    /// The address of each connection that is counted.
+    /// The address of each counted connection.
     connections: HashMap<u64, IpAddr>,
     groups: HashMap<Group, usize>,
 }
 
 impl Crowd {
-    /// Whether a proxy may register. `new`: there is no entry of it yet.
+    /// Whether a proxy may register. `new`: it has no entry yet.
     ///
     /// # Errors
-    /// [`Refusal::Unavailable`], since others may leave.
+    /// [`Refusal::Unavailable`], since other workloads may leave.
     pub fn admits(&self, guest: &Guest, new: bool) -> Result<(), Refusal> {
         if guest.group.is_empty() {
             return Ok(());
@@ -60,7 +60,7 @@ impl Crowd {
         }
     }
 
-    /// A connection is there.
+    /// Counts a connection.
     pub fn join(&mut self, guest: &Guest) {
         if let Some(peer) = guest.peer.filter(|_| !guest.group.is_empty())
             && self.connections.insert(guest.id, peer).is_none()
@@ -69,19 +69,19 @@ impl Crowd {
         }
     }
 
-    /// It is gone.
+    /// Removes a connection from the counts.
     pub fn leave(&mut self, id: u64) {
         if let Some(peer) = self.connections.remove(&id) {
             less(&mut self.peers, &peer);
         }
     }
 
-    /// There is an entry that was, or will be, made from this group.
+    /// Counts an entry that was, or will be, made from this group.
     pub fn begin(&mut self, group: Group) {
         *self.groups.entry(group).or_default() += 1;
     }
 
-    /// There is not any more.
+    /// Removes an entry of the group from the counts.
     pub fn end(&mut self, group: &Group) {
         less(&mut self.groups, group);
     }

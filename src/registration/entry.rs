@@ -1,4 +1,4 @@
-//! The entry of a proxy: its name, and the document that its group's template and the proxy's node make.
+//! The entry of a proxy: its name, and the document made from its group's template and the proxy's node.
 
 use serde_json::{Value, json};
 
@@ -11,11 +11,11 @@ use crate::{
 
 /// The group that an entry was made from.
 pub const GROUP: &str = "istio.io/autoRegistrationGroup";
-/// The process that its proxy is connected to, or was.
+/// The process that its proxy is or was connected to.
 pub const CONTROLLER: &str = "istio.io/workloadController";
-/// Since when it is connected.
+/// Time of the connection.
 pub const CONNECTED_AT: &str = "istio.io/connectedAt";
-/// Since when it is not.
+/// Time of the disconnection.
 pub const DISCONNECTED_AT: &str = "istio.io/disconnectedAt";
 /// Whether the workload's health counts.
 pub const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
@@ -25,19 +25,19 @@ const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 const LONGEST_NAME: usize = 253;
 const LONGEST_LABEL: usize = 63;
 
-/// What a proxy wants of us.
+/// A proxy's request to be represented by an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wish {
-    /// The entry.
+    /// The entry of the proxy.
     pub key: EntryKey,
-    /// The group to make it from; empty when the entry is there already and only its health is told.
+    /// The group to make it from; empty when the entry exists and only its health is reported.
     pub group: String,
 }
 
-/// The entry that a proxy stands for, if it names a group or an entry.
+/// The entry that represents a proxy, if it names a group or an entry.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] when no name can be made.
+/// [`Refusal::Invalid`] when no valid name results.
 pub fn wish(node: &Node, features: &Features) -> Result<Option<Wish>, Refusal> {
     let text = |key: &str| node.raw_metadata[key].as_str().unwrap_or_default();
     let (group, existing) = (text("AUTO_REGISTER_GROUP"), text("WORKLOAD_ENTRY"));
@@ -81,7 +81,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(LONGEST_NAME).collect()
 }
 
-/// `group-ip[-network]`, of which the end is kept when it is too long (Istio's `autoregisteredWorkloadEntryName`).
+/// `group-ip[-network]`, cut at its beginning when it is too long (Istio's `autoregisteredWorkloadEntryName`).
 fn name_of(node: &Node, group: &str) -> Result<String, Refusal> {
     let ip = node.ips.first().ok_or_else(|| Refusal::Invalid("auto-registration needs an IP address".to_string()))?;
     if node.namespace.is_empty() {
@@ -144,7 +144,7 @@ pub fn document(key: &EntryKey, node: &Node, group: &Config) -> Result<Value, Pr
     Ok(document)
 }
 
-/// Whether a proxy of this identity may stand for an entry (Istio's `ensureProxyCanControlEntry`).
+/// Whether a proxy of this identity may use an entry (Istio's `ensureProxyCanControlEntry`).
 ///
 /// # Errors
 /// [`Refusal::Denied`].

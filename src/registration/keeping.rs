@@ -1,17 +1,17 @@
-//! Whether entries are on disk. A workload that was told that it is registered is there after a restart: it is answered when
-//! its entry is written.
+//! Durability of entries. A workload that was answered as registered must be known after a restart: it is answered once its
+//! entry is written.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long a workload waits for the disk. Then it is served all the same, and its entry is written later.
+/// Limit of a workload's wait for the disk. After it the workload is served all the same, and its entry is written later.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How far entries are written.
+/// Progress of writing entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// Nobody writes them.
+    /// Entries are not kept on disk.
     Unkept,
     /// All changes up to this number are written.
     Written(u64),
@@ -19,7 +19,7 @@ enum Progress {
     Failing(u64),
 }
 
-/// Joins those that wait for their entries to be written with the task that writes.
+/// Connects the workloads that wait for their entries to be written with the task that writes.
 #[derive(Debug, Clone)]
 pub struct Keeping {
     wanted: watch::Sender<u64>,
@@ -33,12 +33,12 @@ impl Default for Keeping {
 }
 
 impl Keeping {
-    /// There is a task that writes.
+    /// Announces a task that writes.
     pub fn begin(&self) {
         self.progress.send_replace(Progress::Written(0));
     }
 
-    /// All changes up to this number are written, or the write failed.
+    /// Reports that all changes up to this number are written, or that the write failed.
     pub fn wrote(&self, change: u64, well: bool) {
         self.progress.send_modify(|progress| {
             let before = match *progress {
@@ -49,7 +49,7 @@ impl Keeping {
         });
     }
 
-    /// Comes when somebody waits for a change that is not written.
+    /// Completes when a waiter needs a change that is not written.
     pub async fn wanted(&self) {
         let (mut wanted, progress) = (self.wanted.subscribe(), self.progress.subscribe());
         let written = match *progress.borrow() {
@@ -60,7 +60,7 @@ impl Keeping {
         let _ = wanted.wait_for(|change| *change > written).await;
     }
 
-    /// Waits until this change is written. While writes fail there is nothing to wait for. Whether it is written.
+    /// Waits until this change is written, except while writes fail. Returns whether it is written.
     pub(super) async fn until_written(&self, change: u64) -> bool {
         let mut progress = self.progress.subscribe();
         if *progress.borrow() == Progress::Unkept {

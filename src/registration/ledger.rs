@@ -1,5 +1,5 @@
-//! Who is connected here, and what is still to be done about their entries: one task at a time for each entry, a few at a
-//! time for all. Pure.
+//! The connections of this process and the pending tasks on their entries: one task at a time for each entry, a limited
+//! number at a time for all. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -22,36 +22,36 @@ use crate::{
     model::{Config, ConfigSnapshot, Identity, Kind, Node},
 };
 
-/// Tasks that run at the same time.
+/// The number of concurrent tasks.
 const TOGETHER: usize = 16;
 /// Pause before a task that failed is tried again; it doubles with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The same while the store is not reached: then it costs little to ask, and everything waits for the moment when it is.
+/// The same while the store is unreachable: then a trial is cheap, and all registrations wait for its success.
 const LONGEST_OUTAGE_PAUSE: Duration = Duration::from_secs(8);
 
-/// A connection of a proxy that stands for an entry.
+/// A connection of a proxy that represents an entry.
 #[derive(Debug, Clone)]
 pub struct Guest {
     /// Number of the connection.
     pub id: u64,
-    /// The entry.
+    /// The entry of the proxy.
     pub key: EntryKey,
-    /// The group to make it from; empty when it is not made.
+    /// The group to make the entry from; empty when it is not made.
     pub group: Arc<str>,
-    /// What the proxy says of itself.
+    /// The proxy's node.
     pub node: Arc<Node>,
-    /// Who it proved to be.
+    /// The identity that the proxy authenticated with.
     pub identity: Option<Identity>,
-    /// The address that it connects from.
+    /// The address that the proxy connects from.
     pub peer: Option<IpAddr>,
-    /// When it connected.
+    /// Time of the connection.
     pub at: Timestamp,
-    /// What it said last of its health.
+    /// The last health report of the workload.
     pub health: Arc<Health>,
 }
 
-/// The last word of a connection about its workload's health. It outlives the ledger.
+/// The last health report of a connection. It outlives the ledger.
 #[derive(Debug, Default)]
 pub struct Health(Mutex<(Option<Said>, bool)>);
 
@@ -60,14 +60,14 @@ impl Health {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what is said now; whether nobody was told before that there is something to take.
+    /// Stores a report; returns whether the actor must be notified, because no unread report was there.
     pub fn say(&self, said: Said) -> bool {
         let mut health = self.lock();
         health.0 = Some(said);
         !std::mem::replace(&mut health.1, true)
     }
 
-    /// The last word.
+    /// Takes the last report.
     pub fn take(&self) -> Option<Said> {
         let mut health = self.lock();
         health.1 = false;
@@ -75,44 +75,44 @@ impl Health {
     }
 }
 
-/// Something to do about an entry.
+/// A task on an entry.
 #[derive(Debug, Clone)]
 pub enum Task {
-    /// Bring what is stored in line with a claim. `arrival` is who waits for the answer.
+    /// Bring the stored entry in line with a claim.
     Settle {
-        /// Who the claim is of.
+        /// The connection that makes the claim.
         guest: Guest,
-        /// The claim.
+        /// The claim on the entry.
         claim: Claim,
-        /// Number of the connection that waits.
+        /// Number of the connection that waits for the result.
         arrival: Option<u64>,
     },
-    /// Look whether the entry outlived its proxy.
+    /// Check whether the entry outlived its proxy.
     Clean {
-        /// No connection of ours stands for it.
+        /// Whether no connection of ours represents it.
         abandoned: bool,
     },
 }
 
-/// What became of a task.
+/// The outcome of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The entry is as it should be.
+    /// The entry matches the claim.
     Settled,
-    /// It is gone, or nothing of ours.
+    /// The entry is gone, or is not ours.
     Left,
-    /// It stays until then.
+    /// The entry stays until this time.
     Waits(Timestamp),
-    /// The proxy may not have it, or does not speak for it.
+    /// The proxy may not have the entry, or does not represent it.
     Refused,
-    /// It did not work; it is tried again.
+    /// The task failed and is retried.
     Failed,
-    /// The store is not reached; it is tried again.
+    /// The store is unreachable; the task is retried.
     Unreached,
 }
 
 impl Outcome {
-    /// The longest pause before it is tried again, if it is.
+    /// The longest pause before a retry; `None` for an outcome without one.
     const fn longest_pause(self) -> Option<Duration> {
         match self {
             Self::Failed => Some(LONGEST_PAUSE),
@@ -128,13 +128,13 @@ struct Lane {
     holder: Option<(Guest, Claim)>,
     live: Vec<u64>,
     arriving: VecDeque<Guest>,
-    /// The task that runs: who waits for it.
+    /// The task that runs, with the connection that waits for it.
     running: Option<Option<u64>>,
     dirty: bool,
     clean_at: Option<Timestamp>,
     not_before: Option<Timestamp>,
     failures: u32,
-    /// The last task left the entry as it should be.
+    /// Whether the last task left the entry as claimed.
     settled: bool,
     /// The group that the entry counts for.
     group: Option<(Arc<str>, Arc<str>)>,
@@ -147,7 +147,7 @@ impl Lane {
     }
 }
 
-/// Everything that this process has to do with entries.
+/// Entries, connections and tasks of this process.
 #[derive(Debug, Default)]
 pub struct Ledger {
     lanes: BTreeMap<EntryKey, Lane>,
@@ -170,7 +170,7 @@ impl Ledger {
         ledger
     }
 
-    /// The same within these bounds.
+    /// The ledger with these bounds.
     #[must_use]
     pub fn within(mut self, limits: Limits) -> Self {
         self.crowd.limits = limits;
@@ -189,7 +189,7 @@ impl Ledger {
         lane
     }
 
-    /// Takes in which other processes have ended.
+    /// Sets the processes that have ended.
     pub fn hear(&mut self, gone: &Gone) {
         self.departures.take(gone);
     }
@@ -200,10 +200,10 @@ impl Ledger {
         self.departures.gone()
     }
 
-    /// A proxy connects. Its task answers whether it may.
+    /// A proxy connects. The outcome of its task answers it.
     ///
     /// # Errors
-    /// [`Refusal`] when there are too many.
+    /// [`Refusal`] when a bound is reached.
     pub fn arrive(&mut self, guest: Guest) -> Result<(), Refusal> {
         self.crowd.admits(&guest, self.lanes.get(&guest.key).is_none_or(|lane| lane.group.is_none()))?;
         self.crowd.join(&guest);
@@ -234,7 +234,7 @@ impl Ledger {
         }
     }
 
-    /// A proxy told its health.
+    /// A proxy reports its health.
     pub fn say(&mut self, key: &EntryKey, said: Said) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if let Some((_, claim)) = &mut lane.holder {
@@ -243,8 +243,9 @@ impl Ledger {
         }
     }
 
-    /// Looks at what is in force: entries of connected proxies that are missing or look abandoned, entries of ours that
-    /// nobody speaks for, entries of processes that have ended, entries that are to be cleaned up. `orphaned` says which entries lost their group.
+    /// Compares with the configuration in force and finds entries of connected proxies that are missing or look abandoned,
+    /// entries of ours without a connection, entries of ended processes, and entries to clean up. `orphaned` tells whether
+    /// an entry lost its group.
     pub fn compare(
         &mut self,
         configs: &ConfigSnapshot,
@@ -265,7 +266,7 @@ impl Ledger {
             if orphaned(config) || left {
                 self.lane(key, group).clean_at = Some(now);
             } else if known.is_some_and(|l| !l.live.is_empty()) {
-                // Its time runs although its proxy is connected to us.
+                // Its grace period runs although its proxy is connected to us.
                 if let Some(lane) = self.lanes.get_mut(&key).filter(|_| fate.is_some()) {
                     lane.dirty = true;
                 }
@@ -279,8 +280,8 @@ impl Ledger {
         self.missing(configs).for_each(|lane| lane.dirty = true);
     }
 
-    /// Looks again at entries that are as they should be to the last task, and that are not in force: one that was made and
-    /// taken away between two looks leaves no trace in what is in force.
+    /// Checks settled entries that are not in force again: one that was created and deleted between two looks leaves no
+    /// trace in the configuration in force.
     pub fn miss(&mut self, configs: &ConfigSnapshot) {
         self.missing(configs).for_each(|lane| lane.dirty |= lane.settled);
     }
@@ -289,7 +290,7 @@ impl Ledger {
     fn missing(&mut self, configs: &ConfigSnapshot) -> impl Iterator<Item = &mut Lane> {
         let live = self.lanes.iter().filter(|(_, lane)| !lane.live.is_empty());
         let mut missing: BTreeSet<EntryKey> = live.map(|(key, _)| key.clone()).collect();
-        // Most processes have none, whatever there is.
+        // Skips the walk over all entries in processes without registered proxies.
         if !missing.is_empty() {
             for config in configs.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster()) {
                 missing.remove(&key_of(config));
@@ -333,7 +334,7 @@ impl Ledger {
         tasks
     }
 
-    /// Takes in what became of a task; gives the number of the connection that waited for it, and its proxy if that is
+    /// Records the outcome of a task; returns the number of the connection that waited for it, and its proxy if that is
     /// registered now.
     pub fn done(
         &mut self,
@@ -361,7 +362,7 @@ impl Ledger {
                 self.forget(key);
                 return Some((guest.id, None));
             }
-            // Who cannot be registered now is served all the same, and registered later.
+            // A proxy that cannot be registered now is served all the same, and registered later.
             self.accept(guest.clone());
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.dirty |= failed.is_some();

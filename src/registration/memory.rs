@@ -1,4 +1,4 @@
-//! Entries outside of any cluster: kept here, and delivered as a source like any other.
+//! Entries outside of any cluster: kept in this process, and delivered as a source like any other.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -22,12 +22,12 @@ use crate::{
 
 /// Name of the source.
 pub const SOURCE: &str = "registered";
-/// How often the source shows that it lives.
+/// Interval of the source's heartbeat.
 const BEAT: Duration = Duration::from_secs(5);
-/// Pause before a batch that was not taken is sent again.
+/// Pause before a rejected batch is sent again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The entries of proxies that are connected to this process, or were a moment ago. Cheap to clone.
+/// The entries of proxies that are connected to this process, or were within the grace period. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct MemoryEntries {
     objects: Arc<Mutex<MemoryStore>>,
@@ -59,38 +59,38 @@ impl MemoryEntries {
         self.changes.send_modify(|number| *number += 1);
     }
 
-    /// All of them.
+    /// All entries, by key.
     #[must_use]
     pub fn content(&self) -> Vec<Arc<Config>> {
         self.lock().iter().cloned().collect()
     }
 
-    /// Tells of every change.
+    /// Notifies of every change, by its number.
     #[must_use]
     pub fn follow(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Where writes to disk are asked for and told.
+    /// Requests for writes to disk, and their results.
     #[must_use]
     pub const fn keeping(&self) -> &Keeping {
         &self.keeping
     }
 
-    /// Waits until what is here now is on disk, if there is a disk for it; whether it is.
+    /// Waits until the current content is on disk, if it is kept on one; returns whether it is.
     pub(super) async fn until_kept(&self) -> bool {
         let change = *self.changes.borrow();
         self.keeping.until_written(change).await
     }
 
-    /// Whether this entry is here.
+    /// Whether the entry is stored here.
     #[must_use]
     pub fn holds(&self, key: &EntryKey) -> bool {
         self.lock().get(&store_key(&key.namespace, &key.name)).is_some()
     }
 
-    /// Takes in entries of a process before this one, which are this one's (`me`) from now on. Nobody is connected yet, and
-    /// everybody is given the grace period to come back. Gives how many were taken.
+    /// Restores entries of an earlier process, which belong to this one (`me`) from now on. No proxy is connected yet, and
+    /// each has the grace period to come back. Returns the number of entries.
     pub fn restore(&self, configs: &[Arc<Config>], me: &str, now: Timestamp) -> usize {
         let mut taken = 0;
         for config in configs.iter().filter(|c| c.kind() == Kind::WorkloadEntry) {

@@ -1,47 +1,47 @@
-//! What is to be done next about one entry: who is connected here and what is stored, compared. Pure.
+//! The next step for one entry, from the connections of this process and the stored entry. Pure.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::entry::{CONNECTED_AT, CONTROLLER, DISCONNECTED_AT};
 
-/// Type of the condition that tells a workload's health.
+/// Type of the condition on a workload's health.
 pub const HEALTHY: &str = "Healthy";
 /// Bytes of a health message that are kept.
 const LONGEST_MESSAGE: usize = 1024;
 
-/// What a workload said of its health.
+/// A health report of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    /// It can serve.
+    /// Whether the workload can serve.
     pub healthy: bool,
-    /// Why it cannot.
+    /// Reason of the unhealthy state.
     pub message: String,
-    /// When it said so.
+    /// Time of the report.
     pub at: Timestamp,
 }
 
-/// What this process knows of the proxy of an entry.
+/// The claim of this process on an entry for one proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The entry may be made from a group.
+    /// Whether the entry may be made from a group.
     pub auto: bool,
-    /// When it connected last.
+    /// Time of the last connection.
     pub connected_at: Timestamp,
-    /// When its last connection ended; `None` while it is connected.
+    /// Time at which its last connection ended; `None` while it is connected.
     pub gone_at: Option<Timestamp>,
-    /// What it said last of its health.
+    /// The last health report.
     pub said: Option<Said>,
 }
 
 /// The next operation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Everything is as it should be.
+    /// The stored entry matches the claim.
     Done,
-    /// There is no entry and there should be one.
+    /// Create the missing entry.
     Create,
-    /// There is no entry, or it is in the hands of another process.
+    /// No entry is stored, or it belongs to another process.
     Leave,
     /// Annotations to change.
     Annotate(Value),
@@ -54,7 +54,7 @@ pub fn annotation<'a>(stored: &'a Value, name: &str) -> &'a str {
     stored["metadata"]["annotations"][name].as_str().unwrap_or_default()
 }
 
-/// The time that an annotation tells.
+/// The time in an annotation.
 pub fn time(stored: &Value, name: &str) -> Option<Timestamp> {
     annotation(stored, name).parse().ok()
 }
@@ -64,12 +64,12 @@ pub fn connected(me: &str, at: Timestamp) -> Value {
     json!({CONTROLLER: me, CONNECTED_AT: at.to_string(), DISCONNECTED_AT: null})
 }
 
-/// The annotations of an entry whose proxy was gone at this time, and had been connected `since`.
+/// The annotations of an entry whose proxy disconnected at `at`, and had been connected `since`.
 pub fn disconnected(at: Timestamp, since: Option<Timestamp>) -> Value {
     json!({CONNECTED_AT: null, DISCONNECTED_AT: later(Some(at), since).to_string()})
 }
 
-/// What to do about a claim of this process (`me`).
+/// The next step for a claim of this process (`me`).
 #[must_use]
 pub fn next(claim: &Claim, stored: Option<&Value>, me: &str) -> Step {
     let Some(stored) = stored else {
@@ -95,7 +95,7 @@ fn present(
         return Step::Leave;
     }
     if !ours || until.is_some() || since.is_none_or(|at| at < claim.connected_at) {
-        // Another clock may be ahead of ours: what is written last must look like the last.
+        // Another clock may be ahead of ours: the last write must carry the latest time.
         return Step::Annotate(connected(me, later(Some(claim.connected_at), until)));
     }
     match &claim.said {
@@ -153,7 +153,7 @@ mod tests {
         Claim { auto: true, connected_at: at(connected_at), gone_at: gone_at.map(at), said: None }
     }
 
-    /// Carries a step out as a store does.
+    /// Applies a step as a store does.
     fn apply(step: &Step, stored: &mut Option<Value>, me: &str, connected_at: Timestamp) {
         let merge = |target: &mut Value, patch: &Value| {
             for (name, value) in patch.as_object().unwrap() {
@@ -208,18 +208,19 @@ mod tests {
         };
         assert_eq!(settle(&says(false, "no", 2), &mut stored, "a"), 1);
         assert_eq!(settle(&says(false, "no", 9), &mut stored, "a"), 0, "the same again");
-        assert_eq!(settle(&says(true, "", 1), &mut stored, "a"), 0, "older than what stands there");
+        assert_eq!(settle(&says(true, "", 1), &mut stored, "a"), 0, "older than the stored one");
         let Some(entry) = &stored else { unreachable!() };
         let conditions = entry["status"]["conditions"].as_array().unwrap();
         assert_eq!((conditions[0]["type"].clone(), entry["status"]["x"].clone()), (json!("Reconciled"), json!(1)));
         assert_eq!((&conditions[1]["status"], &conditions[1]["message"]), (&json!("False"), &json!("no")));
         assert_eq!(settle(&says(true, "", 10), &mut stored, "a"), 1);
         let of_before = Claim { connected_at: at(0), ..says(true, "", 11) };
-        assert_eq!(settle(&of_before, &mut stored, "b"), 0, "only who has it speaks for it");
+        assert_eq!(settle(&of_before, &mut stored, "b"), 0, "only its owner reports for it");
     }
 
     proptest! {
-        /// Whoever looks last in any order of looks: an entry with a live connection is connected, and nobody fights.
+        /// In any order of looks the last one wins: an entry with a live connection is connected, and processes never fight
+        /// over it.
         #[test]
         fn who_is_connected_has_the_entry(
             moves in proptest::collection::vec((0usize..3, 0i64..4), 1..12),

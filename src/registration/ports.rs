@@ -1,4 +1,4 @@
-//! Where entries are kept, as this room needs it: read, created, patched and deleted under optimistic concurrency.
+//! The storage of entries, as this room needs it: read, created, patched and deleted under optimistic concurrency.
 
 use std::{fmt, sync::Arc};
 
@@ -10,9 +10,9 @@ use crate::{model::Config, sources::WriteError};
 /// Namespace and name of a WorkloadEntry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryKey {
-    /// Namespace.
+    /// Namespace of the entry.
     pub namespace: Arc<str>,
-    /// Name.
+    /// Name of the entry.
     pub name: Arc<str>,
 }
 
@@ -22,12 +22,12 @@ impl fmt::Display for EntryKey {
     }
 }
 
-/// Keeps entries, as documents. Each write gives the document as it is stored.
+/// Stores entries, as documents. Each write returns the stored document.
 pub trait EntryStore: Send + Sync + 'static {
     /// Reads an entry; `None` when there is none.
     fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, WriteError>>;
 
-    /// A group as it is where it stands, of which `known` is in force; `None` when it is gone.
+    /// The stored version of a group, of which `known` is in force; `None` when it is gone.
     fn group(&self, known: Arc<Config>) -> BoxFuture<'static, Result<Option<Arc<Config>>, WriteError>> {
         async move { Ok(Some(known)) }.boxed()
     }
@@ -35,12 +35,12 @@ pub trait EntryStore: Send + Sync + 'static {
     /// Writes a new entry.
     fn create(&self, document: Value) -> BoxFuture<'static, Result<Value, WriteError>>;
 
-    /// Changes annotations of the entry if it is still this one; `null` takes one away.
+    /// Changes annotations of the entry if it is still this version; `null` removes one.
     fn annotate(&self, stored: &Value, annotations: Value) -> BoxFuture<'static, Result<Value, WriteError>>;
 
-    /// Replaces the status of the entry if it is still this one.
+    /// Replaces the status of the entry if it is still this version.
     fn set_status(&self, stored: &Value, status: Value) -> BoxFuture<'static, Result<Value, WriteError>>;
 
-    /// Deletes the entry if it is still this one.
+    /// Deletes the entry if it is still this version.
     fn delete(&self, stored: &Value) -> BoxFuture<'static, Result<(), WriteError>>;
 }

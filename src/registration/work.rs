@@ -1,4 +1,4 @@
-//! Carrying tasks out: each on the fresh entry, again when it has changed meanwhile.
+//! Execution of tasks: each on the fresh entry, again when it has changed meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,19 +14,19 @@ use super::{
 };
 use crate::{discovery::Refusal, model::Config, sources::WriteError};
 
-/// How often a task looks again at an entry that keeps changing.
+/// The number of attempts on an entry that keeps changing.
 const ROUNDS: usize = 8;
 
-/// Why a task ended early.
+/// The reason that a task ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The proxy may not have the entry.
     Refused(Refusal),
-    /// The entry that it names is not one that proxies speak for.
+    /// The entry that it names does not accept reports of proxies.
     Ignored,
-    /// The store does not do it.
+    /// The store refused the write, or failed.
     Failed(String),
-    /// The store is not reached.
+    /// The store is unreachable.
     Unreached(String),
 }
 
@@ -39,20 +39,20 @@ impl From<WriteError> for Failure {
     }
 }
 
-/// What tasks need to know of this process.
+/// The settings of this process that tasks read.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Its name, as entries tell it.
+    /// Name of this process, as entries record it.
     pub me: Arc<str>,
-    /// How long an entry outlives its connection.
+    /// The time that an entry outlives its connection.
     pub grace: Duration,
-    /// Identities are checked.
+    /// Whether identities are checked.
     pub validate: bool,
-    /// Health is written.
+    /// Whether health is written.
     pub health: bool,
 }
 
-/// Brings what is stored in line with a claim. Whether the entry is ours in the end.
+/// Brings the stored entry in line with a claim. Returns whether the entry is ours in the end.
 ///
 /// # Errors
 /// [`Failure`].
@@ -102,7 +102,7 @@ pub async fn settle(
     Err(Failure::Failed("the entry keeps changing".to_string()))
 }
 
-/// Whether the proxy may have the entry that is there.
+/// Whether the proxy may have the stored entry.
 fn admit(guest: &Guest, stored: Option<&Value>, rules: &Rules) -> Result<(), Failure> {
     let Some(stored) = stored else { return Ok(()) };
     if rules.validate {
@@ -132,7 +132,8 @@ fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules
     Ok(entry)
 }
 
-/// Lets an entry go whose proxy is gone, and cleans it up if its time is over; gives when it will be, if its time runs.
+/// Releases an entry whose proxy is gone, and cleans it up after the grace period; returns the end of a running grace
+/// period.
 ///
 /// # Errors
 /// [`Failure`].
@@ -149,7 +150,7 @@ pub async fn clean(
         let done = match viewer.verdict(&stored, now, seen) {
             Verdict::Keep => return Ok(None),
             Verdict::Wait(at) => return Ok(Some(at)),
-            // What is stored then says how much time it has.
+            // The annotations stored then decide the remaining time.
             Verdict::LetGo(annotations) => match store.annotate(&stored, annotations).await {
                 Ok(_) | Err(WriteError::Conflict) => continue,
                 Err(error) => Err(error),
@@ -163,7 +164,7 @@ pub async fn clean(
         };
         match done {
             Ok(()) => {
-                tracing::info!(entry = %key, "cleaned up: its proxy did not come back");
+                tracing::info!(entry = %key, "entry cleaned up: its proxy did not come back");
                 count("deletes");
                 return Ok(None);
             }
@@ -175,7 +176,7 @@ pub async fn clean(
     Err(Failure::Failed("the entry keeps changing".to_string()))
 }
 
-/// Counts under Istio's names.
+/// Counts an operation under Istio's metric name.
 fn count(what: &str) {
     metrics::counter!(format!("auto_registration_{what}_total")).increment(1);
 }

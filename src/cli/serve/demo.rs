@@ -1,5 +1,5 @@
-//! The demo that is served when nothing else is asked for. Its only backends are this server's own pages, so nothing else
-//! has to run.
+//! The demo that is served without any source. Its only backends are this server's own pages, so no other program has to
+//! run.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub(super) fn add(settings: &mut Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the demo is, and three things to try. The commands name the program by `program`, so that they can be pasted.
+/// Addresses of the demo, and three things to try. The commands name the program by `program`, so that they can be pasted.
 pub(super) fn welcome(addresses: &Addresses, program: &str) -> String {
     let Addresses { grpc, http, .. } = addresses;
     let clients = "target/demo";

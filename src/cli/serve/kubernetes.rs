@@ -1,4 +1,4 @@
-//! Arguments that say which Kubernetes cluster is read.
+//! Arguments on the Kubernetes cluster to read.
 
 use std::{env, path::PathBuf, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     settings::{KubeAccess, KubeSettings, LeaseSettings, RemoteSettings, left_out},
 };
 
-/// Which cluster is read, and how.
+/// The Kubernetes cluster to read, and the parts of it.
 #[derive(Debug, Clone, Default, Args)]
 pub struct KubeArgs {
     /// Read config, services and pods from the cluster of this kubeconfig, after the folders. Inside a cluster, without
@@ -52,8 +52,9 @@ pub struct KubeArgs {
     /// kubeconfig false.
     #[arg(long, env = "PILOTHOUSE_WRITE_STATUS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub write_status: Option<bool>,
-    /// How long the right to write statuses lasts when its holder does not renew it; another process writes after that. Twice
-    /// as long a process that does not show that it lives is counted, and the workloads that registered with it are kept.
+    /// Duration of the lease for writing statuses without a renewal by its holder; another process writes after that. A
+    /// process that does not report for twice this time is still counted until then, and the workloads that registered with
+    /// it are kept.
     #[arg(long, env = "PILOTHOUSE_LEASE_DURATION", default_value = "30s", value_parser = lease, value_name = "DURATION")]
     pub lease_duration: Option<LeaseSettings>,
     /// Service registries: without `Kubernetes`, only config is read from the cluster.
@@ -75,7 +76,7 @@ fn lease(text: &str) -> Result<LeaseSettings, String> {
     Ok(LeaseSettings { duration, renew: duration / 2, look: duration / 4 })
 }
 
-/// A registry that Istio knows; `Mock` and none at all are the same to us.
+/// A registry name that Istio knows; `Mock` counts as none.
 fn registry(text: &str) -> Result<String, String> {
     match text {
         "" | "Kubernetes" | "Mock" => Ok(text.to_string()),
@@ -89,7 +90,7 @@ fn from_env(name: &str, otherwise: &str) -> String {
 }
 
 impl KubeArgs {
-    /// How other clusters are found and waited for.
+    /// Discovery of other clusters, and the waiting for them.
     #[must_use]
     pub fn remotes(&self, features: &Features) -> RemoteSettings {
         let mut left_out =

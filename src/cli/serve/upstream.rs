@@ -45,7 +45,7 @@ pub struct UpstreamArgs {
     /// start at which the source cannot be reached.
     #[arg(long, env = "PILOTHOUSE_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// How long a source has to deliver before its content from --state-dir is served.
+    /// Time that a source has to deliver before its content from --state-dir is served.
     #[arg(long, env = "PILOTHOUSE_STATE_GRACE", default_value = "5s", value_parser = duration, value_name = "DURATION")]
     pub state_grace: Duration,
 }

@@ -1,4 +1,4 @@
-//! Entries at rest, of this process, of others and of some that have ended.
+//! Entries without a connection, of this process, of others and of ended ones.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ fn an_entry_goes_when_its_time_is_over_and_never_while_it_is_connected() {
     let written = json!({CONTROLLER: "me", DISCONNECTED_AT: LEFT});
     assert_eq!(verdict(&written, &healthy, &[], 10, true), Verdict::End(Fate::ForgetHealth));
     assert_eq!(after(written, &Value::Null), None);
-    assert_eq!(after(json!({DISCONNECTED_AT: LEFT}), &healthy), None, "nobody's");
+    assert_eq!(after(json!({DISCONNECTED_AT: LEFT}), &healthy), None, "no controller");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn what_a_process_left_that_has_ended_is_let_go_and_given_its_grace() {
     assert_eq!(
         verdict(&released, &Value::Null, &[], 70, true),
         Verdict::Wait(at(160)),
-        "who does not know waits longer"
+        "a process that does not know waits longer"
     );
     let of_a_user = json!({CONTROLLER: "dead", CONNECTED_AT: LEFT});
     assert_eq!(verdict(&of_a_user, &Value::Null, &["dead"], 60, true), Verdict::Keep, "nothing to forget");

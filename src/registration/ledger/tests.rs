@@ -29,7 +29,7 @@ fn guest(id: u64, second: i64) -> Guest {
     }
 }
 
-/// The one task that begins now, in a word.
+/// The one task that begins now, as a short text.
 fn task(ledger: &mut Ledger, second: i64) -> String {
     let tasks = ledger.due(at(second));
     assert!(tasks.len() <= 1, "{tasks:?}");
@@ -100,7 +100,7 @@ fn what_fails_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
     task(&mut ledger, 100);
     assert_eq!(done(&mut ledger, Outcome::Refused, 100), Some(false));
     ledger.leave(&key(), 1, at(101));
-    assert_eq!(task(&mut ledger, 101), "leave", "who was refused holds nothing");
+    assert_eq!(task(&mut ledger, 101), "leave", "a refused proxy holds nothing");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn what_is_in_force_is_compared() {
     assert_eq!(compare(&mut live(), &stored(here.clone()), false), "");
     assert_eq!(compare(&mut live(), &stored(here.clone()), true), "clean false");
 
-    // Made and taken away before anybody saw it in force.
+    // Created and deleted before it was seen in force.
     let mut ledger = live();
     assert_eq!(compare(&mut ledger, &ConfigSnapshot::default(), false), "settle");
     let mut miss = |outcome, configs: &ConfigSnapshot| {
@@ -166,7 +166,7 @@ fn what_is_in_force_is_compared() {
     assert_eq!(task(&mut ledger, 20), "settle");
     done(&mut ledger, Outcome::Refused, 20);
     ledger.miss(&ConfigSnapshot::default());
-    assert_eq!(task(&mut ledger, 20), "", "who may not have it is not asked about again and again");
+    assert_eq!(task(&mut ledger, 20), "", "a refused claim is not tried again and again");
 }
 
 #[test]
