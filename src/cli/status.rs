@@ -55,7 +55,7 @@ fn shown(statuses: &Value, sources: &Value) -> String {
     table::aligned(&rows)
 }
 
-/// The kind, with its group if that is the experimental one whose kinds share the names of Gateway API's.
+/// The kind, with its group if that is the older one whose kinds share the names of Gateway API's.
 fn kind(object: &Value) -> String {
     let (kind, api_version) = (text(object, "kind"), text(object, "apiVersion"));
     match api_version.split_once('/') {

@@ -53,8 +53,7 @@ pub struct KubeArgs {
     #[arg(long, env = "PILOTHOUSE_WRITE_STATUS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub write_status: Option<bool>,
     /// Duration of the lease for writing statuses without a renewal by its holder; another process writes after that. A
-    /// process that does not report for twice this time is still counted until then, and the workloads that registered with
-    /// it are kept.
+    /// process that stops reporting is counted for twice this time, and the workloads that registered with it are kept.
     #[arg(long, env = "PILOTHOUSE_LEASE_DURATION", default_value = "30s", value_parser = lease, value_name = "DURATION")]
     pub lease_duration: Option<LeaseSettings>,
     /// Service registries: without `Kubernetes`, only config is read from the cluster.

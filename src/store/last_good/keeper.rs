@@ -194,7 +194,12 @@ impl Keeper {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let (age, objects) = (now.saturating_sub(saved.saved_at), saved.configs.len());
-        tracing::warn!(source = &*source, age_seconds = age, objects, "source does not deliver; its saved content is served");
+        tracing::warn!(
+            source = &*source,
+            age_seconds = age,
+            objects,
+            "source does not deliver; its saved content is served"
+        );
         board.write(|report| {
             // It may have delivered in this moment.
             if matches!(report.state, SourceState::Starting | SourceState::Stale) {
