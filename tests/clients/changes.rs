@@ -1,4 +1,4 @@
-//! Changes under traffic: what a change brings and what it takes away come in the order in which no request can fall between.
+//! Changes under traffic: additions and removals of a change come in an order in which no request fails.
 
 use std::sync::{
     Mutex,
@@ -24,7 +24,7 @@ fn one_of_two(port: u16, round: usize, echo: &Echo) -> String {
     service(&host, 80, "HTTP", &[(echo.port, "v1", "")]) + &gateway(port) + &object("VirtualService", "web", &route)
 }
 
-/// What requests saw that ran beside `changes`: everything that is not a 200.
+/// The failures of requests that ran beside `changes`: everything that is not a 200.
 fn failures_beside(port: u16, changes: impl FnOnce()) -> Vec<String> {
     let (stop, failed) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

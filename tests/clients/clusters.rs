@@ -81,7 +81,7 @@ fn a_pod_reads_its_cluster_with_its_service_account() {
 }
 
 #[test]
-fn a_remote_cluster_joins_and_what_it_brought_stays_when_it_is_out_of_reach() {
+fn a_remote_cluster_joins_and_its_objects_stay_when_it_is_unreachable() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let Some((main, admin)) = runtime.block_on(server(&[])) else { return };
     let Some((mut west, other)) = runtime.block_on(server(&[])) else { return };

@@ -77,7 +77,7 @@ impl Envoy {
         answer.body.trim().rsplit_once(": ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0)
     }
 
-    /// Everything that Envoy refused so far, with its reasons. Empty is what every test wants.
+    /// Everything that Envoy refused so far, with its reasons. Every test expects none.
     pub fn rejected(&self) -> String {
         let stats = http::get(self.admin_port, "localhost", "/stats?filter=update_rejected", &[]).unwrap().body;
         let counted: Vec<&str> = stats.lines().filter(|l| !l.ends_with(": 0")).collect();

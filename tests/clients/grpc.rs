@@ -264,7 +264,7 @@ fn outlives_a_renamed_subset(grpc: Grpc) {
             all_succeed(50, &format!("round {round}"));
             plane.debug(held).to_string().contains(&format!("|s{round}|")).then_some(())
         });
-        // What follows on the change: the former subset's cluster is let go.
+        // After the change: the former subset's cluster is unsubscribed.
         all_succeed(50, &format!("after round {round}"));
     }
     assert_eq!(plane.debug("/debug/push_status"), json!({}), "a client refused config");
@@ -311,7 +311,7 @@ fn clients_are_spared_of_fields_that_they_refuse() {
 }
 
 #[test]
-fn go_outlives_changes_of_what_it_names() {
+fn go_outlives_changes_of_named_resources() {
     outlives_a_renamed_subset(GO);
     finds_a_service_that_comes_back(GO);
     outlives_a_renamed_subset(OLDER_GO);
@@ -319,7 +319,7 @@ fn go_outlives_changes_of_what_it_names() {
 }
 
 #[test]
-fn java_outlives_changes_of_what_it_names() {
+fn java_outlives_changes_of_named_resources() {
     outlives_a_renamed_subset(JAVA);
     finds_a_service_that_comes_back(JAVA);
     outlives_a_renamed_subset(OLDER_JAVA);

@@ -21,7 +21,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What the echo server saw under this name (`name`, `path`, `host`, or a header).
+    /// The value that the echo server received under this name (`name`, `path`, `host`, or a header).
     pub fn seen(&self, key: &str) -> String {
         let body: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
         body[key].as_str().unwrap_or_default().to_string()
@@ -89,7 +89,7 @@ fn head(reader: &mut impl BufRead) -> std::io::Result<(String, BTreeMap<String, 
     }
 }
 
-/// An HTTP server that answers with what it saw, as JSON. `/status/503` in the path (or the header `x-status`) chooses the
+/// An HTTP server that answers with the request, as JSON. `/status/503` in the path (or the header `x-status`) chooses the
 /// status, the header `x-delay-ms` a pause.
 pub struct Echo {
     pub name: String,

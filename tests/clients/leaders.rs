@@ -21,7 +21,7 @@ fn until_it_writes(plane: &ControlPlane) {
     });
 }
 
-/// Waits until the cluster says that the route has reached all proxies; gives what it says.
+/// Waits until the status in the cluster says that the route has reached all proxies; returns that status.
 fn until_reconciled(runtime: &tokio::runtime::Runtime, admin: &Admin) -> String {
     let route = documents(&Shop::route("v1")).remove(0);
     wait_until("the route is reconciled", || {

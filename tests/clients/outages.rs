@@ -1,5 +1,5 @@
 //! Sources die and come back, and so does the process, while requests go through a real Envoy: none fails, nothing is
-//! refused, and `/debug/sourcez` says what is the matter for as long as it is.
+//! refused, and `/debug/sourcez` names the fault for as long as it lasts.
 
 use std::{fs, path::Path};
 

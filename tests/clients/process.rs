@@ -16,7 +16,7 @@ pub const DEADLINE: Duration = Duration::from_secs(120);
 /// A child process; killed when dropped. Its output goes to a file that is shown when a test waits in vain.
 pub struct Process {
     child: Child,
-    /// What it printed.
+    /// Its output.
     pub log: PathBuf,
 }
 
@@ -33,7 +33,7 @@ impl Process {
         Self { child, log }
     }
 
-    /// The end of what it printed.
+    /// The end of its output.
     pub fn tail(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -62,8 +62,9 @@ pub fn scratch() -> PathBuf {
     folder
 }
 
-/// A port that nobody listens on, given out once by this process. It lies below the range from which systems take the ports of
-/// outgoing connections (Linux: from 32,768 on), so that none of the many connections of these tests can take it before its server does.
+/// A port without a listener, given out once by this process. It lies below the range from which systems take the ports of
+/// outgoing connections (Linux: from 32,768 on), so that none of the many connections of these tests can take it before its
+/// server does.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let own = std::process::id().wrapping_mul(101);
@@ -79,7 +80,7 @@ pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     wait_until(what, || check().ok_or_else(String::new))
 }
 
-/// Waits until `check` gives a value; what it says instead is shown when it never does.
+/// Waits until `check` gives a value; its last error is shown when it never does.
 pub fn wait_until<T>(what: &str, mut check: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
     loop {

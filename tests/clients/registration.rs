@@ -39,14 +39,14 @@ fn a_machine_is_called_while_its_envoy_is_connected() {
     plane.wait_ready();
     let caller = Envoy::start(&plane, CALLER, &json!({"INTERCEPTION_MODE": "NONE"}), true);
     let status = || get(port, "web.example", "/", &[]).ok().map(|answer| answer.status);
-    wait_for("nobody answers", || status().filter(|s| *s == 503));
+    wait_for("no workload answers", || status().filter(|s| *s == 503));
 
     let metadata = json!({"AUTO_REGISTER_GROUP": "vms", "NAMESPACE": "shop", "INTERCEPTION_MODE": "NONE"});
     let machine = Envoy::start(&plane, MACHINE, &metadata, true);
     wait_for("the machine answers", || status().filter(|s| *s == 200));
     wait_for("its entry is on disk", || {
         let files = fs::read_dir(&state).unwrap().map(|file| file.unwrap().path());
-        // What is still being written has another ending.
+        // A file that is still being written has another extension.
         let mut kept = files.filter(|path| path.extension().is_some_and(|e| e == "last-good"));
         kept.find(|path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).contains("vms-127.0.0.1"))
     });
@@ -60,6 +60,6 @@ fn a_machine_is_called_while_its_envoy_is_connected() {
     assert_eq!(status(), Some(200));
     machine.assert_no_nacks();
     drop(machine);
-    wait_for("nobody answers any more", || status().filter(|s| *s == 503));
+    wait_for("no workload answers any more", || status().filter(|s| *s == 503));
     caller.assert_no_nacks();
 }

@@ -2,8 +2,8 @@
 //! VirtualServices say. The samples lie beside the repository (`../shared/conformance/samples`, or `samples` in
 //! `PILOTHOUSE_CONFORMANCE`); without them these tests say that they did not run.
 //!
-//! The files are taken as they are, but for the port numbers, which are exchanged for free ones of this machine, and for the pods,
-//! whose place WorkloadEntries on the loopback interface take.
+//! The files are used unchanged, except for the port numbers, which are exchanged for free ones of this machine, and for the
+//! pods, whose place WorkloadEntries on the loopback interface take.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ fn sample(folder: &Path, file: &str, ports: &[(u16, u16)]) -> String {
     text
 }
 
-/// The workloads of an app: what a pod of it would be in a cluster.
+/// The workloads of an app, in place of its pods in a cluster.
 fn workloads(app: &str, versions: &[&Echo]) -> String {
     versions
         .iter()
@@ -105,7 +105,7 @@ impl Bookinfo {
         self.plane.write("routes.yaml", &sample(&self.folder, &format!("bookinfo/networking/{file}"), &self.ports));
     }
 
-    /// Who answers a request for `app` through the sidecar, or the status where it is not 200.
+    /// The workload that answers a request for `app` through the sidecar, or the status where it is not 200.
     fn asked(&self, app: &str, headers: &[(&str, &str)]) -> String {
         match get(self.ports[1].1, app, "/", headers) {
             Ok(answer) if answer.status == 200 => answer.seen("name"),

@@ -1,4 +1,4 @@
-//! What the tests of outages share: a host in two versions behind gateways of every API, and what sources say of themselves.
+//! Shared by the tests of outages: a host in two versions behind gateways of every API, and the reports of sources.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -212,7 +212,7 @@ pub fn until_sources(plane: &ControlPlane, prefix: &str, state: &str, says: impl
     });
 }
 
-/// What a source says that is wrong.
+/// The error in a source's report.
 pub fn error(source: &Value) -> &str {
     source["last_error"].as_str().unwrap_or_default()
 }
@@ -227,7 +227,7 @@ pub fn until_stale(plane: &ControlPlane, prefix: &str) {
     until_sources(plane, prefix, "stale", |s| !error(s).is_empty());
 }
 
-/// The process lives on what it saved.
+/// The process serves its saved content.
 pub fn until_saved_is_served(plane: &ControlPlane, prefix: &str) {
     let says = |s: &Value| !error(s).is_empty() && s["saved_at"].is_u64() && s["age_seconds"].is_u64();
     until_sources(plane, prefix, "stale", says);

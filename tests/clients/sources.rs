@@ -23,7 +23,7 @@ use crate::{
 const OF_CLUSTER: &str = "cluster.example";
 const OF_UPSTREAM: &str = "upstream.example";
 const HOSTS: [&str; 3] = [HOST, OF_CLUSTER, OF_UPSTREAM];
-/// What the sources of each are called.
+/// The names of the sources of each.
 const NAMES: [&str; 3] = ["file:", "kube:Kubernetes/", "xds:"];
 
 /// The three of them.

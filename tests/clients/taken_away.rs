@@ -1,5 +1,5 @@
-//! A right is taken away, and then a CRD with all its objects, while requests go through a real Envoy: none fails, what was in
-//! force stays, the page of the sources says what is the matter, and changes are followed again when it is back.
+//! A right is taken away, and then a CRD with all its objects, while requests go through a real Envoy: none fails, the config in
+//! force stays, the page of the sources names the fault, and changes are followed again when it is back.
 
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

@@ -26,7 +26,7 @@ pub struct Tools {
     pub node: PathBuf,
 }
 
-/// Installs what is missing. A failure names the command and what it printed.
+/// Installs missing tools. A failure names the command and its output.
 pub static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
     let target = folder();
     let _lock = lock();

@@ -1,4 +1,4 @@
-//! Requests that never pause, and what became of them.
+//! Requests without a pause, and their outcomes.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What two clients of one node hold, byte for byte.
+//! Comparison of the resources of two clients of one node, byte for byte.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -20,17 +20,17 @@ pub struct Difference {
     pub asked: bool,
 }
 
-/// What is excused, by name: it is counted and printed, and nothing else is passed over.
+/// The excused differences, by name: they are counted and printed, and no others are ignored.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Excused {
-    /// The client refused that very content, or what leads it to the name.
+    /// The client refused that very content, or the resource that refers to the name.
     pub refused: usize,
     /// State of the world has no word for the end of a resource of a type that is asked for by name: a client keeps what it has
     /// for as long as it asks for it.
     pub never_taken: usize,
 }
 
-/// What `held` differs in from `expected`.
+/// The differences of `held` from `expected`.
 pub fn differences(
     (client, speaks): (&str, Speaks),
     against: &'static str,
@@ -39,7 +39,7 @@ pub fn differences(
 ) -> Vec<Difference> {
     let mut all = Vec::new();
     let (empty, none) = (BTreeMap::new(), BTreeMap::new());
-    // What it refused may be what leads it to ask for names, or to give them up.
+    // A refused resource may be the one that makes it subscribe to names, or unsubscribe.
     let leads = [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route];
     let led = leads.iter().any(|kind| held.get(kind).is_some_and(|h| !h.refused.is_empty()));
     // Of a client that names its listeners, every type but these is asked for by name.

@@ -1,19 +1,19 @@
-//! Random edits of every kind and every source: a client that stayed connected holds, byte for byte, what a new client of the same
-//! node is given, and that is what a new process on the same inputs gives.
+//! Random edits of every kind and every source: a client that stayed connected holds, byte for byte, the resources that a
+//! new client of the same node is given, which equal those that a new process on the same inputs gives.
 //!
-//! A seed says everything of a run but the moments at which threads run: the settings (quiet time, debounce of endpoints,
-//! sources), the edits, the pauses between them, and what clients do meanwhile (refuse, ask again, come back). Seeds that
-//! failed once stand in `seeds.txt` and are played first.
+//! A seed determines all of a run but the moments at which threads run: the settings (quiet time, debounce of endpoints,
+//! sources), the edits, the pauses between them, and the moves of clients meanwhile (refuse, ask again, come back). Seeds
+//! that failed once stand in `seeds.txt` and are played first.
 //!
-//! | command | what it does |
+//! | command | effect |
 //! |---|---|
 //! | `cargo test --test convergence` | the seeds of the file, and some more: about 3,000 edits |
 //! | `CONVERGENCE_EDITS=100000 cargo test --release --test convergence -- --nocapture` | the long form |
 //! | `CONVERGENCE_SEED=7 cargo test --test convergence -- --nocapture` | one seed |
 //! | `CONVERGENCE_SEED=7 CONVERGENCE_SHRINK=1 …` | and, if it fails, leaves out the edits that do not matter |
 //!
-//! A seed that is known to differ still stands in the file as `open`, with what differs: it is named in the output and played with
-//! `CONVERGENCE_OPEN=1` only.
+//! A seed that is known to differ still stands in the file as `open`, with its differences: it is named in the output and
+//! played with `CONVERGENCE_OPEN=1` only.
 //!
 //! The moments at which threads run decide some failures: a report says whether the two processes read or made something else or
 //! only told their clients otherwise, and the last messages of each client that differs.
@@ -135,7 +135,7 @@ fn tell(trace: &Trace, failure: &Failure) -> String {
 }
 
 #[test]
-fn clients_that_stay_hold_what_new_ones_of_a_new_process_are_given() {
+fn clients_that_stay_hold_the_resources_of_new_ones_of_a_new_process() {
     let seeds = seeds();
     let (waiting, done) =
         (Arc::new(Mutex::new(VecDeque::from(seeds))), Arc::new(Mutex::new((Tally::default(), Vec::new()))));

@@ -70,7 +70,7 @@ const SEC: &str = "security.istio.io/v1";
 const GWAPI: &str = "gateway.networking.k8s.io/v1";
 const ENTRIES: &[&str] = &["e0", "e1", "e2"];
 
-/// Every kind that has an effect on what proxies are sent.
+/// Every kind that has an effect on the resources of proxies.
 pub const RECIPES: &[Recipe] = &[
     recipe(10, "v1", "Service", &["a", "b", "c", "web", "gw"], kubernetes::service),
     recipe(
@@ -176,7 +176,7 @@ fn is_valid(value: &Value) -> bool {
     }
 }
 
-/// Why a value is not valid, for whoever mends a recipe.
+/// The reason that a value is not valid, to repair its recipe.
 pub fn refusal(value: &Value) -> String {
     match decode::with_warnings(value, Origin::default()) {
         Ok((config, _)) => format!("{:?}", validation::validate(&config)),
@@ -219,7 +219,7 @@ pub fn export_to(random: &mut Random) -> Value {
     }
 }
 
-/// Adds what is there.
+/// Adds the present values.
 pub fn put(value: &mut Value, key: &str, what: Value) {
     if !what.is_null() {
         value[key] = what;

@@ -1,5 +1,5 @@
-//! A client that stays: it subscribes as Envoy does, keeps what it is sent by the rules of its protocol, and acknowledges, refuses,
-//! asks again or comes back as it is told.
+//! A client that stays: it subscribes as Envoy does, keeps what it is sent by the rules of its protocol, and acknowledges,
+//! refuses, asks again or comes back as it is told.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,12 +38,12 @@ pub enum Speaks {
     Delta,
 }
 
-/// Who a client is.
+/// The identity of a client.
 #[derive(Debug, Clone)]
 pub struct Who {
     /// For reports.
     pub name: &'static str,
-    /// What it says of itself.
+    /// Its node.
     pub node: Node,
     /// A gRPC program asks for these listeners by name, and for nothing else of its own accord.
     pub targets: Vec<String>,
@@ -58,7 +58,7 @@ pub enum Move {
     Refuse(ResourceType),
     /// Drops one of its names and asks for it again (types by name), or asks for everything again.
     Again(ResourceType, usize),
-    /// Closes the stream and comes back with what it holds.
+    /// Closes the stream and reconnects with its resources.
     Reconnect,
 }
 
@@ -69,7 +69,7 @@ pub struct Held {
     pub resources: BTreeMap<String, Vec<u8>>,
     /// Names that it asks for; none of a type that it asks for in whole.
     pub names: BTreeSet<String>,
-    /// What it refused since it last took something of the name: bytes, or nothing where it refused a removal.
+    /// The refusal since it last accepted a resource of the name: bytes, or nothing where it refused a removal.
     pub refused: BTreeMap<String, Option<Vec<u8>>>,
     /// Responses so far.
     pub responses: u64,
@@ -78,7 +78,7 @@ pub struct Held {
     nonce: String,
 }
 
-/// What a client holds.
+/// The resources of a client.
 pub type Holds = BTreeMap<ResourceType, Held>;
 
 /// A client and its task.
@@ -122,7 +122,7 @@ impl Proxy {
         let _ = self.commands.send(Command::Server(server));
     }
 
-    /// What it holds.
+    /// Its resources.
     pub fn holds(&self) -> MutexGuard<'_, Holds> {
         self.holds.lock().unwrap()
     }
@@ -233,7 +233,7 @@ impl Run {
         }
     }
 
-    /// The first requests of a stream: what was asked for before, or what a client begins with.
+    /// The first requests of a stream: the former subscriptions, or those that a client begins with.
     async fn begin(&mut self, stream: &mut Stream) -> Result<(), ClientError> {
         let first: Vec<ResourceType> = {
             let mut holds = self.holds.lock().unwrap();
@@ -346,7 +346,7 @@ impl Run {
         Ok(())
     }
 
-    /// Keeps what a response says, by the rules of the protocol; of a refused one only what it said.
+    /// Keeps the content of a response, by the rules of the protocol; of a refused one only the refusal.
     fn apply(&self, kind: ResourceType, response: Response, refused: bool) {
         let mut holds = self.holds.lock().unwrap();
         let held = holds.entry(kind).or_default();
@@ -407,7 +407,7 @@ impl Run {
         }
     }
 
-    /// Asks for what the resources of a type refer to.
+    /// Subscribes to the names that the resources of a type refer to.
     async fn follow(&mut self, stream: &mut Stream, kind: ResourceType) -> Result<(), ClientError> {
         use ResourceType::{Cluster, Endpoint, Extension, Listener, Route, Secret};
         if !self.who.targets.is_empty() {
@@ -430,7 +430,7 @@ impl Run {
         Ok(())
     }
 
-    /// Names of a type that what it holds of another one refers to.
+    /// Names of a type that its resources of another type refer to.
     fn referred(&self, of: ResourceType, wanted: ResourceType) -> BTreeSet<String> {
         let holds = self.holds.lock().unwrap();
         let all = |kind| holds.get(&kind).map(|h: &Held| &h.resources).into_iter().flatten().map(|(_, b)| b.as_slice());

@@ -51,7 +51,7 @@ pub fn name(kind: ResourceType, bytes: &[u8]) -> String {
     }
 }
 
-/// What EDS clusters ask EDS for.
+/// The EDS names in clusters.
 pub fn endpoints<'a>(clusters: impl Iterator<Item = &'a [u8]>) -> Names {
     let named = |cluster: Cluster| match (cluster.cluster_discovery_type, cluster.eds_cluster_config) {
         (Some(ClusterDiscoveryType::Type(3)), Some(eds)) if !eds.service_name.is_empty() => Some(eds.service_name),
@@ -72,7 +72,7 @@ fn managers(listener: &Listener) -> Vec<HttpConnectionManager> {
     filters.chain(api).filter(is_manager).map(|any| decode(&any.value)).collect()
 }
 
-/// What listeners ask RDS for.
+/// The RDS names in listeners.
 pub fn routes<'a>(listeners: impl Iterator<Item = &'a [u8]>) -> Names {
     let rds = |manager: HttpConnectionManager| match manager.route_specifier {
         Some(RouteSpecifier::Rds(rds)) => Some(rds.route_config_name),
@@ -81,7 +81,7 @@ pub fn routes<'a>(listeners: impl Iterator<Item = &'a [u8]>) -> Names {
     listeners.flat_map(|bytes| managers(&decode(bytes))).filter_map(rds).collect()
 }
 
-/// What listeners ask ECDS for.
+/// The ECDS names in listeners.
 pub fn extensions<'a>(listeners: impl Iterator<Item = &'a [u8]>) -> Names {
     let filters = listeners.flat_map(|bytes| managers(&decode(bytes))).flat_map(|manager| manager.http_filters);
     let found = |filter: &http_filter::ConfigType| matches!(filter, http_filter::ConfigType::ConfigDiscovery(_));
@@ -105,7 +105,7 @@ pub fn clusters<'a>(routes: impl Iterator<Item = &'a [u8]>) -> Names {
     names
 }
 
-/// What clusters and listeners ask SDS for over the stream that they came on.
+/// The SDS names in clusters and listeners for the stream that they came on.
 pub fn secrets<'a>(clusters: impl Iterator<Item = &'a [u8]>, listeners: impl Iterator<Item = &'a [u8]>) -> Names {
     let of_clusters = clusters.flat_map(|bytes| {
         let cluster: Cluster = decode(bytes);

@@ -1,4 +1,4 @@
-//! Leaves out of a run that fails what does not matter.
+//! Reduces a failing run to the steps that matter.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -52,7 +52,7 @@ fn without(trace: &Trace, parts: &[Part]) -> Trace {
     fewer
 }
 
-/// The places of the other steps stay what they are.
+/// The places of the other steps stay.
 fn blank(timed: &mut Timed) {
     (timed.step, timed.pause) = (Step::Nothing, Duration::ZERO);
 }

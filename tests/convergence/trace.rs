@@ -1,5 +1,5 @@
-//! A run, written down before it happens: settings, and bursts of steps. Each step says what comes to stand where, so that any of
-//! them can be left out and the rest still makes sense.
+//! A run, written down before it happens: settings, and bursts of steps. Each step gives the new content of a place, so that
+//! any of them can be left out and the rest still makes sense.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -301,7 +301,7 @@ impl World {
         self.push(format!("client {at}: {what:?}"), Step::Client(at, what));
     }
 
-    /// Has a place come to hold what it should.
+    /// Gives a place its content.
     fn write(&mut self, place: Place, text: String, key: &str) {
         match place {
             Place::Kube => {

@@ -34,7 +34,7 @@ pub fn patience() -> Duration {
     Duration::from_secs(std::env::var("CONVERGENCE_PATIENCE").ok().and_then(|s| s.parse().ok()).unwrap_or(60))
 }
 
-/// What a run did.
+/// Counts of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
     pub edits: usize,
@@ -171,7 +171,7 @@ impl World {
         app::build(settings, Shutdown::default()).await.unwrap()
     }
 
-    /// Waits for the clients that stayed, and for new ones of the same process, to hold what new ones of a new process hold.
+    /// Waits until the clients that stayed, and new ones of the same process, hold the resources of new ones of a new process.
     async fn converge(&self, burst: usize, tally: &mut Tally) -> Result<(), Failure> {
         let cold = self.process().await;
         let connect = |running: &Running, speaks: Speaks| -> Vec<Proxy> {

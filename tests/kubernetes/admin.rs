@@ -1,4 +1,4 @@
-//! What a test does to a cluster: a client of its own, and servers with CRDs.
+//! Changes by a test to a cluster: a client of its own, and servers with CRDs.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -15,7 +15,7 @@ use crate::server::Server;
 
 const CRDS: &str = "../shared/conformance/crds";
 
-/// A client of its own for what the test does to the cluster.
+/// A client of its own for the test's changes to the cluster.
 pub struct Admin {
     client: Client,
 }
@@ -88,7 +88,7 @@ impl Admin {
         self.apply(object).await;
     }
 
-    /// Sets the status of an object, as somebody else than we does it.
+    /// Sets the status of an object as another field manager.
     pub async fn set_status(&self, object: &Value, status: Value) {
         let name = object["metadata"]["name"].as_str().unwrap();
         let patch = Patch::Merge(json!({ "status": status }));
@@ -96,7 +96,7 @@ impl Admin {
         self.api(object).patch_status(name, &parameters, &patch).await.unwrap();
     }
 
-    /// Lets etcd forget what happened until now.
+    /// Compacts the history of etcd up to now.
     pub async fn compact(&self) {
         let request = http::Request::post("/testing/compact").body(Vec::new()).unwrap();
         self.client.request_text(request).await.unwrap();

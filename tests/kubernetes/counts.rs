@@ -1,4 +1,4 @@
-//! How many proxies hold an object, over all control planes of a cluster: who writes counts everybody's.
+//! The number of proxies that hold an object, over all control planes of a cluster: the leader adds up all reports.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     status::{condition, end, start, until},
 };
 
-/// A proxy that accepts what it is told to.
+/// A proxy that accepts the responses that the test chooses.
 struct Proxy {
     stream: SotwStream,
     nonce: String,
@@ -95,7 +95,7 @@ async fn proxies_of_every_control_plane_count() {
     near.offered("one.example:82").await;
     near.accept().await;
     until_count(&admin, "one", "False", "1/2").await;
-    // Who writes goes; the next one waits for the same proxy, which is its own.
+    // The leader ends; the next one waits for the same proxy, which is its own.
     end(leader).await;
     far.offered("one.example:82").await;
     far.accept().await;

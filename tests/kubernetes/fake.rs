@@ -44,7 +44,7 @@ pub enum Ending {
     Never,
 }
 
-/// What is answered instead.
+/// The answer in place of the real one.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// This status and text; with these headers.
@@ -179,14 +179,14 @@ impl Fake {
         });
     }
 
-    /// Forgets what happened: watches from before now are refused as expired.
+    /// Drops the history: watches from before now are refused as expired.
     pub fn compact(&self) {
         let mut state = self.lock();
         state.history.clear();
         state.oldest = state.version;
     }
 
-    /// What a backup would hold.
+    /// The content of a backup.
     pub fn backup(&self) -> BTreeMap<String, BTreeMap<String, Value>> {
         self.lock().objects.clone()
     }

@@ -1,4 +1,4 @@
-//! Proxies that go from one control plane to the next when theirs ends, and miss what they were told before.
+//! Proxies that go from one control plane to the next when theirs ends, and record the clusters that they lose.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ struct Seen {
     clusters: BTreeSet<String>,
     /// How often it connected.
     connections: usize,
-    /// What it was told without something that it must not lose.
+    /// Responses that lacked a cluster that must not be lost.
     losses: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct Follower {
     task: JoinHandle<()>,
 }
 
-/// What no proxy may lose any more. Cheap to clone.
+/// The clusters that no proxy may lose any more. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Kept(Arc<Mutex<BTreeSet<String>>>);
 
@@ -79,7 +79,7 @@ impl Drop for Follower {
 
 async fn run(planes: Vec<SocketAddr>, ip: String, kept: Kept, seen: Arc<Mutex<Seen>>) {
     for plane in planes.iter().cycle() {
-        // One that refuses a stream is not ready or is busy: it is left when nobody listens there any more.
+        // A process that refuses a stream is not ready or is busy: it is left once its port is closed.
         while !matches!(follow(*plane, &ip, &kept, &seen).await, Err(ClientError::Transport(_))) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -93,7 +93,7 @@ async fn follow(plane: SocketAddr, ip: &str, kept: &Kept, seen: &Mutex<Seen>) ->
     stream.subscribe(ResourceType::Cluster, &[], "").await?;
     let mut first = true;
     loop {
-        // What must be kept was told before this answer was made.
+        // The clusters to keep were sent before this response was made.
         let needed = kept.0.lock().unwrap().clone();
         let response = match stream.next().await {
             Err(ClientError::Silence) => continue,

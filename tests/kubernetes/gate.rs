@@ -1,5 +1,5 @@
-//! Role-based authorization in front of the API server of the tests, which lets everybody do everything: roles and bindings
-//! are read from the server as somebody applied them, and each request is let through or refused as Kubernetes does it.
+//! Role-based authorization in front of the API server of the tests, which permits everything: roles and bindings
+//! are read from the server as they were applied, and each request is permitted or refused as in Kubernetes.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +24,7 @@ pub type Triple = (String, String, String);
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// What a request does, as rules speak of it.
+/// The action of a request, in the terms of RBAC rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Action {
     group: String,
@@ -35,7 +35,7 @@ struct Action {
     name: String,
 }
 
-/// What a subject may do, in which namespace; in all where none is named.
+/// A rule of a subject with its namespace; `None` for all namespaces.
 type Grant = (Option<String>, Value);
 
 struct State {
@@ -71,7 +71,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Starts it with what stands in the server now.
+    /// Starts it with the current roles and bindings of the server.
     pub async fn start(admin: &Admin) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -99,13 +99,13 @@ impl Gate {
         Self { url, state, task: accepting.abort_handle() }
     }
 
-    /// What stands in the server now counts, also for those who are connected: their requests end.
+    /// Applies the current roles and bindings of the server, also to open connections: their requests end.
     pub async fn read_again(&self, admin: &Admin) {
         *self.state.grants.lock().unwrap() = grants(admin).await;
         self.state.connections.lock().unwrap().drain(..).for_each(|connection| connection.abort());
     }
 
-    /// A kubeconfig of somebody who shows this token, in this folder.
+    /// A kubeconfig with this token, in this folder.
     pub fn kubeconfig(&self, dir: &Path, token: &str) -> PathBuf {
         let path = dir.join(format!("kubeconfig-{}", token.replace(':', "-")));
         let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -116,12 +116,12 @@ impl Gate {
         path
     }
 
-    /// What was let through.
+    /// The permitted requests.
     pub fn used(&self) -> BTreeSet<Triple> {
         self.state.used.lock().unwrap().clone()
     }
 
-    /// What was refused.
+    /// The refused requests.
     pub fn denied(&self) -> Vec<String> {
         self.state.denied.lock().unwrap().clone()
     }
@@ -138,7 +138,7 @@ impl State {
         let subject = subject(request.headers());
         match (action(request.method(), request.uri()), subject) {
             (_, None) => refusal(StatusCode::UNAUTHORIZED, "Unauthorized", "no token"),
-            // Discovery is everybody's.
+            // Discovery needs no right.
             (None, Some(_)) => self.forward(request).await,
             (Some(action), Some(subject)) if self.allows(&subject, &action) => {
                 self.used.lock().unwrap().insert((action.group, action.resource, action.verb.to_string()));
@@ -164,7 +164,7 @@ impl State {
 
     async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
-        // Its own client says who it is and where it calls.
+        // Its own client sets the credentials and the address.
         parts.headers.remove(header::AUTHORIZATION);
         parts.headers.remove(header::HOST);
         let Ok(body) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
@@ -192,7 +192,7 @@ fn subject(headers: &HeaderMap) -> Option<String> {
     token.strip_prefix("sa:").map(str::to_string)
 }
 
-/// What a request does; `None` where it is about no resource.
+/// The action of a request; `None` where it is about no resource.
 fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let mut parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
     let group = match *parts.first()? {
@@ -257,7 +257,7 @@ fn definition(kind: &str) -> Value {
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}}]}})
 }
 
-/// Who may do what, of the bindings of the server.
+/// The grants of all subjects, from the bindings of the server.
 async fn grants(admin: &Admin) -> Vec<(String, Grant)> {
     let all = async |kind: &str| {
         let object = json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind});

@@ -58,8 +58,8 @@ fn followers(processes: &BTreeMap<String, Replica>, kept: &Kept) -> Vec<Follower
     (0..addresses.len()).map(|n| Follower::start(from(n), format!("10.7.0.{n}"), kept.clone())).collect()
 }
 
-/// What has reached every proxy of every process may not get lost when one of these ends.
-async fn keep_what_is_settled(admin: &Admin, rounds: usize, kept: &Kept) {
+/// A cluster that has reached every proxy of every process must not get lost when one of these ends.
+async fn keep_settled_clusters(admin: &Admin, rounds: usize, kept: &Kept) {
     for round in 0..rounds {
         let object = admin.get(&entry(round)).await;
         kept.add(is_current(&object, &object, "Reconciled").then(|| cluster(round)));
@@ -75,7 +75,7 @@ fn is_current(object: &Value, of: &Value, kind: &str) -> bool {
     condition["status"] == "True" && condition["observedGeneration"] == object["metadata"]["generation"]
 }
 
-/// What a condition says must be about ever newer generations, and once true of one stays as it is.
+/// A condition must be about ever newer generations, and once true of one stays as it is.
 fn never_goes_back(name: &str, conditions: impl Iterator<Item = Value>) {
     let mut last = Value::Null;
     for condition in conditions.filter(|c| !c.is_null()) {
@@ -88,7 +88,7 @@ fn never_goes_back(name: &str, conditions: impl Iterator<Item = Value>) {
     }
 }
 
-/// Versions that differ from the one before in nothing that anybody means.
+/// The number of versions without a difference in spec, status or labels.
 fn idle_writes(versions: &[Value]) -> usize {
     let meant = |o: &Value| [o["spec"].clone(), o["status"].clone(), o["metadata"]["labels"].clone()];
     versions.windows(2).filter(|pair| meant(&pair[0]) == meant(&pair[1])).count()
@@ -118,7 +118,7 @@ async fn the_writer_is_killed_under_a_stream_of_changes() {
         admin.apply(&route(round)).await;
         if round == ROUNDS / 3 || round == ROUNDS * 2 / 3 {
             let name = leader(&admin, &processes).await;
-            keep_what_is_settled(&admin, round, &kept).await;
+            keep_settled_clusters(&admin, round, &kept).await;
             processes.remove(&name).unwrap().kill().await;
             killed.push(name.clone());
             let after = leader(&admin, &processes);

@@ -1,4 +1,4 @@
-//! Faults of lists: what is in force stays until a whole list has come, and one bad object is one bad object.
+//! Faults of lists: the content in force stays until a whole list has come, and one bad object affects no other.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! The live Kubernetes sources: against a fake API server that fails in every way a real one does not, and against the
-//! real API machinery. The oracle is always a cold run on what the server holds in the end.
+//! real API machinery. The oracle is always a cold run on the final content of the server.
 //!
 //! The real server is built from Go sources when those are there and Go is there or can be had from PyPI; else its tests say
 //! so and are skipped.

@@ -165,7 +165,7 @@ fn hosts(running: &Running) -> Vec<String> {
 }
 
 #[actix::test]
-async fn a_process_that_may_not_read_is_not_ready_and_serves_what_was_saved() {
+async fn a_process_that_may_not_read_is_not_ready_and_serves_saved_content() {
     const HOST: &str = "web.shop.svc.cluster.local";
     let kinds = ["services", "endpointslices", "ingresses", "configmaps"];
     for refused in kinds.map(|kind| vec![kind]).into_iter().chain([kinds.to_vec()]) {

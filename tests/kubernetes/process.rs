@@ -47,7 +47,7 @@ async fn ask(stream: &mut SotwStream, kind: ResourceType, names: &[&str]) -> Res
     }
 }
 
-/// What a sidecar is told: type and bytes of every resource.
+/// The resources of a sidecar: type and bytes of each.
 async fn told(running: &Running) -> Result<BTreeSet<(String, Vec<u8>)>, ClientError> {
     let client = AdsClient::connect(running.addresses.grpc, "10.9.9.9").await?;
     let mut stream = client.sotw(None).await?;

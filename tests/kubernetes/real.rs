@@ -1,4 +1,4 @@
-//! Against the real API machinery: what a cluster and a folder say is the same where they hold the same, and stays while
+//! Against the real API machinery: a cluster and a folder with equal objects give equal content, which stays while
 //! the server, a CRD or a namespace's label goes.
 
 use std::{fs, sync::Arc};
@@ -36,7 +36,7 @@ fn keys(stage: &Stage, kind: &str) -> Vec<String> {
     stage.names().into_iter().filter_map(|n| n.strip_prefix(&format!("{kind}/")).map(str::to_string)).collect()
 }
 
-/// One of each: config, Gateway API, Ingress, and what the registry is made of.
+/// One of each: config, Gateway API, Ingress, and the inputs of the registry.
 pub const SCENARIO: &str = include_str!("scenario.yaml");
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_kind_begins_with_its_crd_and_stays_when_that_goes() {
     admin.delete(&crd(ENTRIES)).await;
     stage.until("an absent kind", |s| s.feed(ENTRIES).state == FeedState::Absent).await;
     assert_eq!((keys(&stage, "ServiceEntry").len(), stage.deleted()), (4, 1));
-    // Back again, with one object of another content: the cluster is right about what there is.
+    // Back again, with one object of another content: the cluster's content counts.
     for _ in 0..200 {
         if admin.api(&crd(ENTRIES)).get_opt(ENTRIES).await.unwrap().is_none() {
             break;
@@ -104,7 +104,7 @@ async fn a_restart_of_the_server_with_changes_in_between_is_made_up_for() {
     let stage = stage(&server, |_| {});
     stage.until("all of them", |s| keys(s, "ServiceEntry").len() == 5).await;
     let first = server.address();
-    // At another address, so that the stage does not see what happens.
+    // At another address, so that the stage does not see the changes.
     let server = server.restart("127.0.0.1:0").await;
     let admin = Admin::of(&server).await;
     admin.delete(&entry("shop", "e0", "")).await;
@@ -113,7 +113,7 @@ async fn a_restart_of_the_server_with_changes_in_between_is_made_up_for() {
     assert_eq!((keys(&stage, "ServiceEntry").len(), stage.deleted()), (5, 0));
     let server = server.restart(&first).await;
     let host = |s: &Stage| s.object("ServiceEntry/shop/e1").map(|c| c.service_entry().unwrap().hosts[0].clone());
-    stage.until("what happened meanwhile", |s| host(s).as_deref() == Some("new.example")).await;
+    stage.until("the changes of the outage", |s| host(s).as_deref() == Some("new.example")).await;
     stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
     assert_eq!(stage.deleted(), 1);
 }
@@ -138,7 +138,7 @@ async fn a_compaction_leads_to_a_list_and_loses_nothing() {
     admin.delete(&entry("shop", "e0", "")).await;
     admin.apply(&entry("shop", "e1", "new.example")).await;
     let host = |s: &Stage| s.object("ServiceEntry/shop/e1").map(|c| c.service_entry().unwrap().hosts[0].clone());
-    stage.until("what happened since", |s| host(s).as_deref() == Some("new.example") && s.deleted() == 1).await;
+    stage.until("the later changes", |s| host(s).as_deref() == Some("new.example") && s.deleted() == 1).await;
     stage.until_like_a_cold_run(&self::stage(&server, |_| {})).await;
 }
 
@@ -188,7 +188,7 @@ async fn an_object_that_the_schema_takes_and_we_do_not_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn namespaces_and_revisions_decide_what_is_ours_and_change_their_mind() {
+async fn namespaces_and_revisions_select_our_objects_and_may_change() {
     let Some((server, admin)) = server(&[ENTRIES]).await else { return };
     for namespace in ["shop", "other"] {
         admin.apply_soon(&entry(namespace, "e", "e.example")).await;

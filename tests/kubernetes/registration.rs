@@ -90,7 +90,7 @@ pub async fn until_in_force(running: &Running, says: impl Fn(Option<&Value>) -> 
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(DEADLINE, wait).await.expect("what is in force does not come to say it");
+    tokio::time::timeout(DEADLINE, wait).await.expect("the change does not come into force");
 }
 
 #[actix::test]
@@ -122,7 +122,7 @@ async fn an_entry_follows_its_proxy_from_one_replica_to_another_and_goes_with_it
     drop(first);
     let moved = until(&admin, &entry(), |o| annotation(o, "workloadController") != controller.as_deref()).await;
     assert!(annotation(&moved, "connectedAt") > annotation(&made, "connectedAt"));
-    assert_eq!(condition(&moved, "Healthy")["status"], "True", "what was known of its health stays");
+    assert_eq!(condition(&moved, "Healthy")["status"], "True", "its known health stays");
 
     drop(second);
     until(&admin, &entry(), |o| o.is_null() || annotation(o, "disconnectedAt").is_some()).await;
@@ -139,7 +139,7 @@ async fn an_entry_follows_its_proxy_from_one_replica_to_another_and_goes_with_it
 }
 
 #[actix::test]
-async fn what_a_killed_control_plane_leaves_is_cleaned_up_by_the_next_one() {
+async fn entries_of_a_killed_control_plane_are_cleaned_up_by_the_next_one() {
     const BACK: &str = "10.9.0.8";
     let Some((server, admin)) = everything().await else { return };
     admin.apply_soon(&group()).await;
@@ -165,7 +165,10 @@ async fn what_a_killed_control_plane_leaves_is_cleaned_up_by_the_next_one() {
     let said: Vec<Value> = lost.of(NAME);
     let let_go = said.iter().position(|o| annotation(o, "disconnectedAt").is_some()).unwrap();
     assert!(said[..let_go].iter().all(|o| annotation(o, "connectedAt").is_some()));
-    assert!(annotation(&said[let_go], "workloadController").unwrap().starts_with("first_"), "nobody claimed it");
+    assert!(
+        annotation(&said[let_go], "workloadController").unwrap().starts_with("first_"),
+        "no other process claimed it"
+    );
 
     let kept = admin.get(&back).await;
     assert_eq!(kept["metadata"]["uid"], made["metadata"]["uid"]);

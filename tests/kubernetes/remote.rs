@@ -155,7 +155,7 @@ async fn clusters_come_change_and_go_with_their_secrets_and_a_bad_one_stops_no_o
     endpoint(&east, "10.3.0.2");
     until_endpoints(&running, &[three[0], ("east", "10.3.0.2"), three[2]]).await;
 
-    // A kubeconfig that is no good takes nothing along, and one that leads elsewhere brings what is there.
+    // An invalid kubeconfig removes nothing, and one that leads elsewhere brings the objects of that cluster.
     name(&main, "one", &[("east", "no kubeconfig")]);
     until(&running, "a refusal", |r| refusals(r).iter().any(|r| r.starts_with("one: cluster east"))).await;
     assert_eq!(endpoints(&running)["east"], ["10.3.0.2"]);
@@ -202,7 +202,7 @@ async fn a_start_without_any_cluster_remembers_those_that_secrets_named() {
     main.stop();
     let without = start(&of_main, None, Some(state.path())).await;
     until(&without, "readiness", |r| r.readiness.is_ready()).await;
-    assert!(report(&without, "kube:east/registry").is_none(), "what was removed stays removed");
+    assert!(report(&without, "kube:east/registry").is_none(), "a removed cluster stays removed");
     end(without).await;
 }
 

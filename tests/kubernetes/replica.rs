@@ -36,7 +36,7 @@ impl Replica {
             }
         };
         let grpc = tokio::time::timeout(DEADLINE, listens).await.unwrap();
-        // Who does not read the log of a process blocks it.
+        // A process blocks when its log is not read.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Self { child, grpc }
     }

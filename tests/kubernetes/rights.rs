@@ -36,7 +36,7 @@ fn triples(rights: Vec<Right>) -> BTreeSet<Triple> {
     rights.into_iter().map(|r| (r.group, r.resource, r.verb.to_string())).collect()
 }
 
-/// What a role of the manifest grants.
+/// The rights that a role of the manifest grants.
 fn granted(kind: &str, name: &str) -> BTreeSet<Triple> {
     let role = manifest().into_iter().find(|d| d["kind"] == kind && d["metadata"]["name"] == name);
     let list = |rule: &Value, key: &str| -> Vec<String> {
@@ -55,7 +55,7 @@ fn granted(kind: &str, name: &str) -> BTreeSet<Triple> {
 }
 
 #[test]
-fn the_manifest_grants_what_the_table_names_and_no_more() {
+fn the_manifest_grants_the_rights_of_the_table_and_no_more() {
     let roles = [
         ("ClusterRole", "pilothouse-reader", table()),
         ("ClusterRole", "pilothouse-status-writer", triples(status_rights())),
@@ -80,7 +80,7 @@ async fn nothing_is_asked_for_that_the_table_does_not_name() {
     let asked: BTreeSet<Triple> = fake
         .seen()
         .into_iter()
-        // Discovery is everybody's.
+        // Discovery needs no right.
         .filter(|seen| seen.verb != "discovery")
         .map(|seen| {
             let parts: Vec<&str> = seen.path.trim_start_matches('/').split('/').collect();
@@ -97,7 +97,7 @@ async fn nothing_is_asked_for_that_the_table_does_not_name() {
 /// Groups of kinds that every cluster has.
 const BUILT_IN: [&str; 4] = ["", "apiextensions.k8s.io", "discovery.k8s.io", "networking.k8s.io"];
 
-/// Somebody whom no binding names is refused.
+/// A subject without a binding is refused.
 async fn a_stranger_asks(gate: &Gate) {
     let dir = tempfile::tempdir().unwrap();
     let path = gate.kubeconfig(dir.path(), "sa:istio-system:stranger");
@@ -170,7 +170,7 @@ async fn with_the_rights_of_the_manifest_everything_works_and_nothing_else_is_as
     until(&admin, &entry(), |o| condition(o, "Healthy")["status"] == "True").await;
     drop(machine);
     until(&admin, &entry(), Value::is_null).await;
-    // Until it knows that, it leaves its lease, as somebody has to see that it ended.
+    // Until it knows that, it leaves its lease, by which other processes see that it ended.
     until_in_force(&running, |status| status.is_none()).await;
     for report in running.sources.iter().map(|source| source.board.read()) {
         let wrong = |state: FeedState| !matches!(state, FeedState::Watching | FeedState::Absent);

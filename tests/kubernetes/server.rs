@@ -49,7 +49,7 @@ fn binary() -> Option<&'static Path> {
         .as_deref()
 }
 
-/// Says something also where what tests print is kept back.
+/// Prints also where the output of tests is captured.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -105,7 +105,7 @@ fn is_new_enough(version: &str) -> bool {
     (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()) >= GO
 }
 
-/// What a command printed, or why it failed, without what it says of its progress.
+/// The output of a command, or its error, without its progress messages.
 fn said_by(command: &mut Program) -> Result<String, String> {
     let output = command.output().map_err(|e| e.to_string())?;
     if output.status.success() {

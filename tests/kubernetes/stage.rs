@@ -1,4 +1,4 @@
-//! The sources of one cluster, running, and what they have delivered.
+//! The running sources of one cluster, and their deliveries.
 
 use std::{
     collections::BTreeMap,
@@ -24,13 +24,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// How long a test waits for what has to come.
+/// Time that a test waits for an expected change.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Objects by source and key.
 type Held = BTreeMap<(SourceId, ConfigKey), Arc<Config>>;
 
-/// Keeps what sources deliver, and how often something was deleted.
+/// Keeps the content that sources deliver, and the number of deletions.
 #[derive(Default)]
 pub struct Recorder {
     held: Mutex<(Held, usize)>,
@@ -185,7 +185,7 @@ impl Stage {
         self.recorder.held.lock().unwrap().1
     }
 
-    /// What each source says of itself.
+    /// The report of each source.
     pub fn reports(&self) -> Vec<SourceReport> {
         self.sources.iter().map(|(_, port, _)| port.board.read()).collect()
     }
@@ -213,11 +213,11 @@ impl Stage {
         self.until(&format!("{names:?}"), |s| s.names() == names).await;
     }
 
-    /// Waits until the content is what a run that begins now would have.
+    /// Waits until the content equals that of a run that begins now.
     pub async fn until_like_a_cold_run(&self, cold: &Self) {
         cold.until("the cold run", |c| c.reports().iter().all(|r| r.state == pilothouse::sources::SourceState::Synced))
             .await;
-        self.until("what a cold run has", |s| s.content() == cold.content()).await;
+        self.until("the content of a cold run", |s| s.content() == cold.content()).await;
     }
 }
 

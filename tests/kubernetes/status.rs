@@ -1,4 +1,4 @@
-//! What is written back to a real API server: by one process at a time, once, and without touching what others own.
+//! Statuses written to a real API server: by one process at a time, once, and without touching fields of other owners.
 
 use std::{path::Path, time::Duration};
 
@@ -99,7 +99,7 @@ async fn statuses_are_written_by_the_holder_of_the_lease_and_once() {
     assert_eq!(addresses(&second), ["240.240.0.2", "2001:2::2"]);
     assert_eq!(admin.get(&lease).await["spec"]["holderIdentity"], holder, "the first one still leads");
     let version = |o: &Value| o["metadata"]["resourceVersion"].clone();
-    assert_eq!(version(&admin.get(&entry("first")).await), version(&first), "what is equal is not written");
+    assert_eq!(version(&admin.get(&entry("first")).await), version(&first), "an equal status is not written");
     assert_eq!(version(&admin.get(&class).await), version(&accepted));
 
     end(one).await;
@@ -108,7 +108,11 @@ async fn statuses_are_written_by_the_holder_of_the_lease_and_once() {
     assert_eq!(addresses(&third), ["240.240.0.3", "2001:2::3"]);
     let held = admin.get(&lease).await;
     assert_ne!(held["spec"]["holderIdentity"], holder);
-    assert_eq!(addresses(&admin.get(&entry("first")).await), addresses(&first), "a new leader keeps what was given");
+    assert_eq!(
+        addresses(&admin.get(&entry("first")).await),
+        addresses(&first),
+        "a new leader keeps assigned addresses"
+    );
     assert_eq!(condition(&admin.get(&class).await, "Accepted"), condition(&accepted, "Accepted"));
     end(two).await;
     assert_eq!(admin.get(&lease).await["spec"]["holderIdentity"], "", "given back");

@@ -21,7 +21,7 @@ use crate::{
 const ENVIRONMENT: [(&str, &str); 2] =
     [("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s"), ("PILOTHOUSE_LEASE_DURATION", "3s")];
 
-/// Tells the health of a workload; what is wrong, if anything is.
+/// Reports the health of a workload; `Some` carries the reason of a failure.
 async fn tell(machine: &mut SotwStream, wrong: Option<&str>) {
     let status = |text: &str| google::rpc::Status { code: 500, message: text.to_string(), details: Vec::new() };
     let said = DiscoveryRequest {
@@ -59,7 +59,7 @@ async fn a_control_plane_is_cut_off(cut: Cut) {
 
     wire.set(cut);
     until(&admin, &entry(), Value::is_null).await;
-    // What happens meanwhile counts when it is over: here, that somebody falls ill, that somebody comes, and another template.
+    // Changes during the outage take effect after it: a failing workload, a new workload, and another template.
     tell(&mut machine, Some("no answer")).await;
     let late = workload_at(first.grpc, LATE).await;
     admin.apply(&group_of("v2")).await;
@@ -104,7 +104,7 @@ async fn labels_when_well(admin: &Admin, before: &Value) -> Value {
 }
 
 #[actix::test]
-async fn an_entry_that_somebody_deletes_is_back_as_long_as_its_group_stands() {
+async fn a_deleted_entry_is_back_as_long_as_its_group_exists() {
     let Some((server, admin)) = everything().await else { return };
     admin.apply_soon(&group_of("v1")).await;
     let running = start_with(&server.kubeconfig, Features::default()).await;
@@ -116,7 +116,7 @@ async fn an_entry_that_somebody_deletes_is_back_as_long_as_its_group_stands() {
     let second = labels_when_well(&admin, &first).await;
     assert_eq!(second["spec"], first["spec"]);
 
-    // A group that changes is none for those who are there, as with Istio; who is made anew is made of it.
+    // A change of a group leaves existing entries alone, as in Istio; an entry created again has the new template.
     admin.apply(&group_of("v2")).await;
     admin.delete(&entry()).await;
     let third = labels_when_well(&admin, &second).await;

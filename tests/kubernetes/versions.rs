@@ -19,7 +19,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Begins with what comes after now. `object` says kind and namespace.
+    /// Begins with the changes after now. `object` gives kind and namespace.
     pub async fn follow(admin: &Admin, object: &Value) -> Self {
         let api = admin.api(object);
         let from = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap_or_default();

@@ -29,7 +29,7 @@ async fn stage_with(fault: Option<Fault>) -> (Fake, Stage) {
     (fake, stage)
 }
 
-/// One object goes, one changes, one comes: the stage has to end in what a cold run has.
+/// One object goes, one changes, one comes: the stage has to end with the content of a cold run.
 async fn follows(fake: &Fake, stage: &Stage) {
     fake.delete("ingresses", "shop/a");
     fake.put("ingresses", "shop", "b", ingress("v2"));
@@ -159,7 +159,7 @@ async fn a_backup_of_a_server_that_accepts_versions_of_the_future_is_listed_anew
     fake.put("ingresses", "shop", "late", ingress("v1"));
     fake.put("ingresses", "shop", "b", ingress("v2"));
     let newest = |s: &Stage| s.content()["Ingress/shop/b"] != old["Ingress/shop/b"];
-    stage.until("what is not in the backup", |s| s.names().len() == 3 && newest(s)).await;
+    stage.until("the objects missing from the backup", |s| s.names().len() == 3 && newest(s)).await;
     fake.restore(backup, 102);
     stage.until_names(&["Ingress/shop/a", "Ingress/shop/b"]).await;
     fake.put("ingresses", "shop", "after", ingress("v1"));
@@ -178,7 +178,7 @@ async fn a_watch_that_goes_on_at_a_version_that_is_there_is_not_listed_anew() {
 }
 
 #[tokio::test]
-async fn an_outage_empties_nothing_and_what_happened_meanwhile_is_made_up_for() {
+async fn an_outage_empties_nothing_and_later_changes_are_caught_up() {
     let (fake, stage) = stage_with(None).await;
     fake.stop();
     stage.until("stale", |s| s.reports().iter().any(|r| r.state == SourceState::Stale)).await;
@@ -204,7 +204,7 @@ async fn an_outage_without_a_change_needs_no_list() {
 }
 
 #[tokio::test]
-async fn a_restart_of_the_source_begins_with_what_it_had() {
+async fn a_restart_of_the_source_begins_with_its_former_content() {
     let (fake, mut stage) = stage_with(None).await;
     fake.stop();
     stage.restart();

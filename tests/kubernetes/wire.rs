@@ -21,13 +21,13 @@ pub enum Cut {
     No,
     /// Connections break, and new ones break too.
     Broken,
-    /// Nothing comes through, and nobody is told.
+    /// No byte passes, and no side gets an error.
     Silent,
 }
 
 /// Forwards connections to a server. It ends with this.
 pub struct Wire {
-    /// For who is to reach the server this way.
+    /// A kubeconfig for clients that reach the server this way.
     pub kubeconfig: PathBuf,
     cut: watch::Sender<Cut>,
     accepting: JoinHandle<()>,

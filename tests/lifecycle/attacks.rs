@@ -125,7 +125,7 @@ async fn few_descriptors_and_many_silent_sockets() {
 }
 
 #[tokio::test]
-async fn secrets_without_end_that_nobody_may_have() {
+async fn names_of_forbidden_secrets_without_end() {
     let mut attacked = Attacked::start(|dir| Binary::serve(dir, &[], &[])).await;
     let before = attacked.server.resident();
     let mut stream = attacked.stream().await;

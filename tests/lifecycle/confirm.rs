@@ -1,4 +1,4 @@
-//! A mass deletion is held back until somebody on this machine confirms it, over HTTP or by the command.
+//! A mass deletion is held back until it is confirmed from this machine, over HTTP or by the command.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! The process follows its files, keeps what it has when these break, and says why when it cannot start.
+//! The process follows its files, keeps its content when these break, and names the reason when it cannot start.
 
 use std::{fs, io::Write, process::Command};
 

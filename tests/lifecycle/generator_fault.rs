@@ -66,7 +66,7 @@ async fn a_generator_that_panics_costs_its_view_only_in_the_program_as_it_runs()
         drop(broken);
         broken = watch(address, "broken").await;
     }
-    // The faults are over: the view gets what there is.
+    // The faults are over: the view gets the current resources.
     until(&mut broken, "a.example").await.unwrap();
     fs::write(dir.path().join("b.yaml"), entry("b", "b.example")).unwrap();
     until(&mut well, "b.example").await.unwrap();

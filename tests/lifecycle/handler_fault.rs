@@ -29,7 +29,7 @@ fn objects(name: &str) -> String {
 }
 
 #[actix::test]
-async fn what_a_handler_missed_it_is_told_again() {
+async fn missed_events_are_sent_to_a_handler_again() {
     let handlers = [
         ServiceHandler::NAME,
         WorkloadInstanceHandler::NAME,

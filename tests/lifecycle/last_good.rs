@@ -186,7 +186,7 @@ fn saved(state: &Path) -> String {
 }
 
 #[actix::test]
-async fn an_upstream_that_answers_half_and_goes_neither_takes_what_was_saved_out_of_force_nor_overwrites_it() {
+async fn an_upstream_that_answers_half_and_goes_neither_ends_saved_content_nor_overwrites_it() {
     let state = tempfile::tempdir().unwrap();
     let mut upstream = Script::start(None).await.unwrap();
     let mut kept = downstream(upstream.address, state.path());
@@ -210,12 +210,12 @@ async fn an_upstream_that_answers_half_and_goes_neither_takes_what_was_saved_out
 }
 
 #[actix::test]
-async fn kinds_that_an_upstream_does_not_answer_keep_what_was_saved_of_them() {
+async fn kinds_that_an_upstream_does_not_answer_keep_their_saved_objects() {
     let state = tempfile::tempdir().unwrap();
     let mut upstream = Script::start(None).await.unwrap();
     let mut kept = downstream(upstream.address, state.path());
     kept.sources.upstream.last_answer = Duration::from_millis(100);
-    // Nothing stands in before the upstream delivers: what is kept is read then.
+    // Saved content is not in force before the upstream delivers: it is read then.
     kept.state.grace = DEADLINE;
     let first = run(kept.clone()).await;
     let stream = answer_all(&mut upstream, "old.example").await;
@@ -232,7 +232,7 @@ async fn kinds_that_an_upstream_does_not_answer_keep_what_was_saved_of_them() {
     drop(stream);
     assert!(saved(state.path()).contains("new.example") && saved(state.path()).contains("Sidecar"));
 
-    // An answer for the kind is the end of what was kept of it.
+    // An answer for the kind ends the use of its saved objects.
     let third = run(kept).await;
     let half = BTreeMap::from([(ENTRIES.to_string(), vec![of_host("new.example")])]);
     let stream = answer(&mut upstream, half).await;

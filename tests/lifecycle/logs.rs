@@ -1,4 +1,4 @@
-//! The log under attack: a pipe that nobody reads stops nothing, text from outside forges no line, and a flood of one
+//! The log under attack: a pipe without a reader stops nothing, text from outside forges no line, and a flood of one
 //! message is a few lines and a count.
 
 use std::{
@@ -50,7 +50,7 @@ impl Drop for Killed {
     }
 }
 
-/// A server whose standard output and standard error are one pipe that is full and that nobody reads.
+/// A server whose standard output and standard error are one pipe that is full and has no reader.
 fn unread(folder: &Path, grpc: SocketAddr, http: SocketAddr) -> (Killed, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
     let (mut filler, written) = (writer.try_clone().unwrap(), Arc::new(AtomicUsize::new(0)));
@@ -76,7 +76,7 @@ fn unread(folder: &Path, grpc: SocketAddr, http: SocketAddr) -> (Killed, std::io
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_nobody_reads_stops_nothing() {
+async fn a_log_without_a_reader_stops_nothing() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
     let mut bad = String::new();

@@ -1,4 +1,4 @@
-//! What cannot be sent as it is written is told on `/debug/push_status` and counted.
+//! Resources that cannot be sent as written are named on `/debug/push_status` and counted.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 use pilothouse::{testing::AdsClient, xds::ResourceType};
 
-/// Two services that want one address and port, one in HTTP and one in TCP, and a Gateway-like secret that nobody may have.
+/// Two services that want one address and port, one in HTTP and one in TCP, and a Gateway-like secret that no proxy may have.
 const OBJECTS: &str = "
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -49,7 +49,7 @@ async fn conflicts_and_refused_secrets_are_told() {
     assert!(status.contains("pilot_conflict_outbound_listener_tcp_over_current_tcp"), "{status}");
     let metrics = aside(move || ask(http, "GET /metrics HTTP/1.0")).await;
     assert!(metrics.contains("pilot_conflict_outbound_listener_tcp_over_current_tcp 1"), "{metrics}");
-    // One metric is of one type, or nobody reads the page.
+    // Each metric is of one type, or Prometheus rejects the page.
     let types = metrics.lines().filter_map(|l| l.strip_prefix("# TYPE ")).filter_map(|l| l.split_once(' '));
     let of = |name: &str| types.clone().filter(|(n, _)| *n == name).map(|(_, t)| t).collect::<Vec<_>>();
     assert_eq!(of("pilot_sds_certificate_errors_total"), ["counter"]);

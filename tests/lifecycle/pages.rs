@@ -32,7 +32,7 @@ async fn probes_may_ask_by_head_and_istioctl_reads_the_version() {
 }
 
 #[actix::test]
-async fn every_answer_says_what_it_is() {
+async fn every_answer_has_its_content_type() {
     let served = Served::start().await;
     let http = served.running.addresses.http;
     for (request, wanted) in [

@@ -170,7 +170,7 @@ async fn a_workload_is_an_endpoint_from_its_connection_to_the_end_of_its_grace_p
     caller.until(&[], 0).await;
     assert!(entry(&running, "vms-10.9.0.8").is_none());
 
-    // The group goes, and what was made from it; it comes back, and so does the workload that is still connected.
+    // The group is deleted with its entry; it comes back, and so does the entry of the workload that is still connected.
     let _third = workload(&running, "10.9.0.9").await;
     caller.until(&["10.9.0.9:8080"], 0).await;
     fs::write(dir.path().join("mesh.yaml"), SERVICE).unwrap();
@@ -263,7 +263,7 @@ async fn entries_outlive_the_process_and_wait_for_their_proxies() {
     until_entry(&running, "vms-10.9.0.7", |e| has(e, "connectedAt")).await;
     end(running).await;
 
-    // Whoever does not come back is cleaned up after the grace period.
+    // An entry whose proxy does not come back is cleaned up after the grace period.
     let running = run(kept(Duration::from_millis(200))).await;
     let _stream = workload(&running, "10.9.0.7").await;
     Caller::of(&running).await.until(&["10.9.0.7:8080"], 1).await;
@@ -271,7 +271,7 @@ async fn entries_outlive_the_process_and_wait_for_their_proxies() {
 }
 
 #[actix::test]
-async fn who_is_somebody_else_or_names_no_group_is_refused() {
+async fn another_identity_or_an_unknown_group_is_refused() {
     let dir = folder("{}");
     let running = run(with_grace(dir.path(), NEVER)).await;
     for (changes, code) in [
@@ -317,7 +317,7 @@ async fn made_up_machines_are_bounded_and_known_ones_come_back() {
 }
 
 #[actix::test]
-async fn the_first_answer_to_a_workload_that_registers_holds_what_it_serves() {
+async fn the_first_answer_to_a_workload_that_registers_holds_its_services() {
     let folder = folder("{}");
     let mut settings = with_grace(folder.path(), NEVER);
     // Long enough for an answer that does not wait to come first.

@@ -1,4 +1,4 @@
-//! A source panics, ends, fails, or hangs: it is run again, and what it said before stays in force meanwhile.
+//! A source panics, ends, fails, or hangs: it is run again, and its last content stays in force meanwhile.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! What the tests have in common: the process started inside the test, and waiting for what it publishes.
+//! Shared by the tests: the process started inside the test, and waiting for its publications.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -22,7 +22,7 @@ pub fn entry(name: &str, host: &str) -> String {
     )
 }
 
-/// A folder, the process that serves it, and two proxies that hold what is in it: one service `a` at first.
+/// A folder, the process that serves it, and two proxies that hold its content: one service `a` at first.
 pub struct Served {
     dir: TempDir,
     /// The process.

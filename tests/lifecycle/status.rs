@@ -1,4 +1,4 @@
-//! What became of each object: the admin page and the command, from files, while proxies come, lag behind and catch up.
+//! The status of each object: the admin page and the command, from files, while proxies come, lag behind and catch up.
 
 use std::{fs, net::SocketAddr, process::Command, time::Duration};
 
@@ -50,7 +50,7 @@ async fn until_message(running: &Running, message: &str) {
 }
 
 #[actix::test]
-async fn the_page_says_which_proxies_hold_an_object_and_what_others_were_translated_to() {
+async fn the_page_names_the_proxies_that_hold_an_object_and_the_translation_of_others() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("ingress.yaml"), INGRESS).unwrap();
     let path = dir.path().join("entry.yaml");
@@ -74,7 +74,7 @@ async fn the_page_says_which_proxies_hold_an_object_and_what_others_were_transla
     let kinds: Vec<&Value> = rows.iter().map(|r| &r["kind"]).collect();
     assert_eq!(kinds, ["ServiceEntry", "Ingress"]);
     assert_eq!(rows[0]["status"]["conditions"][0]["status"], "True");
-    assert_eq!(rows[0]["status"].get("addresses"), None, "an address that nobody reads back is none");
+    assert_eq!(rows[0]["status"].get("addresses"), None, "an address without a reader is not given");
     assert_eq!(rows[1]["status"], json!({"loadBalancer": {}}));
     assert_eq!(rows[1]["reports"], json!(["spec.tls[0]: without secretName it has no effect"]));
     let table = command(running.addresses.http, "table").await;

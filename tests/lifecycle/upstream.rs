@@ -1,5 +1,4 @@
-//! One pilothouse feeds another: proxies of the second get what proxies of the first get. And what other clients of config
-//! objects are told.
+//! One pilothouse feeds another: proxies of both get equal resources. And the answers to other clients of config objects.
 
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path};
 
@@ -58,7 +57,7 @@ fn downstream(upstream: SocketAddr, delta: bool) -> Settings {
     settings
 }
 
-/// What a sidecar is sent, by type and name.
+/// The resources that a sidecar is sent, by type and name.
 async fn resources(running: &Running) -> BTreeMap<(ResourceType, String), String> {
     let client = AdsClient::connect(running.addresses.grpc, "10.8.0.1").await.unwrap();
     let mut stream = client.delta(None).await.unwrap();
@@ -120,7 +119,7 @@ fn control_plane(namespace: &str) -> Node {
 }
 
 #[actix::test]
-async fn istio_as_a_client_is_told_what_istio_would_tell() {
+async fn istio_as_a_client_gets_the_resources_that_istio_would_send() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.yaml"), entry("a", "a.example") + OBJECTS).unwrap();
     let running = start(&[dir.path()], None).await;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::stage::entry;
 
-/// What the program says and does not start with.
+/// The error of the program that does not start with these arguments.
 fn refusal(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
         .args(["serve", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--monitoring-addr", ""])
@@ -103,7 +103,7 @@ fn texts(list: &Value, key: &str) -> String {
 }
 
 #[test]
-fn validate_skips_what_is_no_kubernetes_object_unless_it_is_strict() {
+fn validate_skips_other_documents_than_kubernetes_objects_unless_it_is_strict() {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in [
         ("Chart.yaml", "apiVersion: v2\nname: x\nversion: 1.0.0\n"),
@@ -128,7 +128,7 @@ fn validate_skips_what_is_no_kubernetes_object_unless_it_is_strict() {
 }
 
 #[test]
-fn validate_warns_of_what_serve_warns_of() {
+fn validate_warns_as_serve_does() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
     fs::write(dir.path().join("b.yaml"), entry("a", "b.example")).unwrap();
@@ -172,7 +172,7 @@ fn validate_applies_the_rules_of_gateway_apis_definitions() {
 }
 
 #[test]
-fn reasons_name_the_field_and_what_it_should_be() {
+fn reasons_name_the_field_and_its_valid_values() {
     let dir = tempfile::tempdir().unwrap();
     let object = |version: &str, kind: &str, rest: &str| {
         format!("---\napiVersion: {version}\nkind: {kind}\nmetadata: {{name: x, namespace: shop}}\n{rest}\n")

@@ -1,5 +1,5 @@
 //! The file source against bad input and hostile folders, one file for each way: nothing crashes, the other objects stay in
-//! force, and a person is told what is wrong and where.
+//! force, and the report names the fault and its place.
 
 mod alias_bomb;
 mod being_written;
@@ -61,7 +61,7 @@ fn hosts(folder: &Folder) -> Vec<String> {
     hosts
 }
 
-/// A folder with one good file and this one, looked at once: what was refused, after checking that the good one is in force.
+/// A folder with one good file and this one, looked at once: the refusals, after checking that the good one is in force.
 fn refused_beside_a_good_one(bytes: &[u8]) -> Vec<Refused> {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("good.yaml"), entry("good", "good.example")).unwrap();
@@ -72,7 +72,7 @@ fn refused_beside_a_good_one(bytes: &[u8]) -> Vec<Refused> {
     folder.tree().findings().refused
 }
 
-/// A file source that runs, and what it delivered.
+/// A running file source, and its deliveries.
 struct Stage {
     dir: TempDir,
     port: SourcePort,
@@ -104,7 +104,7 @@ impl Stage {
         self.dir.path().join("configs")
     }
 
-    /// Waits until what was delivered says this.
+    /// Waits until the delivered content satisfies this.
     async fn until(&self, says: impl Fn(&(Vec<String>, usize)) -> bool) {
         self.recorder.until(says).await;
     }

@@ -1,4 +1,4 @@
-//! Sources against bad input: nothing crashes, the other objects stay in force, and somebody is told what is wrong and where.
+//! Sources against bad input: nothing crashes, the other objects stay in force, and the report names the fault and its place.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

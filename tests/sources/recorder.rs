@@ -1,4 +1,4 @@
-//! A sink that remembers what it was told.
+//! A sink that records its batches.
 
 use std::{
     collections::BTreeMap,
@@ -53,7 +53,7 @@ impl Recorder {
         (hosts.into_values().collect(), deleted)
     }
 
-    /// Waits until what was delivered says this.
+    /// Waits until the delivered content satisfies this.
     pub async fn until(&self, says: impl Fn(&(Vec<String>, usize)) -> bool) {
         let wait = async {
             loop {

@@ -1,5 +1,5 @@
 //! The upstream source against an upstream that misbehaves: nothing crashes, nothing is deleted that was not, the good
-//! resources stay in force, and the upstream is told what is wrong.
+//! resources stay in force, and the upstream receives the reason.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ use crate::{
 
 type Sotw = ScriptedStream<DiscoveryRequest, DiscoveryResponse>;
 
-/// A source that runs against a scripted upstream, and what it delivered.
+/// A source that runs against a scripted upstream, and its deliveries.
 struct Stage {
     upstream: ScriptedUpstream<DiscoveryRequest, DiscoveryResponse>,
     port: SourcePort,
@@ -144,7 +144,7 @@ async fn bytes_that_are_no_resource_are_refused_and_take_nothing_away() {
 }
 
 #[tokio::test]
-async fn a_type_that_nobody_asked_for_is_refused_and_the_stream_goes_on() {
+async fn an_unrequested_type_is_refused_and_the_stream_goes_on() {
     let mut stage = Stage::set(|_| {}).await;
     let mut stream = stage.answer(&[entry("a", "a")]).await;
     stream.say(response("some.example/v1/Thing", "1", vec![entry("x", "x")])).await;

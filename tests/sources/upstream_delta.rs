@@ -81,7 +81,7 @@ fn settings() -> UpstreamSettings {
 }
 
 #[tokio::test]
-async fn only_differences_come_and_a_new_stream_goes_on_from_what_is_held() {
+async fn only_differences_come_and_a_new_stream_continues_from_the_held_versions() {
     let mut upstream = Upstream::start(None).await.unwrap();
     let (port, recorder) = start(&upstream, &settings());
     let (mut stream, first) = answer(&mut upstream, &[("a", "1", "a1"), ("b", "1", "b1"), ("c", "1", "c1")]).await;
@@ -105,9 +105,9 @@ async fn only_differences_come_and_a_new_stream_goes_on_from_what_is_held() {
     port.stop.cancel();
 }
 
-/// istiod gives its resources no versions, and says what is gone of the names that it is told.
+/// istiod gives its resources no versions, and reports the missing ones of the names in a request.
 #[tokio::test]
-async fn what_was_deleted_while_disconnected_goes_also_when_resources_have_no_versions() {
+async fn objects_deleted_while_disconnected_go_also_when_resources_have_no_versions() {
     let mut upstream = Upstream::start(None).await.unwrap();
     let (port, recorder) = start(&upstream, &settings());
     let (stream, _) = answer(&mut upstream, &[("a", "", "a1"), ("b", "", "b1"), ("c", "", "c1")]).await;
@@ -148,7 +148,7 @@ async fn an_upstream_that_lost_everything_takes_nothing_along() {
     port.stop.cancel();
 }
 
-/// A CA, and a certificate and key that it gave to somebody.
+/// A CA, and a certificate and key that it issued.
 fn certificates(dir: &std::path::Path) -> [std::path::PathBuf; 3] {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -165,7 +165,7 @@ fn certificates(dir: &std::path::Path) -> [std::path::PathBuf; 3] {
 }
 
 #[tokio::test]
-async fn both_sides_prove_who_they_are_and_the_token_goes_along() {
+async fn both_sides_prove_their_identity_and_the_token_is_sent() {
     let dir = tempfile::tempdir().unwrap();
     let [ca, cert, key] = certificates(dir.path());
     let token = dir.path().join("token");

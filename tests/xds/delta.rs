@@ -74,7 +74,7 @@ async fn names_are_subscribed_to_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn only_what_changed_is_sent() {
+async fn only_changed_resources_are_sent() {
     each(&["a", "b", "c"], async |server, kind, client| {
         set(server, kind, &["a"], "1");
         client.change(&["a", "b", "c"], &[]).await;
@@ -153,7 +153,7 @@ async fn wildcards_get_everything_and_then_changes() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_back_gets_only_what_it_lacks() {
+async fn a_client_that_reconnects_gets_only_missing_resources() {
     for kind in [Cluster, Endpoint] {
         let server = with_barrier(kind, &["a", "b", "c"]).await;
         for mut client in Client::both(&server, kind).await {

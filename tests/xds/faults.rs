@@ -36,7 +36,7 @@ use tonic::Code;
 
 use super::{Content, content, sotw_content};
 
-/// What a stream that starts with this request ends with.
+/// The final status of a stream that starts with this request.
 async fn end_of(server: &FakeServer, node: Option<&str>, request: DiscoveryRequest) -> Code {
     end_of_node(server, Node { id: node.unwrap_or_default().into(), ..Node::default() }, request).await
 }
@@ -89,7 +89,7 @@ async fn until_load(server: &FakeServer, holds: impl Fn(&Load) -> bool) {
     assert!(waited.is_ok(), "{:?}", server.state.load());
 }
 
-/// What a client that does nothing wrong is answered.
+/// The answer to a correct client.
 async fn answer(server: &FakeServer, ip: &str) -> Content {
     let client = AdsClient::connect(server.address, ip).await.expect("a connection");
     let mut stream = client.sotw(None).await.expect("a stream");

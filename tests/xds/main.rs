@@ -1,5 +1,5 @@
-//! The xDS server over the wire, in both protocols: the scenarios of the public xDS conformance harness, and what hostile
-//! or broken clients do.
+//! The xDS server over the wire, in both protocols: the scenarios of the public xDS conformance harness, and hostile or
+//! broken clients.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -25,7 +25,7 @@ async fn begin_publication(server: &Arc<FakeServer>, text: &'static str) -> toki
 }
 
 #[tokio::test]
-async fn who_connects_while_a_publication_is_being_marked_gets_it() {
+async fn a_client_that_connects_while_a_publication_is_being_marked_gets_it() {
     let server = Arc::new(server(Cluster, &["a"]).await);
     let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
     let mut early = client.sotw(None).await.expect("a stream");
@@ -35,7 +35,7 @@ async fn who_connects_while_a_publication_is_being_marked_gets_it() {
 
     let publication = begin_publication(&server, "2").await;
     assert!(server.state.propagated_version() < server.state.current().expect("a publication").version);
-    // The view that both share holds what it held: what comes now is old.
+    // The shared view holds its old content: the next response is outdated.
     let mut late = client.sotw(None).await.expect("a stream");
     late.subscribe(Cluster, &[], "").await.expect("an open stream");
     let response = late.next().await.expect("a response");

@@ -189,7 +189,7 @@ async fn names_that_are_given_up_bring_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_gives_up_all_names_hears_nothing() {
+async fn a_client_that_unsubscribes_from_all_names_gets_nothing() {
     for kind in TYPES {
         let server = with_barrier(kind, &["a", "b"]).await;
         for mut client in Client::both(&server, kind).await {

@@ -1,4 +1,4 @@
-//! What connections share, and how they end with the server.
+//! Views that connections share, and the end of connections with the server.
 
 use pilothouse::{
     proto::envoy::config::core::v3::Node,

@@ -10,7 +10,7 @@ use pilothouse::sources::file::settle::Work;
 use super::{Stage, entries, entry, folder_of, hosts};
 
 #[test]
-fn what_is_read_before_the_writer_is_done_changes_nothing() {
+fn a_file_read_before_its_writer_is_done_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.yaml");
     fs::write(&path, entries(3)).unwrap();

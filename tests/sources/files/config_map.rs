@@ -17,7 +17,7 @@ fn a_thousand_swaps_of_a_config_map_are_each_seen() {
     }
 }
 
-/// What the kubelet does: a new folder beside the old one, and one link renamed.
+/// The kubelet's update: a new folder beside the old one, and one link renamed.
 fn swap_config_map(root: &Path, version: usize) {
     let data = format!("..{version}");
     fs::create_dir(root.join(&data)).unwrap();

@@ -1,4 +1,4 @@
-//! A folder whose files all go, and one of which one object goes.
+//! A folder whose files are all deleted, and a folder that loses one object.
 
 use std::fs;
 

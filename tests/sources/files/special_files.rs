@@ -1,4 +1,4 @@
-//! What is no regular file, and links that lead elsewhere.
+//! Special files, and links that lead elsewhere.
 
 use std::{fs, os::unix::fs::symlink, process::Command};
 

@@ -10,7 +10,7 @@ use pilothouse::sources::file::settle::Work;
 use super::{entry, folder_of, hosts};
 
 #[test]
-fn what_may_not_be_read_any_more_stays() {
+fn an_unreadable_file_keeps_its_objects() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.yaml");
     fs::write(&path, entry("a", "a.example")).unwrap();
@@ -18,7 +18,7 @@ fn what_may_not_be_read_any_more_stays() {
     folder.look(&Work::everything());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_ok() {
-        // The superuser may read anything; a link to itself is what even it cannot read.
+        // The superuser may read anything except a link to itself.
         fs::remove_file(&path).unwrap();
         symlink("a.yaml", &path).unwrap();
     }

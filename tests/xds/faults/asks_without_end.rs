@@ -5,7 +5,7 @@ use crate::{content, server, set};
 use pilothouse::{testing::AdsClient, xds::ResourceType::Cluster};
 
 #[tokio::test]
-async fn who_asks_without_end_keeps_nobody_from_being_served() {
+async fn a_client_that_asks_without_end_does_not_block_others() {
     let server = server(Cluster, &["a"]).await;
     let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
     let mut stream = client.sotw(None).await.expect("a stream");

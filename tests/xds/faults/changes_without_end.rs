@@ -10,7 +10,7 @@ use pilothouse::{
 };
 
 #[tokio::test]
-async fn who_changes_his_mind_without_end_keeps_nobody_from_being_served() {
+async fn a_client_that_resubscribes_without_end_does_not_block_others() {
     let server = server(Cluster, &["a"]).await;
     let names: Vec<String> = (0..200).map(|number| format!("e{number}")).collect();
     set(&server, Endpoint, &names.iter().map(String::as_str).collect::<Vec<_>>(), "1");

@@ -1,4 +1,4 @@
-//! Names without end, which nobody knows.
+//! A client with unlimited unknown names.
 
 use pilothouse::{
     proto::envoy::service::discovery::v3::DiscoveryRequest,
@@ -28,7 +28,7 @@ fn is_refused(result: &Result<(), ClientError>) -> bool {
 }
 
 #[tokio::test]
-async fn names_that_nobody_knows_are_bound_for_each_connection() {
+async fn unknown_names_are_bound_for_each_connection() {
     let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
     set(&server, Cluster, &["a"], "1");
     is_well(&server).await;

@@ -5,7 +5,7 @@ use crate::{content, server, set, sotw_content, watch_clusters};
 use pilothouse::xds::ResourceType::Cluster;
 
 #[tokio::test]
-async fn newer_content_replaces_what_waits() {
+async fn newer_content_replaces_the_waiting_response() {
     let server = server(Cluster, &["a"]).await;
     let mut stream = watch_clusters(&server).await;
     let first = stream.next().await.expect("a response");

@@ -1,4 +1,4 @@
-//! A client that does not read what it asked for.
+//! A client that does not read its responses.
 
 use std::time::Duration;
 

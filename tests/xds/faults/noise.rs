@@ -7,7 +7,7 @@ use super::answer;
 use crate::{content, server};
 
 #[tokio::test]
-async fn bytes_that_are_no_http_and_peers_that_say_nothing_stop_nobody() {
+async fn bytes_that_are_no_http_and_silent_peers_block_no_client() {
     let server = server(Cluster, &["a"]).await;
     let mut silent = Vec::new();
     for peer in 0..100_u32 {
@@ -19,7 +19,7 @@ async fn bytes_that_are_no_http_and_peers_that_say_nothing_stop_nobody() {
                 state.to_be_bytes()[0]
             })
             .collect();
-        // The server may hang up in the middle; that is what it should do.
+        // The server may hang up in the middle, as it should.
         match peer % 3 {
             0 => drop(stream.write_all(&noise).await),
             1 => drop(stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &noise].concat()).await),

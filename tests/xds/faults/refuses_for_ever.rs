@@ -5,7 +5,7 @@ use crate::{content, server, set, sotw_content, watch_clusters};
 use pilothouse::xds::ResourceType::Cluster;
 
 #[tokio::test]
-async fn who_refuses_for_ever_is_answered_once_for_each_change() {
+async fn a_client_that_refuses_for_ever_is_answered_once_for_each_change() {
     let server = server(Cluster, &["a"]).await;
     let mut stream = watch_clusters(&server).await;
     for version in 1..50 {

@@ -35,7 +35,7 @@ async fn silent_sockets_are_closed_after_a_while() {
     }
     until_load(&server, |load| load.connections == 1).await;
     set(&server, Cluster, &["a"], "2");
-    stream.subscribe(Cluster, &[], "").await.expect("who speaks is not closed");
+    stream.subscribe(Cluster, &[], "").await.expect("an active client is not closed");
     assert_eq!(answer(&server, "10.0.0.9").await, content(&["a"], "2"));
 }
 

@@ -1,4 +1,4 @@
-//! A client that asks for a type that nobody serves.
+//! A client that requests a type that is not served.
 
 use crate::{content, server, sotw_content};
 use pilothouse::{
