@@ -126,7 +126,7 @@ async fn metrics(state: web::Data<AdminState>) -> HttpResponse {
     state.building.metrics.build(async move { read.render() }).await.map_or_else(busy, shown)
 }
 
-/// `VERSION-REVISION-STATUS` in plain text, which is what `istioctl version` reads.
+/// `VERSION-REVISION-STATUS` in plain text, as `istioctl version` reads it.
 async fn version() -> String {
     format!("{}-{}-Clean", env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_NAME"))
 }

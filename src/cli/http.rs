@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_a_meaning_in_queries_is_quoted() {
+    fn reserved_characters_of_queries_are_quoted() {
         assert_eq!(quoted("file:/etc/a b&c=%"), "file:/etc/a%20b%26c%3D%25");
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_synced_when_what_was_sent_is_what_was_acknowledged() {
+    fn a_type_is_synced_when_the_sent_version_is_acknowledged() {
         let text = shown(&json!([{
             "proxy": "web.shop", "cluster_id": "Kubernetes", "proxy_type": "sidecar", "istio_version": "",
             "connection_id": "web.shop-17", "address": "10.0.0.1:4711",

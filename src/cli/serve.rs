@@ -131,7 +131,7 @@ pub struct ServeArgs {
     /// The Kubernetes cluster to read.
     #[command(flatten)]
     pub kube: KubeArgs,
-    /// Other control planes, and what is kept for a start without sources.
+    /// Other control planes, and the saved content for a start without sources.
     #[command(flatten)]
     pub upstream: UpstreamArgs,
 }

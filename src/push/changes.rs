@@ -1,7 +1,7 @@
 //! The difference between two contexts, found by comparing them: the one source for choosing the proxies and types to push.
 //!
 //! Invariants: no difference is left out, whatever a push request says; parts that both contexts share are passed over by
-//! pointer, so a comparison costs what the change costs and a walk over pointers of the lists that changed.
+//! pointer, so a comparison costs no more than the change and a walk over pointers of the lists that changed.
 
 mod inputs;
 

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn export_to_decides_who_sees_a_service() {
+    fn export_to_decides_the_namespaces_that_see_a_service() {
         let index = index(vec![
             service("a.public", "x", &[]),
             service("b.private", "x", &["."]),

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_restored_is_disconnected() {
+    async fn restored_entries_are_disconnected() {
         let entries = MemoryEntries::default();
         entries.create(entry("a")).await.unwrap();
         let again = MemoryEntries::default();

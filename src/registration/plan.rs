@@ -222,7 +222,7 @@ mod tests {
         /// In any order of looks the last one wins: an entry with a live connection is connected, and processes never fight
         /// over it.
         #[test]
-        fn who_is_connected_has_the_entry(
+        fn a_connected_process_has_the_entry(
             moves in proptest::collection::vec((0usize..3, 0i64..4), 1..12),
             looks in proptest::collection::vec(0usize..3, 0..20),
         ) {

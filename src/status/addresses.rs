@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_needs_none_is_cleared_and_others_entries_are_left_alone() {
+    fn entries_without_need_are_cleared_and_others_entries_are_left_alone() {
         let status = json!({"addresses": [{"host": "x.example", "value": "240.240.0.5"}]});
         let none = entry("n", json!({"hosts": ["x.example"], "resolution": "NONE"}), status.clone());
         let mut claims = Claims::default();

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn without_generations_other_content_counts_and_what_is_gone_is_forgotten() {
+    fn without_generations_other_content_counts_and_deleted_objects_are_forgotten() {
         let mut distribution = Distribution::default();
         distribution.publish(1, &ConfigSnapshot::of([rule("a", 0, "h"), rule("b", 0, "h")]));
         distribution.advance(&Levels::default(), &[]);

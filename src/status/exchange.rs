@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_ended_because_nobody_could_be_heard() {
+    fn processes_have_not_ended_because_reports_could_not_be_read() {
         let (mut known, start) = (Freshness::default(), Instant::now());
         let look = |known: &mut Freshness, second| {
             let now = start + Duration::from_secs(second);

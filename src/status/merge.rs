@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_equal_whatever_the_server_adds() {
+    fn a_written_status_is_equal_with_any_additions_of_the_server() {
         let desired = json!({"conditions": [{"type": "A", "status": "True"}, {"type": "B", "status": "False"}]});
         let first = merged(&desired, &Value::Null, THEN);
         assert!(!is_written(&first, &Value::Null, false));

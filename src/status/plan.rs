@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_holds_is_not_written_again() {
+    fn a_status_that_the_server_holds_is_not_written_again() {
         let mut world = world();
         assert_eq!(world.look("True"), 1);
         for _ in 0..50 {
@@ -314,7 +314,7 @@ mod tests {
             assert_eq!(world.look("True"), 0, "the server's own field is no reason");
         }
         world.plan.forget();
-        assert_eq!(world.look("True"), 1, "what is not known to be the server's own is written once");
+        assert_eq!(world.look("True"), 1, "a field not known to be the server's own is written once");
         world.pass(60);
         assert_eq!(world.look("True"), 0);
         assert_eq!(world.look("False"), 1);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_undoes_a_write_makes_the_pauses_grow() {
+    fn a_writer_that_reverts_ours_makes_the_pauses_grow() {
         let mut world = world();
         for second in 0..3600 {
             world.look("True");
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_reached_everybody_stays_so_for_its_generation() {
+    fn a_settled_condition_stays_for_its_generation() {
         let condition = |status: &str, message: &str, generation: i64| {
             json!({"conditions": [{"type": "Reconciled", "status": status, "message": message,
                 "observedGeneration": generation, "lastTransitionTime": "t"}]})
@@ -364,7 +364,11 @@ mod tests {
             assert_eq!(lasting(&desired, &condition("False", "x", 3)), desired);
             let mut without_effect = desired.clone();
             without_effect["conditions"][0]["reason"] = "NotEnforced".into();
-            assert_eq!(lasting(&without_effect, &stored), without_effect, "what is not in force is never settled");
+            assert_eq!(
+                lasting(&without_effect, &stored),
+                without_effect,
+                "an object that is not in force is never settled"
+            );
         }
     }
 

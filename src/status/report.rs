@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_has_come_as_far_as_the_history_is_known() {
+    fn unnamed_objects_have_come_as_far_as_the_history_is_known() {
         let (a, seen) = (key("a"), BTreeMap::from([(Kind::DestinationRule, 100)]));
         let report = Report::new(5, &seen, [(&a, 2, Reach { acked: 3, total: 5, lagging: 0 })].into_iter());
         let report: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!((acked("a", 2, 90), acked("a", 3, 101), acked("b", 1, 100), acked("b", 1, 101)), (3, 0, 5, 0));
         let keys: Vec<ConfigKey> = (0..=MOST).map(|n| key(&n.to_string())).collect();
         let many = Report::new(5, &seen, keys.iter().map(|k| (k, 1, Reach::default())));
-        assert_eq!((many.behind.len(), many.reach(&a, 1, 1).acked), (MOST, 0), "nobody knows");
+        assert_eq!((many.behind.len(), many.reach(&a, 1, 1).acked), (MOST, 0), "unknown");
         let nobody = Report::new(0, &seen, std::iter::empty());
         assert!(nobody.reach(&a, 1, 100).is_complete(), "a process without proxies lacks nothing that it knows");
         assert!(!nobody.reach(&a, 1, 101).is_complete(), "a proxy that comes now lacks it");

@@ -72,7 +72,7 @@ mod tests {
     use crate::model::{Origin, decode};
 
     #[test]
-    fn nothing_is_written_before_what_was_told_is_in_force() {
+    fn nothing_is_written_before_the_received_changes_are_in_force() {
         let rule = json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
             "metadata": {"name": "a", "namespace": "n"}, "spec": {"host": "h"}});
         let config = Arc::new(decode::from_value(&rule, Origin::default()).unwrap());

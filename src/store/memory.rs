@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_what_it_names_and_nothing_else() {
+    fn a_patch_changes_the_named_fields_and_nothing_else() {
         let mut store = MemoryStore::default();
         let key = StoreKey::of(&store.create(entry("a", "a.example")).unwrap());
         let patched = store.patch(&key, &Patch::merge(json!({"spec": {"hosts": ["b.example"]}}))).unwrap();

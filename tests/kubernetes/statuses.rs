@@ -1,5 +1,5 @@
-//! What stands in the real API server of each kind's status: what the kind's own API says it means, once, and nothing that
-//! belongs to others is lost.
+//! The status of each kind in the real API server: as the kind's own API defines it, once, and without loss of others'
+//! fields.
 
 use serde_json::{Value, json};
 

@@ -153,7 +153,7 @@ fn recorded_rules() {
 }
 
 #[test]
-fn endpoints_change_load_assignments_and_what_else_is_made_from_them() {
+fn endpoints_change_load_assignments_and_other_resources_made_from_them() {
     let with = |host, endpoint| mesh().with_endpoint(host, "shop", endpoint);
     let moved = || Endpoint { port: 1, ..Endpoint::default() };
     assert_eq!(rows(&with("cart.com", moved())), [Types::EDS, Types::NONE, Types::EDS]);

@@ -112,7 +112,7 @@ fn ports_of_listeners_and_destinations_of_routes() {
 }
 
 #[test]
-fn the_stamp_follows_what_the_scope_holds() {
+fn the_stamp_follows_the_contents_of_the_scope() {
     let rule = |host: &str| config("DestinationRule", "x", "d", json!({"host": host}));
     let stamp = |configs| context(vec![service("a.com", "x", &[80])], configs).scope(&view("own", &[])).stamp;
     assert_eq!(stamp(vec![]), stamp(vec![rule("b.com")]));

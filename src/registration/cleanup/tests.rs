@@ -40,7 +40,7 @@ fn an_entry_goes_when_its_time_is_over_and_never_while_it_is_connected() {
 }
 
 #[test]
-fn what_a_process_left_that_has_ended_is_let_go_and_given_its_grace() {
+fn entries_of_an_ended_process_are_released_and_given_their_grace() {
     let connected = json!({GROUP: "g", CONTROLLER: "dead", CONNECTED_AT: LEFT});
     let let_go = |at: Timestamp| Verdict::LetGo(json!({CONNECTED_AT: null, DISCONNECTED_AT: at.to_string()}));
     assert_eq!(verdict(&connected, &Value::Null, &["dead"], 60, false), let_go(at(60)));
@@ -68,7 +68,7 @@ fn entry(controller: &str, since: i64) -> Arc<Config> {
 }
 
 #[test]
-fn who_takes_an_entry_back_lives() {
+fn a_process_that_takes_an_entry_back_is_alive() {
     let key = EntryKey { namespace: "shop".into(), name: "a".into() };
     let told: Gone = Arc::new(["b".to_string(), "c".to_string()].into());
     let mut departures = Departures::default();
@@ -85,7 +85,7 @@ fn who_takes_an_entry_back_lives() {
 }
 
 #[test]
-fn what_names_a_process_keeps_it_known() {
+fn an_entry_that_names_a_process_keeps_it_known() {
     let configs = ConfigSnapshot::of([entry("b", 0)]);
     assert!(stands_for(&configs, "b") && !stands_for(&configs, "a"));
 }

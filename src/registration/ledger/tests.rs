@@ -69,7 +69,7 @@ fn a_proxy_comes_goes_and_is_cleaned_up_after_the_grace_period() {
 }
 
 #[test]
-fn who_comes_back_is_not_cleaned_up_and_two_connections_count_as_one_proxy() {
+fn a_proxy_that_comes_back_is_not_cleaned_up_and_two_connections_count_as_one_proxy() {
     let mut ledger = Ledger::default();
     arrived(&mut ledger, 1, 0);
     arrived(&mut ledger, 2, 1);
@@ -86,7 +86,7 @@ fn who_comes_back_is_not_cleaned_up_and_two_connections_count_as_one_proxy() {
 }
 
 #[test]
-fn what_fails_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
+fn a_failed_task_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
     let mut ledger = Ledger::default();
     ledger.arrive(guest(1, 0)).unwrap();
     task(&mut ledger, 0);
@@ -104,7 +104,7 @@ fn what_fails_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
 }
 
 #[test]
-fn what_is_not_reached_is_asked_again_soon_and_what_was_said_outlives_the_ledger() {
+fn an_unreachable_store_is_tried_again_soon_and_health_reports_outlive_the_ledger() {
     let mut ledger = Ledger::default();
     arrived(&mut ledger, 1, 0);
     let said = |healthy| Said { healthy, message: String::new(), at: at(1) };
@@ -131,7 +131,7 @@ fn stored(annotations: Value) -> ConfigSnapshot {
 }
 
 #[test]
-fn what_is_in_force_is_compared() {
+fn entries_in_force_are_compared() {
     let compare = |ledger: &mut Ledger, configs: &ConfigSnapshot, orphaned: bool| {
         ledger.compare(configs, "me", GRACE, at(20), |_: &Config| orphaned);
         task(ledger, 20)

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_and_put_aside() {
+    fn a_special_file_is_refused_and_put_aside() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path(), 1 << 20).unwrap();
         for number in 1..4 {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_neither_written_nor_read() {
+    fn a_file_over_the_limit_is_neither_written_nor_read() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::open(dir.path(), 1 << 20).unwrap();
         folder.save("s:1", &entry("a.example")).unwrap();

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_secrets_are_not_written() {
+    fn written_objects_are_read_and_secrets_are_not_written() {
         let file = encode("file:x", 7, &[entry("a"), secret(), pod(), route()]).unwrap();
         assert!(!String::from_utf8(file.clone()).unwrap().contains("aHVzaA"));
         let saved = decode(&file).unwrap();
