@@ -34,7 +34,7 @@ use crate::{
     admin::{AdminState, Building, PagesOverXds},
     discovery::{Ports, serve},
     model::{PushRequest, Reason, XdsUpdater},
-    runtime::{Readiness, RestartBudget, Shutdown, Wards},
+    runtime::{Readiness, RestartBudget, Shutdown, Supervision},
     settings::{ListenAddress, Settings},
     sources::{Source, SourceId, SourceList, kube::Cluster, read_mesh},
     status::{ReportBoard, StatusReporterActor},
@@ -88,7 +88,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let Settings { sources, state: kept, mesh, xds, registration: registering, admin, runtime, features } = settings;
     let (readiness, me) = (Readiness::default(), status::identity());
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
-    let wards = Wards::new(budget, runtime.first_pause, runtime.longest_pause);
+    let supervision = Supervision::new(budget, runtime.first_pause, runtime.longest_pause);
     let sockets = Sockets::bind(&xds, &admin).await?;
 
     // The readers of the parts that rooms publish, with the mesh settings of the start.
@@ -107,18 +107,25 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
 
     // The xDS server reads the inputs when it is asked to push, and feeds connected clients.
     let is_loopback = sockets.addresses.grpc.ip().is_loopback();
-    let xds_server = discovery::start((&wards, &readiness), &inputs, &xds, (&mesh, &sources), (&runtime, is_loopback));
+    let xds_server =
+        discovery::start((&supervision, &readiness), &inputs, &xds, (&mesh, &sources), (&runtime, is_loopback));
     let state = xds_server.state().clone();
 
     // The store reads batches of sources; it feeds the handlers, these the registry, and all of them the xDS server.
     let order: Vec<SourceId> = named.iter().map(|s| s.id()).collect();
     let ConfigRooms { thread: config_thread, store, registry, resyncs } =
-        config::start(&wards, &inputs, publishers, order, Arc::new(xds_server.clone())).await?;
+        config::start(&supervision, &inputs, publishers, order, Arc::new(xds_server.clone())).await?;
 
     // Registration reads clients that connect, and feeds the source of registered workloads.
     let board = ReportBoard::default();
-    let registrar =
-        registration::start(&me, &state, (&inputs, &wards), entries.clone(), (cluster.as_ref(), &board), &registering);
+    let registrar = registration::start(
+        &me,
+        &state,
+        (&inputs, &supervision),
+        entries.clone(),
+        (cluster.as_ref(), &board),
+        &registering,
+    );
 
     // Sources read the outside, and feed the store by way of the folder for the last good content.
     let keeper = last_good::open(&kept, &store)?;
@@ -132,7 +139,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let starter = sources::Starter {
         configs: sinks.configs.clone(),
         direct: sinks.direct.clone(),
-        wards: wards.clone(),
+        supervision: supervision.clone(),
         silence: sources.silence.max(sources.rescan * 3),
     };
     // Name servers are asked for the gateways between networks of the context in force; addresses feed the next.
@@ -180,7 +187,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     // Statuses read publications and acknowledgements, and feed the cluster.
     let (writing, candidate) =
         status::stand(cluster.as_ref(), &me, (&store, &xds_server, &board), &inputs.features, &shutdown).unzip();
-    let statuses = StatusReporterActor::start(&wards, state.clone(), writing);
+    let statuses = StatusReporterActor::start(&supervision, state.clone(), writing);
 
     // Admin pages read all of the above.
     let shown = AdminState {
@@ -188,7 +195,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         store: store.clone(),
         sources: list.clone(),
         status: statuses,
-        wards: wards.clone(),
+        supervision: supervision.clone(),
         readiness: readiness.clone(),
         metrics: Metrics::install()?,
         building: Building::on(&tokio::runtime::Handle::current()),
@@ -208,7 +215,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         readiness,
         shutdown,
         drain: runtime.shutdown,
-        wards,
+        supervision,
         state,
         store,
         registry,

@@ -1,10 +1,11 @@
 //! The lifecycle of actors and of the process: supervision with back-off and a restart budget, queue statistics, readiness,
 //! shutdown.
 //!
-//! An actor is a thin shell around a plain core. A panic in the core is caught ([`Vitals::guard`]) and stops the actor. Its
+//! An actor is a thin shell around a plain core. A panic in the core is caught ([`ActorHealth::guard`]) and stops the actor. Its
 //! supervisor restarts it under the same address with a fresh core; after a back-off it requests a full resync from upstream.
 //! More restarts than the budget allows end the process, as does a panic outside of a guard.
 
+mod actor_health;
 mod apart;
 mod backoff;
 mod descriptors;
@@ -16,8 +17,8 @@ mod readiness;
 mod shutdown;
 mod system;
 mod task;
-mod vitals;
 
+pub use actor_health::{ActorHealth, RestartBudget, Supervision};
 pub use apart::Apart;
 pub use backoff::Backoff;
 pub use descriptors::{descriptors_for_connections, raise_descriptor_limit};
@@ -29,4 +30,3 @@ pub use readiness::{Readiness, ReadyGuard};
 pub use shutdown::{Shutdown, listen_for_signals};
 pub use system::block_on;
 pub use task::catch_task;
-pub use vitals::{RestartBudget, Vitals, Wards};

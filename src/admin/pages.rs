@@ -24,7 +24,7 @@ pub(super) async fn page_of(
         "endpointShardz" | "endpointz" => registry::endpoint_shards(state),
         "mesh" => registry::mesh(state),
         "sourcez" => registry::sources(state).await,
-        "queuez" => json!(state.wards.reports()),
+        "queuez" => json!(state.supervision.reports()),
         "eventz" => json!(state.xds.events()),
         "viewz" => {
             let (builds, resources) = state.xds.build_counts();

@@ -6,7 +6,7 @@ use super::Building;
 use crate::{
     discovery::XdsState,
     push::PushContext,
-    runtime::{Readiness, Wards},
+    runtime::{Readiness, Supervision},
     sources::SourceList,
     status::StatusHandle,
     store::StoreHandle,
@@ -25,7 +25,7 @@ pub struct AdminState {
     /// The statuses of all objects.
     pub status: StatusHandle,
     /// Supervision of all actors.
-    pub wards: Wards,
+    pub supervision: Supervision,
     /// The tasks that readiness still waits for.
     pub readiness: Readiness,
     /// The metrics.

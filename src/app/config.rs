@@ -13,7 +13,7 @@ use crate::{
     },
     model::{RegistryPort, XdsUpdater},
     registry::{RegistryHandle, RegistrySetup, ServiceEntryStoreActor},
-    runtime::Wards,
+    runtime::Supervision,
     sources::SourceId,
     store::{AggregateCacheActor, EventHandler, StoreHandle},
 };
@@ -30,14 +30,14 @@ pub(super) struct ConfigRooms {
 /// Starts the store, the handlers and the registry. `order` is the precedence of the sources. The order of the handlers is the
 /// order in which each change is told: the registry knows of a service before a push of what refers to it is asked for.
 pub(super) async fn start(
-    wards: &Wards,
+    supervision: &Supervision,
     inputs: &Arc<Inputs>,
     publishers: Publishers,
     order: Vec<SourceId>,
     updater: Arc<dyn XdsUpdater>,
 ) -> Result<ConfigRooms, Error> {
     let thread = Arbiter::new();
-    let (wards, inputs, resync) = (wards.clone(), inputs.clone(), watch::Sender::new(0));
+    let (supervision, inputs, resync) = (supervision.clone(), inputs.clone(), watch::Sender::new(0));
     let resyncs = resync.subscribe();
     let (answer, started) = oneshot::channel();
     thread.spawn_fn(move || {
@@ -48,18 +48,18 @@ pub(super) async fn start(
             published: publishers.registry,
             updater: updater.clone(),
         };
-        let registry = ServiceEntryStoreActor::start(&wards, setup);
+        let registry = ServiceEntryStoreActor::start(&supervision, setup);
         let port: Arc<dyn RegistryPort> = Arc::new(registry.clone());
         let handlers = vec![
-            handler(&wards, ServiceHandler, &port, &updater),
-            handler(&wards, WorkloadInstanceHandler, &port, &updater),
-            handler(&wards, WorkloadEntryHandler, &port, &updater),
-            handler(&wards, ServiceEntryHandler, &port, &updater),
-            handler(&wards, ConfigHandler, &port, &updater),
-            handler(&wards, ObjectHandler, &port, &updater),
+            handler(&supervision, ServiceHandler, &port, &updater),
+            handler(&supervision, WorkloadInstanceHandler, &port, &updater),
+            handler(&supervision, WorkloadEntryHandler, &port, &updater),
+            handler(&supervision, ServiceEntryHandler, &port, &updater),
+            handler(&supervision, ConfigHandler, &port, &updater),
+            handler(&supervision, ObjectHandler, &port, &updater),
         ];
         let ask = Arc::new(move || resync.send_modify(|asked| *asked += 1));
-        let store = AggregateCacheActor::start(&wards, order, publishers.configs, handlers, ask);
+        let store = AggregateCacheActor::start(&supervision, order, publishers.configs, handlers, ask);
         let _ = answer.send((store, registry));
     });
     let (store, registry) = started.await.map_err(|_| Error::Arbiter)?;
@@ -67,10 +67,10 @@ pub(super) async fn start(
 }
 
 fn handler<D: Decide>(
-    wards: &Wards,
+    supervision: &Supervision,
     decide: D,
     registry: &Arc<dyn RegistryPort>,
     updater: &Arc<dyn XdsUpdater>,
 ) -> Arc<dyn EventHandler> {
-    Arc::new(HandlerActor::start(wards, decide, registry.clone(), updater.clone()))
+    Arc::new(HandlerActor::start(supervision, decide, registry.clone(), updater.clone()))
 }

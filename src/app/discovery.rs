@@ -7,7 +7,7 @@ use crate::{
     discovery::{MeshGenerator, XdsServerActor, XdsServerHandle},
     model::Features,
     push::DebounceSettings,
-    runtime::{Readiness, Wards},
+    runtime::{Readiness, Supervision},
     settings::{MeshSettings, RuntimeSettings, SourceSettings, XdsSettings},
     xds::XdsOptions,
 };
@@ -15,7 +15,7 @@ use crate::{
 /// Starts the xDS server; clients are served when it is given a listener. `proves_nothing` is true where clients come over
 /// loopback in plain text.
 pub(super) fn start(
-    (wards, readiness): (&Wards, &Readiness),
+    (supervision, readiness): (&Supervision, &Readiness),
     inputs: &Arc<Inputs>,
     xds: &XdsSettings,
     (mesh, sources): (&MeshSettings, &SourceSettings),
@@ -31,7 +31,7 @@ pub(super) fn start(
     };
     let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());
     let generator = Arc::<MeshGenerator>::default();
-    XdsServerActor::start(wards, (generator, options), inputs.reader(), debounce, readiness.guard("first push"))
+    XdsServerActor::start(supervision, (generator, options), inputs.reader(), debounce, readiness.guard("first push"))
 }
 
 /// The options that flags and settings say.

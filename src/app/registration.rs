@@ -9,7 +9,7 @@ use super::{Error, Inputs};
 use crate::{
     discovery::{Registrar, XdsState},
     registration::{ClusterEntries, Limits, MemoryEntries, RegistrationActor, SOURCE, Setup},
-    runtime::{Backoff, Shutdown, Wards},
+    runtime::{Backoff, Shutdown, Supervision},
     settings::{RegistrationSettings, StateSettings},
     sources::kube::{Cluster, KubeWriter},
     status::ReportBoard,
@@ -46,7 +46,7 @@ pub(super) fn open(settings: &StateSettings, me: &str) -> Result<(MemoryEntries,
 pub(super) fn start(
     me: &str,
     state: &XdsState,
-    (inputs, wards): (&Inputs, &Wards),
+    (inputs, supervision): (&Inputs, &Supervision),
     memory: MemoryEntries,
     (cluster, board): (Option<&Arc<Cluster>>, &ReportBoard),
     settings: &RegistrationSettings,
@@ -65,7 +65,7 @@ pub(super) fn start(
         limits: Limits { per_group: settings.per_group, per_peer: settings.per_peer },
         gone: Arc::new(move || board.ended()),
     };
-    Arc::new(RegistrationActor::start(wards, setup))
+    Arc::new(RegistrationActor::start(supervision, setup))
 }
 
 /// Keeps the entries on disk: at once where a workload waits for it, and until it works. The task ends when all is written.

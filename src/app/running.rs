@@ -13,7 +13,7 @@ use super::{Addresses, Inputs};
 use crate::{
     discovery::{ServeError, XdsState},
     registry::RegistryHandle,
-    runtime::{Readiness, Shutdown, Wards},
+    runtime::{Readiness, Shutdown, Supervision},
     sources::{SourceHandle, SourceList},
     store::StoreHandle,
 };
@@ -37,7 +37,7 @@ pub struct Running {
     /// Begins the end.
     pub shutdown: Shutdown,
     /// All actors.
-    pub wards: Wards,
+    pub supervision: Supervision,
     /// The xDS server.
     pub state: XdsState,
     /// The store.

@@ -21,7 +21,7 @@ use crate::{
     model::{Interrupted, Mesh, PushRequest, Reason, XdsUpdater},
     registration,
     registry::RegistryHandle,
-    runtime::{Readiness, Shutdown, Wards},
+    runtime::{Readiness, Shutdown, Supervision},
     settings::{KubeAccess, MeshSettings, RemoteCluster, SourceSettings, StateSettings},
     sources::{
         ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourceList, SourcePort,
@@ -228,7 +228,7 @@ pub(super) struct Starter {
     /// The way to the store for what is kept elsewhere.
     pub(super) direct: Arc<dyn ConfigSink>,
     /// All actors.
-    pub(super) wards: Wards,
+    pub(super) supervision: Supervision,
     /// A source that gives no sign of life for this long is restarted.
     pub(super) silence: Duration,
 }
@@ -244,8 +244,8 @@ impl Starter {
             resync: Arc::default(),
             confirm: Arc::default(),
         };
-        let vitals = self.wards.admit(&format!("source {}", source.id()));
-        SourceHandle::new(board, SourceActor::start(source, port, vitals, self.silence))
+        let actor_health = self.supervision.admit(&format!("source {}", source.id()));
+        SourceHandle::new(board, SourceActor::start(source, port, actor_health, self.silence))
     }
 }
 

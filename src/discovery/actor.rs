@@ -21,7 +21,7 @@ use super::{
 use crate::{
     model::{PushRequest, Reason, XdsUpdater},
     push::{Batch, Debounce, DebounceSettings, PushContext, context::PushInputs},
-    runtime::{Mailbox, Panicked, ReadyGuard, Vitals, Wards},
+    runtime::{ActorHealth, Mailbox, Panicked, ReadyGuard, Supervision},
     xds::XdsOptions,
 };
 
@@ -63,7 +63,7 @@ pub struct XdsServerActor {
     letterbox: Arc<Letterbox>,
     timer: Option<SpawnHandle>,
     ready: Option<ReadyGuard>,
-    vitals: Vitals,
+    actor_health: ActorHealth,
 }
 
 /// Where others put what the actor is to take up.
@@ -115,16 +115,16 @@ impl XdsServerActor {
     /// Starts the actor, which serves what this generator makes. `ready` is dropped when the first context is published.
     #[must_use]
     pub fn start(
-        wards: &Wards,
+        supervision: &Supervision,
         (generator, options): (Arc<dyn Generator>, XdsOptions),
         inputs: InputReader,
         settings: DebounceSettings,
         ready: ReadyGuard,
     ) -> XdsServerHandle {
-        let (vitals, letterbox) = (wards.admit("xds-server"), Arc::new(Letterbox::default()));
+        let (actor_health, letterbox) = (supervision.admit("xds-server"), Arc::new(Letterbox::default()));
         let state = XdsState::with_owner(generator, options, Some(letterbox.clone()));
         let handle = XdsServerHandle { letterbox: letterbox.clone(), state: state.clone() };
-        let (queue, shared) = (vitals.queue(), letterbox.clone());
+        let (queue, shared) = (actor_health.queue(), letterbox.clone());
         let address = Supervisor::start(move |_| Self {
             state,
             inputs,
@@ -134,7 +134,7 @@ impl XdsServerActor {
             letterbox: shared,
             timer: None,
             ready: Some(ready),
-            vitals,
+            actor_health,
         });
         // The handle has not been given away yet: the letterbox is empty.
         let _ = letterbox.mailbox.set(Mailbox::new(address, queue));
@@ -152,15 +152,15 @@ impl XdsServerActor {
             self.timer = Some(context.run_later(pause, |actor, context| {
                 actor.timer = None;
                 let debounce = &mut actor.debounce;
-                let batch = actor.vitals.run(context, || debounce.wake(Instant::now())).flatten();
+                let batch = actor.actor_health.run(context, || debounce.wake(Instant::now())).flatten();
                 actor.proceed(batch, context);
             }));
         }
     }
 
     fn build(&self, batch: Batch, context: &mut Context<Self>) {
-        let (state, inputs, mailbox) = (self.state.clone(), self.inputs.clone(), self.vitals.mailbox(context));
-        let (building, apart) = (self.building.clone(), self.vitals.apart());
+        let (state, inputs, mailbox) = (self.state.clone(), self.inputs.clone(), self.actor_health.mailbox(context));
+        let (building, apart) = (self.building.clone(), self.actor_health.apart());
         histogram!("pilot_debounce_time").record(batch.waited.as_secs_f64());
         tokio::task::spawn_blocking(move || {
             let exclusive = batch.exclusive;
@@ -193,8 +193,8 @@ impl Actor for XdsServerActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        self.vitals.started(context, |actor: &mut Self, context| {
-            actor.vitals.up();
+        self.actor_health.started(context, |actor: &mut Self, context| {
+            actor.actor_health.up();
             let everything = PushRequest::everything(Reason::Global);
             let batch = actor.debounce.event(Instant::now(), everything);
             actor.proceed(batch, context);
@@ -204,7 +204,7 @@ impl Actor for XdsServerActor {
 
 impl Supervised for XdsServerActor {
     fn restarting(&mut self, _: &mut Self::Context) {
-        self.vitals.restarting();
+        self.actor_health.restarting();
         self.debounce = Debounce::new(self.settings);
         self.timer = None;
     }
@@ -219,7 +219,8 @@ impl Handler<Look> for XdsServerActor {
         connected.values().for_each(|connection| self.state.enter(connection));
         gone.iter().for_each(|number| self.state.leave(*number));
         let debounce = &mut self.debounce;
-        let batch = self.vitals.guard(context, || request.and_then(|request| debounce.event(Instant::now(), request)));
+        let batch =
+            self.actor_health.guard(context, || request.and_then(|request| debounce.event(Instant::now(), request)));
         if let Some(batch) = batch {
             self.proceed(batch, context);
         }
@@ -231,11 +232,11 @@ impl Handler<Built> for XdsServerActor {
 
     fn handle(&mut self, Built(built): Built, context: &mut Self::Context) {
         let debounce = &mut self.debounce;
-        let finished = self.vitals.guard(context, || debounce.finished(Instant::now()));
+        let finished = self.actor_health.guard(context, || debounce.finished(Instant::now()));
         match (built, finished) {
-            (Err(panicked), Some(_)) => self.vitals.fault(context, &panicked),
+            (Err(panicked), Some(_)) => self.actor_health.fault(context, &panicked),
             (Ok(()), Some(batch)) => {
-                self.vitals.recovered();
+                self.actor_health.recovered();
                 self.ready = None;
                 self.proceed(batch, context);
             }

@@ -10,7 +10,7 @@ use futures::{FutureExt, future::BoxFuture};
 use super::Decide;
 use crate::{
     model::{ConfigEvent, Kind, RegistryPort, XdsUpdater},
-    runtime::{Mailbox, Vitals, Wards},
+    runtime::{ActorHealth, Mailbox, Supervision},
     store::{EventHandler, HandlerError},
 };
 
@@ -24,7 +24,7 @@ pub struct HandlerActor<D: Decide> {
     decide: D,
     registry: Arc<dyn RegistryPort>,
     updater: Arc<dyn XdsUpdater>,
-    vitals: Vitals,
+    actor_health: ActorHealth,
 }
 
 /// The store's end of a handler: sends events to the actor.
@@ -35,14 +35,14 @@ pub struct HandlerPort<D: Decide> {
 impl<D: Decide> HandlerActor<D> {
     /// Starts the actor.
     pub fn start(
-        wards: &Wards,
+        supervision: &Supervision,
         decide: D,
         registry: Arc<dyn RegistryPort>,
         updater: Arc<dyn XdsUpdater>,
     ) -> HandlerPort<D> {
-        let vitals = wards.admit(D::NAME);
-        let queue = vitals.queue();
-        let address = Supervisor::start(move |_| Self { decide, registry, updater, vitals });
+        let actor_health = supervision.admit(D::NAME);
+        let queue = actor_health.queue();
+        let address = Supervisor::start(move |_| Self { decide, registry, updater, actor_health });
         HandlerPort { mailbox: Mailbox::new(address, queue) }
     }
 }
@@ -51,13 +51,13 @@ impl<D: Decide> Actor for HandlerActor<D> {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        self.vitals.started(context, |actor: &mut Self, _| actor.vitals.up());
+        self.actor_health.started(context, |actor: &mut Self, _| actor.actor_health.up());
     }
 }
 
 impl<D: Decide> Supervised for HandlerActor<D> {
     fn restarting(&mut self, _: &mut Self::Context) {
-        self.vitals.restarting();
+        self.actor_health.restarting();
     }
 }
 
@@ -66,7 +66,7 @@ impl<D: Decide> Handler<Take> for HandlerActor<D> {
 
     fn handle(&mut self, Take(events): Take, context: &mut Self::Context) -> Self::Result {
         let decide = &self.decide;
-        let decided = self.vitals.guard(context, || decide.decide(&events));
+        let decided = self.actor_health.guard(context, || decide.decide(&events));
         let Some(decision) = decided else {
             let error = HandlerError(format!("{} was interrupted", D::NAME));
             return AtomicResponse::new(Box::pin(fut::ready(Err(error))));
@@ -77,7 +77,7 @@ impl<D: Decide> Handler<Take> for HandlerActor<D> {
         };
         AtomicResponse::new(Box::pin(operation.into_actor(self).map(move |done, actor, _| {
             done.map_err(|e| HandlerError(e.to_string()))?;
-            actor.vitals.recovered();
+            actor.actor_health.recovered();
             decision.push.into_iter().for_each(|push| actor.updater.config_update(push));
             Ok(())
         })))

@@ -29,7 +29,7 @@ use super::{
 use crate::{
     discovery::{Arrival, Presence, Refusal, Registrar},
     model::{Config, ConfigSnapshot, Features, Kind},
-    runtime::{Mailbox, Vitals, Wards},
+    runtime::{ActorHealth, Mailbox, Supervision},
 };
 
 /// The pause after a look: objects that come in force in this time are looked at together.
@@ -104,7 +104,7 @@ pub struct RegistrationActor {
     missed: Instant,
     /// Why the last task did not reach its store, if it did not.
     outage: Option<String>,
-    vitals: Vitals,
+    actor_health: ActorHealth,
 }
 
 /// Registers workloads, for the xDS server.
@@ -119,9 +119,9 @@ pub struct RegistrationHandle {
 impl RegistrationActor {
     /// Starts the actor.
     #[must_use]
-    pub fn start(wards: &Wards, setup: Setup) -> RegistrationHandle {
-        let vitals = wards.admit("registration");
-        let (queue, roster, features) = (vitals.queue(), Roster::default(), setup.features.clone());
+    pub fn start(supervision: &Supervision, setup: Setup) -> RegistrationHandle {
+        let actor_health = supervision.admit("registration");
+        let (queue, roster, features) = (actor_health.queue(), Roster::default(), setup.features.clone());
         let shared = roster.clone();
         let rules = Arc::new(Rules {
             me: setup.me.clone(),
@@ -140,7 +140,7 @@ impl RegistrationActor {
             gone: Gone::default(),
             missed: Instant::now(),
             outage: None,
-            vitals,
+            actor_health,
         });
         let counter = Arc::default();
         RegistrationHandle { mailbox: Mailbox::new(address, queue), features, roster, counter }
@@ -149,13 +149,13 @@ impl RegistrationActor {
     /// Runs a change of the ledger and begins what is due after it.
     fn change(&mut self, context: &mut Context<Self>, change: impl FnOnce(&mut Ledger)) {
         let (ledger, now) = (&mut self.ledger, Timestamp::now());
-        let due = self.vitals.run(context, || {
+        let due = self.actor_health.run(context, || {
             change(ledger);
             ledger.due(now)
         });
         for (key, task) in due.unwrap_or_default() {
             let work = self.work(key.clone(), task);
-            let mailbox = self.vitals.mailbox(context);
+            let mailbox = self.actor_health.mailbox(context);
             actix::spawn(async move { mailbox.tell(Done(key, work.await)) });
         }
     }
@@ -175,7 +175,7 @@ impl RegistrationActor {
     }
 
     fn look(&mut self, context: &mut Context<Self>) {
-        if self.vitals.is_down() {
+        if self.actor_health.is_down() {
             return;
         }
         let gone = (self.setup.gone)();
@@ -286,11 +286,11 @@ impl Actor for RegistrationActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        self.vitals.started(context, |actor: &mut Self, _| {
-            actor.vitals.up();
+        self.actor_health.started(context, |actor: &mut Self, _| {
+            actor.actor_health.up();
             actor.ledger = Ledger::of(locked(&actor.roster).values().cloned()).within(actor.setup.limits);
             (actor.seen, actor.gone) = (None, Gone::default());
-            actor.vitals.recovered();
+            actor.actor_health.recovered();
         });
         self.follow(context);
     }
@@ -298,7 +298,7 @@ impl Actor for RegistrationActor {
 
 impl Supervised for RegistrationActor {
     fn restarting(&mut self, _: &mut Self::Context) {
-        self.vitals.restarting();
+        self.actor_health.restarting();
         self.ledger = Ledger::default();
         self.replies.clear();
     }
@@ -308,7 +308,7 @@ impl Handler<Arrive> for RegistrationActor {
     type Result = ResponseFuture<Answer>;
 
     fn handle(&mut self, Arrive(guest): Arrive, context: &mut Self::Context) -> Self::Result {
-        self.vitals.take_up();
+        self.actor_health.take_up();
         let (answer, waiting) = oneshot::channel();
         let id = guest.id;
         self.replies.insert(id, answer);
@@ -320,7 +320,7 @@ impl Handler<Arrive> for RegistrationActor {
             tracing::warn!(entry = %key, %refusal, "a workload may not register");
             return async move { Err(refusal) }.boxed_local();
         }
-        if self.vitals.is_down() {
+        if self.actor_health.is_down() {
             self.replies.clear();
         }
         let restarting = || Err(Refusal::Unavailable("registration restarts".to_string()));
@@ -332,7 +332,7 @@ impl Handler<Leave> for RegistrationActor {
     type Result = ();
 
     fn handle(&mut self, Leave(key, id, at): Leave, context: &mut Self::Context) {
-        self.vitals.take_up();
+        self.actor_health.take_up();
         self.change(context, |ledger| ledger.leave(&key, id, at));
     }
 }
@@ -341,7 +341,7 @@ impl Handler<Listen> for RegistrationActor {
     type Result = ();
 
     fn handle(&mut self, Listen(guest): Listen, context: &mut Self::Context) {
-        self.vitals.take_up();
+        self.actor_health.take_up();
         self.change(context, |ledger| {
             if let Some(said) = guest.health.take() {
                 ledger.say(&guest.key, said);
@@ -354,7 +354,7 @@ impl Handler<Done> for RegistrationActor {
     type Result = ();
 
     fn handle(&mut self, Done(key, result): Done, context: &mut Self::Context) {
-        self.vitals.take_up();
+        self.actor_health.take_up();
         let outcome = match &result {
             Ok(outcome) => {
                 self.outage = None;
@@ -394,7 +394,7 @@ impl Handler<Done> for RegistrationActor {
         };
         let kept = answer.as_ref().is_ok_and(Option::is_some) && self.setup.memory.holds(&key);
         let memory = kept.then(|| self.setup.memory.clone());
-        let (mailbox, roster) = (self.vitals.mailbox(context), self.roster.clone());
+        let (mailbox, roster) = (self.actor_health.mailbox(context), self.roster.clone());
         actix::spawn(async move {
             // What it is told is true after a restart too.
             if let Some(memory) = memory

@@ -15,7 +15,7 @@ use crate::{
         ConfigEvent, ConfigSnapshot, EventKind, Features, Interrupted, Mesh, PushRequest, Reason, RegistryPort,
         RegistrySnapshot, XdsUpdater,
     },
-    runtime::{Mailbox, Vitals, Wards},
+    runtime::{ActorHealth, Mailbox, Supervision},
 };
 
 /// Takes events in.
@@ -47,7 +47,7 @@ pub struct ServiceEntryStoreActor {
     setup: RegistrySetup,
     store: ServiceEntryStore,
     quarantine: Quarantine,
-    vitals: Vitals,
+    actor_health: ActorHealth,
 }
 
 /// What others hold of the registry.
@@ -60,12 +60,12 @@ pub struct RegistryHandle {
 impl ServiceEntryStoreActor {
     /// Starts the actor with an empty registry.
     #[must_use]
-    pub fn start(wards: &Wards, setup: RegistrySetup) -> RegistryHandle {
-        let vitals = wards.admit("service-entry-store");
-        let (queue, published) = (vitals.queue(), setup.published.subscribe());
+    pub fn start(supervision: &Supervision, setup: RegistrySetup) -> RegistryHandle {
+        let actor_health = supervision.admit("service-entry-store");
+        let (queue, published) = (actor_health.queue(), setup.published.subscribe());
         let store = ServiceEntryStore::new(setup.mesh.clone(), setup.features.clone());
         let quarantine = Quarantine::default();
-        let address = Supervisor::start(move |_| Self { setup, store, quarantine, vitals });
+        let address = Supervisor::start(move |_| Self { setup, store, quarantine, actor_health });
         RegistryHandle { mailbox: Mailbox::new(address, queue), published }
     }
 
@@ -88,10 +88,10 @@ impl ServiceEntryStoreActor {
             Ok(mut store) => {
                 let snapshot = store.snapshot();
                 self.store = store;
-                self.vitals.recovered();
+                self.actor_health.recovered();
                 self.publish(snapshot, vec![XdsUpdate::Push(PushRequest::everything(Reason::Global))]);
             }
-            Err(panicked) => self.vitals.fault(context, &panicked),
+            Err(panicked) => self.actor_health.fault(context, &panicked),
         }
     }
 }
@@ -108,8 +108,8 @@ impl Actor for ServiceEntryStoreActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        self.vitals.started(context, |actor: &mut Self, context| {
-            actor.vitals.up();
+        self.actor_health.started(context, |actor: &mut Self, context| {
+            actor.actor_health.up();
             actor.rebuild(context);
         });
     }
@@ -117,7 +117,7 @@ impl Actor for ServiceEntryStoreActor {
 
 impl Supervised for ServiceEntryStoreActor {
     fn restarting(&mut self, _: &mut Self::Context) {
-        self.vitals.restarting();
+        self.actor_health.restarting();
         self.store = ServiceEntryStore::new(self.setup.mesh.clone(), self.setup.features.clone());
     }
 }
@@ -128,7 +128,7 @@ impl Handler<Operate> for ServiceEntryStoreActor {
     /// Events that are not taken in because of a fault are in the store's snapshot, from which the registry is built anew.
     fn handle(&mut self, Operate(events): Operate, context: &mut Self::Context) {
         let (store, events) = (&mut self.store, self.quarantine.admit(&events));
-        let done = self.vitals.guard(context, || {
+        let done = self.actor_health.guard(context, || {
             let updates = store.apply_all(&events);
             (store.snapshot(), updates, store.is_outdated())
         });
@@ -145,7 +145,7 @@ impl Handler<SetMesh> for ServiceEntryStoreActor {
 
     fn handle(&mut self, SetMesh(mesh): SetMesh, context: &mut Self::Context) {
         self.setup.mesh = mesh;
-        if self.vitals.guard(context, || ()).is_some() {
+        if self.actor_health.guard(context, || ()).is_some() {
             self.rebuild(context);
         }
     }

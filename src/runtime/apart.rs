@@ -15,7 +15,7 @@ impl Apart {
     /// Runs the work and catches a panic.
     ///
     /// # Errors
-    /// [`Panicked`], which the actor has to pass to [`Vitals::fault`](super::Vitals::fault).
+    /// [`Panicked`], which the actor has to pass to [`ActorHealth::fault`](super::ActorHealth::fault).
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> Result<R, Panicked> {
         catch(|| {
             #[cfg(any(test, feature = "testing"))]

@@ -9,7 +9,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Superv
 use tokio::task::JoinHandle;
 
 use super::{Source, SourcePort, SourceState};
-use crate::runtime::{Mailbox, Panicked, Vitals, catch_task};
+use crate::runtime::{ActorHealth, Mailbox, Panicked, catch_task};
 
 /// A run that lasts this long has recovered.
 const RECOVERED_AFTER: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ pub struct ConfirmDeletion;
 pub struct SourceActor {
     source: Arc<dyn Source>,
     port: SourcePort,
-    vitals: Vitals,
+    actor_health: ActorHealth,
     silence: Duration,
     run: u64,
     began: Instant,
@@ -51,9 +51,14 @@ pub struct SourceActor {
 impl SourceActor {
     /// Starts the actor. A run that gives no sign of life for `silence` is restarted.
     #[must_use]
-    pub fn start(source: Arc<dyn Source>, port: SourcePort, vitals: Vitals, silence: Duration) -> Mailbox<Self> {
-        let queue = vitals.queue();
-        let actor = Self { source, port, vitals, silence, run: 0, began: Instant::now(), task: None };
+    pub fn start(
+        source: Arc<dyn Source>,
+        port: SourcePort,
+        actor_health: ActorHealth,
+        silence: Duration,
+    ) -> Mailbox<Self> {
+        let queue = actor_health.queue();
+        let actor = Self { source, port, actor_health, silence, run: 0, began: Instant::now(), task: None };
         Mailbox::new(Supervisor::start(|_| actor), queue)
     }
 
@@ -83,18 +88,18 @@ impl SourceActor {
             }
             r.last_error.clone_from(&reason);
         });
-        self.vitals.fault(context, &Panicked(reason));
+        self.actor_health.fault(context, &Panicked(reason));
     }
 
     fn look_after(&mut self, context: &mut Context<Self>) {
-        if self.port.stop.is_cancelled() || self.vitals.is_down() {
+        if self.port.stop.is_cancelled() || self.actor_health.is_down() {
             return;
         }
         let silence = self.port.board.silence();
         if silence > self.silence {
             self.fail(context, format!("no sign of life for {} s", silence.as_secs()));
         } else if self.began.elapsed() > RECOVERED_AFTER {
-            self.vitals.recovered();
+            self.actor_health.recovered();
         }
     }
 }
@@ -104,13 +109,13 @@ impl Actor for SourceActor {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.run_interval(self.silence / 4, Self::look_after);
-        if self.vitals.is_down() {
-            self.vitals.started(context, |actor: &mut Self, context| {
-                actor.vitals.up();
-                actor.begin(actor.vitals.mailbox(context));
+        if self.actor_health.is_down() {
+            self.actor_health.started(context, |actor: &mut Self, context| {
+                actor.actor_health.up();
+                actor.begin(actor.actor_health.mailbox(context));
             });
         } else {
-            self.begin(self.vitals.mailbox(context));
+            self.begin(self.actor_health.mailbox(context));
         }
     }
 
@@ -124,7 +129,7 @@ impl Actor for SourceActor {
 impl Supervised for SourceActor {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.port.board.write(|r| r.restarts += 1);
-        self.vitals.restarting();
+        self.actor_health.restarting();
     }
 }
 
@@ -132,7 +137,7 @@ impl Handler<SourceEnded> for SourceActor {
     type Result = ();
 
     fn handle(&mut self, ended: SourceEnded, context: &mut Self::Context) {
-        self.vitals.take_up();
+        self.actor_health.take_up();
         if ended.run == self.run {
             self.fail(context, ended.reason);
         }
@@ -143,7 +148,7 @@ impl Handler<Restart> for SourceActor {
     type Result = ();
 
     fn handle(&mut self, _: Restart, context: &mut Self::Context) {
-        if self.vitals.guard(context, || ()).is_some() {
+        if self.actor_health.guard(context, || ()).is_some() {
             context.stop();
         }
     }
@@ -154,7 +159,7 @@ impl Handler<Resync> for SourceActor {
 
     fn handle(&mut self, _: Resync, context: &mut Self::Context) {
         let resync = &self.port.resync;
-        self.vitals.guard(context, || resync.notify_one());
+        self.actor_health.guard(context, || resync.notify_one());
     }
 }
 
@@ -163,7 +168,7 @@ impl Handler<ConfirmDeletion> for SourceActor {
 
     fn handle(&mut self, _: ConfirmDeletion, context: &mut Self::Context) {
         let confirm = &self.port.confirm;
-        self.vitals.guard(context, || confirm.notify_one());
+        self.actor_health.guard(context, || confirm.notify_one());
     }
 }
 

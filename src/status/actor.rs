@@ -19,7 +19,7 @@ use super::{
 use crate::{
     discovery::{Omission, XdsState},
     model::ConfigSnapshot,
-    runtime::{Mailbox, Vitals, Wards},
+    runtime::{ActorHealth, Mailbox, Supervision},
 };
 
 /// The pause after a look, which reads what each connection says of itself: acknowledgements in this time are looked at together.
@@ -72,7 +72,7 @@ pub struct StatusReporterActor {
     /// Whether a caller has asked for statuses. Without writing there is no other reason to compute them.
     asked: bool,
     reported: Option<Instant>,
-    vitals: Vitals,
+    actor_health: ActorHealth,
 }
 
 /// Handle of the reporter for other rooms.
@@ -84,9 +84,9 @@ pub struct StatusHandle {
 impl StatusReporterActor {
     /// Starts the actor. Without `writing`, statuses are shown only.
     #[must_use]
-    pub fn start(wards: &Wards, xds: XdsState, writing: Option<Writing>) -> StatusHandle {
-        let vitals = wards.admit("status-reporter");
-        let queue = vitals.queue();
+    pub fn start(supervision: &Supervision, xds: XdsState, writing: Option<Writing>) -> StatusHandle {
+        let actor_health = supervision.admit("status-reporter");
+        let queue = actor_health.queue();
         let address = Supervisor::start(move |_| Self {
             xds,
             core: Reporter::default(),
@@ -95,13 +95,13 @@ impl StatusReporterActor {
             under_way: false,
             asked: false,
             reported: None,
-            vitals,
+            actor_health,
         });
         StatusHandle { mailbox: Mailbox::new(address, queue) }
     }
 
     fn look(&mut self, context: &mut Context<Self>) {
-        if self.vitals.is_down() {
+        if self.actor_health.is_down() {
             return;
         }
         let now = Instant::now();
@@ -111,7 +111,7 @@ impl StatusReporterActor {
         }
         let (core, xds, writing, term) = (&mut self.core, &self.xds, &self.writing, &mut self.term);
         let (free, asked) = (!self.under_way, self.asked);
-        let jobs = self.vitals.run(context, || {
+        let jobs = self.actor_health.run(context, || {
             let Some(writing) = writing else {
                 if asked {
                     look(core, xds, &[]);
@@ -157,7 +157,7 @@ impl StatusReporterActor {
         let Some(writing) = self.writing.as_ref().filter(|_| !jobs.is_empty()) else { return };
         self.under_way = true;
         let carried_out = carry_out(writing.sink.clone(), writing.leadership.clone(), jobs);
-        let mailbox = self.vitals.mailbox(context);
+        let mailbox = self.actor_health.mailbox(context);
         actix::spawn(async move { mailbox.tell(Wrote(carried_out.await)) });
     }
 }
@@ -208,9 +208,9 @@ impl Actor for StatusReporterActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        self.vitals.started(context, |actor: &mut Self, _| {
-            actor.vitals.up();
-            actor.vitals.recovered();
+        self.actor_health.started(context, |actor: &mut Self, _| {
+            actor.actor_health.up();
+            actor.actor_health.recovered();
         });
         self.follow(context);
     }
@@ -218,7 +218,7 @@ impl Actor for StatusReporterActor {
 
 impl Supervised for StatusReporterActor {
     fn restarting(&mut self, _: &mut Self::Context) {
-        self.vitals.restarting();
+        self.actor_health.restarting();
         self.core = Reporter::default();
         (self.term, self.under_way, self.reported) = (None, false, None);
     }
@@ -230,7 +230,7 @@ impl Handler<Wrote> for StatusReporterActor {
     fn handle(&mut self, Wrote(outcomes): Wrote, context: &mut Self::Context) {
         self.under_way = false;
         let core = &mut self.core;
-        let failures = self.vitals.guard(context, || core.done(Instant::now(), outcomes));
+        let failures = self.actor_health.guard(context, || core.done(Instant::now(), outcomes));
         // More may be due.
         self.xds.wake_reader();
         for failure in failures.unwrap_or_default() {
@@ -245,7 +245,7 @@ impl Handler<AskLeader> for StatusReporterActor {
 
     fn handle(&mut self, _: AskLeader, context: &mut Self::Context) -> Self::Result {
         let (core, leadership) = (&self.core, self.writing.as_ref().map(|w| &w.leadership));
-        let shown = self.vitals.guard(context, || {
+        let shown = self.actor_health.guard(context, || {
             let (written, failed) = core.counts();
             let last = core.last_failure().map(|f| json!({"object": f.object.to_string(), "error": f.error}));
             leadership
@@ -262,7 +262,7 @@ impl Handler<AskStatuses> for StatusReporterActor {
         self.asked = true;
         let (core, xds) = (&mut self.core, &self.xds);
         let peers = self.writing.as_ref().and_then(|w| peers_of(w, self.term.as_ref()));
-        let rows = self.vitals.guard(context, || {
+        let rows = self.actor_health.guard(context, || {
             look(core, xds, peers.as_deref().unwrap_or_default());
             core.rows()
         });

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::{Aggregate, Shadowed};
 use crate::{
     model::{Config, ConfigEvent, ConfigSnapshot, EventKind, Interrupted, Kind},
-    runtime::{Mailbox, Vitals, Wards},
+    runtime::{ActorHealth, Mailbox, Supervision},
     sources::{Applied, ConfigSink, SourceBatch, SourceId},
 };
 
@@ -83,7 +83,7 @@ pub struct AggregateCacheActor {
     handlers: Arc<[Arc<dyn EventHandler>]>,
     published: watch::Sender<Arc<ConfigSnapshot>>,
     resync: Arc<dyn Fn() + Send + Sync>,
-    vitals: Vitals,
+    actor_health: ActorHealth,
 }
 
 /// What others hold of the store: a mailbox for changes, and the published snapshot to read.
@@ -98,18 +98,18 @@ impl AggregateCacheActor {
     /// to send everything again.
     #[must_use]
     pub fn start(
-        wards: &Wards,
+        supervision: &Supervision,
         order: Vec<SourceId>,
         published: watch::Sender<Arc<ConfigSnapshot>>,
         handlers: Vec<Arc<dyn EventHandler>>,
         resync: Arc<dyn Fn() + Send + Sync>,
     ) -> StoreHandle {
-        let vitals = wards.admit("aggregate-cache");
-        let queue = vitals.queue();
+        let actor_health = supervision.admit("aggregate-cache");
+        let queue = actor_health.queue();
         // Nothing is published before every source has spoken, or proxies that reconnect would lose what is still to come.
         let aggregate = Aggregate::recovering(&order, &published.borrow());
         let (handlers, reader) = (handlers.into(), published.subscribe());
-        let address = Supervisor::start(move |_| Self { order, aggregate, handlers, published, resync, vitals });
+        let address = Supervisor::start(move |_| Self { order, aggregate, handlers, published, resync, actor_health });
         StoreHandle { mailbox: Mailbox::new(address, queue), published: reader }
     }
 
@@ -175,8 +175,8 @@ impl Actor for AggregateCacheActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        self.vitals.started(context, |actor, _| {
-            actor.vitals.up();
+        self.actor_health.started(context, |actor, _| {
+            actor.actor_health.up();
             (actor.resync)();
         });
     }
@@ -184,7 +184,7 @@ impl Actor for AggregateCacheActor {
 
 impl Supervised for AggregateCacheActor {
     fn restarting(&mut self, _: &mut Self::Context) {
-        self.vitals.restarting();
+        self.actor_health.restarting();
         let (late, waited): (Vec<_>, Vec<_>) = self.order.iter().cloned().partition(|s| self.aggregate.is_late(s));
         self.aggregate = Aggregate::recovering(&waited, &self.published.borrow());
         late.into_iter().for_each(|source| self.aggregate.add_source(source));
@@ -196,11 +196,11 @@ impl Handler<Apply> for AggregateCacheActor {
 
     fn handle(&mut self, Apply(batch): Apply, context: &mut Self::Context) -> Self::Result {
         let aggregate = &mut self.aggregate;
-        let Some(events) = self.vitals.guard(context, || aggregate.apply(batch)) else {
+        let Some(events) = self.actor_health.guard(context, || aggregate.apply(batch)) else {
             return AtomicResponse::new(Box::pin(fut::ready(Err(Interrupted))));
         };
         if self.aggregate.missing().is_empty() {
-            self.vitals.recovered();
+            self.actor_health.recovered();
         }
         let changes = events.len();
         AtomicResponse::new(Box::pin(self.tell(events).map(move |(), _, _| Ok(Applied { changes }))))
@@ -229,7 +229,7 @@ impl Handler<AskShadowed> for AggregateCacheActor {
 
     fn handle(&mut self, _: AskShadowed, context: &mut Self::Context) -> Self::Result {
         let aggregate = &self.aggregate;
-        self.vitals.guard(context, || aggregate.shadowed()).unwrap_or_default()
+        self.actor_health.guard(context, || aggregate.shadowed()).unwrap_or_default()
     }
 }
 
@@ -238,7 +238,7 @@ impl Handler<Seed> for AggregateCacheActor {
 
     fn handle(&mut self, Seed(source, configs): Seed, context: &mut Self::Context) -> Self::Result {
         let aggregate = &mut self.aggregate;
-        let Some(Some(events)) = self.vitals.guard(context, || aggregate.seed(source, configs)) else {
+        let Some(Some(events)) = self.actor_health.guard(context, || aggregate.seed(source, configs)) else {
             return AtomicResponse::new(Box::pin(fut::ready(false)));
         };
         AtomicResponse::new(Box::pin(self.tell(events).map(|(), _, _| true)))
@@ -253,7 +253,7 @@ impl Handler<AddSource> for AggregateCacheActor {
             self.order.push(source.clone());
         }
         let aggregate = &mut self.aggregate;
-        self.vitals.guard(context, || aggregate.add_source(source));
+        self.actor_health.guard(context, || aggregate.add_source(source));
     }
 }
 
@@ -263,7 +263,7 @@ impl Handler<RemoveSource> for AggregateCacheActor {
     fn handle(&mut self, RemoveSource(source): RemoveSource, context: &mut Self::Context) -> Self::Result {
         self.order.retain(|known| *known != source);
         let aggregate = &mut self.aggregate;
-        let events = self.vitals.guard(context, || aggregate.remove_source(&source)).unwrap_or_default();
+        let events = self.actor_health.guard(context, || aggregate.remove_source(&source)).unwrap_or_default();
         AtomicResponse::new(Box::pin(self.tell(events)))
     }
 }
@@ -273,7 +273,7 @@ impl Handler<AskContent> for AggregateCacheActor {
 
     fn handle(&mut self, AskContent(source): AskContent, context: &mut Self::Context) -> Self::Result {
         let aggregate = &self.aggregate;
-        self.vitals.guard(context, || aggregate.content(&source)).unwrap_or_default()
+        self.actor_health.guard(context, || aggregate.content(&source)).unwrap_or_default()
     }
 }
 
@@ -281,7 +281,7 @@ impl Handler<AskUndelivered> for AggregateCacheActor {
     type Result = MessageResult<AskUndelivered>;
 
     fn handle(&mut self, _: AskUndelivered, _: &mut Self::Context) -> Self::Result {
-        self.vitals.take_up();
+        self.actor_health.take_up();
         MessageResult(self.aggregate.undelivered())
     }
 }

@@ -112,7 +112,10 @@ fn describe() {
     describe_histogram!("pilot_pushcontext_init_seconds", "Seconds to build a push context.");
     describe_histogram!("pilot_xds_config_size_bytes", "Bytes of one response.");
     describe_counter!("pilothouse_log_lines_dropped", "Log lines dropped while standard error was blocked.");
-    describe_counter!("pilothouse_log_lines_suppressed", "Log lines suppressed as repeats; a line reports their number.");
+    describe_counter!(
+        "pilothouse_log_lines_suppressed",
+        "Log lines suppressed as repeats; a line reports their number."
+    );
     describe_counter!("galley_validation_passed", "Objects that validation took, by kind.");
     describe_counter!("galley_validation_failed", "Objects that validation refused, by kind.");
 }

@@ -25,7 +25,10 @@ use pilothouse::{
         Aggregate,
         last_good::{decode, encode},
     },
-    xds::{Backoff, Block, NameSet, Protocol, Request, Resource, ResourceType, Scope, Session, Snapshot, Updates},
+    xds::{
+        Backoff, Block, NameSet, Protocol, Resource, ResourceType, Scope, Session, Snapshot, Updates,
+        wire::request::Request,
+    },
 };
 use prost::Message;
 
@@ -50,7 +53,7 @@ fn reading(c: &mut Criterion) {
     c.bench_function("store: all of 12,000 objects", |b| {
         b.iter_batched(
             || SourceBatch { source: source.clone(), change: Change::Full(objects.clone()) },
-            |batch| Aggregate::new(std::slice::from_ref(&source), None).apply(batch),
+            |batch| Aggregate::new(std::slice::from_ref(&source)).apply(batch),
             BatchSize::LargeInput,
         );
     });

@@ -9,7 +9,7 @@ async fn the_context_in_force_stays_until_the_next_one_is_built() {
     let mut served = Served::start().await;
     for (times, fault) in [(1, "xds-server, apart"), (2, "xds-server")] {
         let before = served.running.state.current().unwrap().context.clone();
-        served.running.wards.faults().order(fault, 1);
+        served.running.supervision.faults().order(fault, 1);
         served.add(&format!("b{times}"));
         restarted(&served.running, "xds-server", times).await;
         let now = served.running.state.current().unwrap().context.clone();
@@ -24,7 +24,7 @@ async fn a_first_context_that_fails_is_built_again_before_the_process_is_ready()
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
     let running = start(&[dir.path()], None).await;
-    running.wards.faults().order("xds-server, apart", 1);
+    running.supervision.faults().order("xds-server, apart", 1);
     until(&running, |c| c.inputs.registry.services.len() == 1 && running.readiness.is_ready()).await;
     end(running).await;
 }

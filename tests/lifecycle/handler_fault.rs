@@ -46,7 +46,7 @@ async fn missed_events_are_sent_to_a_handler_again() {
     proxies.until("first.example").await;
     for (number, handler) in handlers.into_iter().enumerate() {
         let name = format!("object-{number}");
-        running.wards.faults().order(handler, 1);
+        running.supervision.faults().order(handler, 1);
         write(&name).unwrap();
         restarted(&running, handler, 1).await;
         proxies.until(&format!("{name}.example")).await;
@@ -54,6 +54,6 @@ async fn missed_events_are_sent_to_a_handler_again() {
     }
     let context = until(&running, |c| c.inputs.registry.services.len() == 12).await;
     assert_eq!(context.inputs.configs.by_kind[&Kind::DestinationRule].len(), 6);
-    assert!(running.wards.faults().are_done());
+    assert!(running.supervision.faults().are_done());
     end(running).await;
 }

@@ -125,7 +125,7 @@ async fn old_content_outlives_a_fault_of_the_store() {
 
     let alone = run(both).await;
     until(&alone, |c| hosts(c) == ["a.example"]).await;
-    alone.wards.faults().order("aggregate-cache", 1);
+    alone.supervision.faults().order("aggregate-cache", 1);
     fs::write(local.path().join("b.yaml"), entry("b", "b.example")).unwrap();
     restarted(&alone, "aggregate-cache", 1).await;
     until(&alone, |c| hosts(c) == ["a.example", "b.example"]).await;

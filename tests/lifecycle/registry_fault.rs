@@ -6,7 +6,7 @@ use crate::stage::{Served, end, restarted};
 async fn it_is_built_anew_from_the_store_and_no_proxy_loses_anything() {
     let mut served = Served::start().await;
     for (times, name) in [(1, "b"), (2, "c")] {
-        served.running.wards.faults().order("service-entry-store", 1);
+        served.running.supervision.faults().order("service-entry-store", 1);
         served.add(name);
         restarted(&served.running, "service-entry-store", times).await;
         assert!(served.running.registry.snapshot().services.len() >= times as usize);

@@ -101,7 +101,7 @@ pub async fn end(running: Running) {
 
 /// Waits until an actor was restarted so many times.
 pub async fn restarted(running: &Running, actor: &str, times: u32) {
-    let restarts = || running.wards.reports().iter().find(|r| &*r.actor == actor).map(|r| r.restarts);
+    let restarts = || running.supervision.reports().iter().find(|r| &*r.actor == actor).map(|r| r.restarts);
     assert!(restarts().is_some(), "no actor {actor}");
     let wait = async {
         while restarts() != Some(times) {

@@ -11,7 +11,7 @@ async fn the_batch_comes_again_and_no_proxy_loses_anything() {
     let objects = || served.running.store.snapshot().by_kind.values().map(|list| list.len()).sum::<usize>();
     for (times, name) in [(1, "b"), (2, "c")] {
         let before = objects();
-        served.running.wards.faults().order("aggregate-cache", 1);
+        served.running.supervision.faults().order("aggregate-cache", 1);
         served.add(name);
         restarted(&served.running, "aggregate-cache", times).await;
         assert!(objects() >= before);
@@ -29,7 +29,7 @@ async fn a_deletion_that_the_fault_swallowed_is_made_good() {
     fs::write(&path, entry("a", "a.example") + &entry("b", "b.example") + &entry("c", "c.example")).unwrap();
     let running = start(&[dir.path()], None).await;
     until(&running, |c| c.inputs.registry.services.len() == 3).await;
-    running.wards.faults().order("aggregate-cache", 1);
+    running.supervision.faults().order("aggregate-cache", 1);
     fs::write(&path, entry("a", "a.example") + &entry("b", "b.example")).unwrap();
     restarted(&running, "aggregate-cache", 1).await;
     until(&running, |c| c.inputs.registry.services.len() == 2).await;

@@ -333,7 +333,7 @@ impl<'a> Parser<'a> {
                 }
                 Some(_) => first = false,
             }
-            if !self.posix_class()? && !(self.rest.starts_with('\\') && self.class_escape()?) {
+            if !(self.posix_class()? || self.rest.starts_with('\\') && self.class_escape()?) {
                 self.range()?;
             }
         }

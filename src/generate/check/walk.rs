@@ -211,7 +211,7 @@ fn text(rule: &Rule, bytes: &[u8]) -> Result<(), String> {
         Rule::Prefix(prefix) => bytes.starts_with(prefix.as_bytes()),
         Rule::Suffix(suffix) => bytes.ends_with(suffix.as_bytes()),
         Rule::OneText(list) => list.iter().any(|known| known.as_bytes() == bytes),
-        Rule::Pattern(pattern) => fits(*pattern, bytes),
+        Rule::Pattern(pattern) => fits(pattern, bytes),
         Rule::HeaderName { strict } => is_header_name(bytes, *strict),
         Rule::HeaderValue { strict } => is_header_value(bytes, *strict),
         _ => true,

@@ -77,32 +77,32 @@ fn entry(name: &str) -> Arc<Config> {
     Arc::new(from_value(&document, Origin::default()).unwrap())
 }
 
-fn start(panics: u32) -> (StoreHandle, Arc<Recorder>, Wards) {
+fn start(panics: u32) -> (StoreHandle, Arc<Recorder>, Supervision) {
     let budget = RestartBudget::new(100, Shutdown::default());
-    let wards = Wards::new(budget, Duration::from_millis(1), Duration::from_millis(5));
+    let supervision = Supervision::new(budget, Duration::from_millis(1), Duration::from_millis(5));
     let recorder = Arc::new(Recorder::default());
     let panicky = Panicky { panics: Arc::new(AtomicU32::new(panics)) };
-    let port = HandlerActor::start(&wards, panicky, recorder.clone(), recorder.clone());
+    let port = HandlerActor::start(&supervision, panicky, recorder.clone(), recorder.clone());
     let store = AggregateCacheActor::start(
-        &wards,
+        &supervision,
         vec!["test".into()],
         tokio::sync::watch::Sender::default(),
         vec![Arc::new(port)],
         Arc::new(|| {}),
     );
-    (store, recorder, wards)
+    (store, recorder, supervision)
 }
 
 #[actix::test]
 async fn what_a_panic_swallowed_is_told_again() {
-    let (store, recorder, wards) = start(2);
+    let (store, recorder, supervision) = start(2);
     let batch = SourceBatch { source: "test".into(), change: Change::Full(vec![entry("a"), entry("b")]) };
     assert_eq!(store.apply(batch).await.unwrap().changes, 2);
     tokio::time::timeout(Duration::from_secs(30), recorder.came.notified()).await.unwrap();
     let pushed = recorder.pushed.lock().unwrap();
     assert_eq!((pushed.len(), pushed[0].keys.len()), (1, 2));
     assert_eq!(*recorder.operations.lock().unwrap(), [2]);
-    let report = wards.reports().into_iter().find(|r| &*r.actor == "panicky").unwrap();
+    let report = supervision.reports().into_iter().find(|r| &*r.actor == "panicky").unwrap();
     assert_eq!(report.restarts, 2);
     assert!(report.last_error.contains("as the test wants"));
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     model::Interrupted,
-    runtime::{RestartBudget, Shutdown, Wards},
+    runtime::{RestartBudget, Shutdown, Supervision},
     sources::{Applied, Change, ConfigSink, SourceBatch, SourceBoard, SourceId},
 };
 
@@ -83,7 +83,7 @@ impl ConfigSink for Arc<Recorder> {
 struct Stage {
     mailbox: Mailbox<SourceActor>,
     recorder: Arc<Recorder>,
-    wards: Wards,
+    supervision: Supervision,
     shutdown: Shutdown,
     board: Arc<SourceBoard>,
     stop: CancellationToken,
@@ -93,7 +93,7 @@ impl Stage {
     fn set(faults: &[Fault], restarts: u32) -> Self {
         let shutdown = Shutdown::default();
         let budget = RestartBudget::new(restarts, shutdown.clone());
-        let wards = Wards::new(budget, Duration::from_millis(1), Duration::from_millis(4));
+        let supervision = Supervision::new(budget, Duration::from_millis(1), Duration::from_millis(4));
         let (recorder, stop) = (Arc::new(Recorder::default()), CancellationToken::new());
         let board = Arc::new(SourceBoard::new("test".into()));
         let port = SourcePort {
@@ -104,8 +104,8 @@ impl Stage {
             confirm: Arc::default(),
         };
         let source = Arc::new(Faulty { faults: faults.to_vec(), runs: Arc::default() });
-        let mailbox = SourceActor::start(source, port, wards.admit("source test"), Duration::from_millis(40));
-        Self { mailbox, recorder, wards, shutdown, board, stop }
+        let mailbox = SourceActor::start(source, port, supervision.admit("source test"), Duration::from_millis(40));
+        Self { mailbox, recorder, supervision, shutdown, board, stop }
     }
 
     async fn batches(&self, count: usize) {
@@ -122,7 +122,7 @@ impl Stage {
 async fn panicking_ending_and_hanging_runs_begin_anew_and_resync() {
     let stage = Stage::set(&[Fault::Panic, Fault::End, Fault::Hang], 100);
     stage.batches(4).await;
-    assert_eq!(stage.wards.reports()[0].restarts, 3);
+    assert_eq!(stage.supervision.reports()[0].restarts, 3);
     assert_eq!(stage.board.read().restarts, 3);
     assert!(stage.recorder.batches.lock().unwrap().iter().all(|b| matches!(b.change, Change::Full(_))));
     // The address that was handed out at the start still reaches the actor.
@@ -155,7 +155,7 @@ async fn more_restarts_than_the_budget_end_the_process() {
     let stage = Stage::set(&[Fault::Panic; 10], 3);
     tokio::time::timeout(Duration::from_secs(20), stage.shutdown.begun()).await.unwrap();
     assert!(stage.shutdown.fault().unwrap().contains("source test"));
-    assert!(stage.wards.reports()[0].last_error.contains("as the test wants"));
+    assert!(stage.supervision.reports()[0].last_error.contains("as the test wants"));
     stage.stop.cancel();
 }
 
@@ -165,6 +165,6 @@ async fn an_ordered_restart_is_one() {
     stage.batches(1).await;
     stage.mailbox.send(Restart).await.unwrap();
     stage.batches(2).await;
-    assert_eq!(stage.wards.reports()[0].restarts, 1);
+    assert_eq!(stage.supervision.reports()[0].restarts, 1);
     stage.stop.cancel();
 }

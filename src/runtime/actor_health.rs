@@ -41,7 +41,7 @@ impl RestartBudget {
 
 /// The supervised actors of the process.
 #[derive(Debug, Clone)]
-pub struct Wards {
+pub struct Supervision {
     queues: Arc<Mutex<Vec<Arc<Queue>>>>,
     budget: RestartBudget,
     first_pause: Duration,
@@ -50,7 +50,7 @@ pub struct Wards {
     faults: super::Faults,
 }
 
-impl Wards {
+impl Supervision {
     /// No actors yet.
     #[must_use]
     pub fn new(budget: RestartBudget, first_pause: Duration, longest_pause: Duration) -> Self {
@@ -73,10 +73,10 @@ impl Wards {
 
     /// Registers an actor and returns its supervision state.
     #[must_use]
-    pub fn admit(&self, name: &str) -> Vitals {
+    pub fn admit(&self, name: &str) -> ActorHealth {
         let queue = Queue::new(name);
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue.clone());
-        Vitals {
+        ActorHealth {
             queue,
             budget: self.budget.clone(),
             backoff: Backoff::new(self.first_pause, self.longest_pause),
@@ -97,9 +97,9 @@ impl Wards {
 }
 
 /// The supervision state of one actor. The actor keeps it across restarts and calls it at four points: for each message
-/// ([`Vitals::guard`]), in `restarting`, in `started`, and once its state is complete again ([`Vitals::recovered`]).
+/// ([`ActorHealth::guard`]), in `restarting`, in `started`, and once its state is complete again ([`ActorHealth::recovered`]).
 #[derive(Debug)]
-pub struct Vitals {
+pub struct ActorHealth {
     queue: Arc<Queue>,
     budget: RestartBudget,
     backoff: Backoff,
@@ -108,7 +108,7 @@ pub struct Vitals {
     faults: super::Faults,
 }
 
-impl Vitals {
+impl ActorHealth {
     /// The queue counters, for the actor's mailbox.
     #[must_use]
     pub fn queue(&self) -> Arc<Queue> {
@@ -124,7 +124,7 @@ impl Vitals {
         Mailbox::new(context.address(), self.queue())
     }
 
-    /// Counts a message that is handled without [`Vitals::guard`].
+    /// Counts a message that is handled without [`ActorHealth::guard`].
     pub fn take_up(&self) {
         self.queue.take_up();
     }
@@ -139,7 +139,7 @@ impl Vitals {
         self.run(context, work)
     }
 
-    /// As [`Vitals::guard`], for work without a message, such as a timer's.
+    /// As [`ActorHealth::guard`], for work without a message, such as a timer's.
     pub fn run<A, R>(&mut self, context: &mut Context<A>, work: impl FnOnce() -> R) -> Option<R>
     where
         A: Actor<Context = Context<A>>,
@@ -157,7 +157,7 @@ impl Vitals {
         }
     }
 
-    /// A runner for work of this actor on another thread; its panic has to be passed to [`Vitals::fault`].
+    /// A runner for work of this actor on another thread; its panic has to be passed to [`ActorHealth::fault`].
     #[must_use]
     pub fn apart(&self) -> Apart {
         self.workplace(", apart")
@@ -232,7 +232,7 @@ mod tests {
     struct Add(Option<u32>);
 
     struct Counter {
-        vitals: Vitals,
+        actor_health: ActorHealth,
         core: u32,
         resumed: Arc<Mutex<u32>>,
     }
@@ -240,8 +240,8 @@ mod tests {
     impl Actor for Counter {
         type Context = Context<Self>;
         fn started(&mut self, context: &mut Self::Context) {
-            self.vitals.started(context, |actor, _| {
-                actor.vitals.up();
+            self.actor_health.started(context, |actor, _| {
+                actor.actor_health.up();
                 *actor.resumed.lock().unwrap() += 1;
             });
         }
@@ -250,7 +250,7 @@ mod tests {
     impl Supervised for Counter {
         fn restarting(&mut self, _: &mut Self::Context) {
             self.core = 0;
-            self.vitals.restarting();
+            self.actor_health.restarting();
         }
     }
 
@@ -258,30 +258,30 @@ mod tests {
         type Result = Option<u32>;
         fn handle(&mut self, message: Add, context: &mut Self::Context) -> Self::Result {
             let core = &mut self.core;
-            self.vitals.guard(context, || {
+            self.actor_health.guard(context, || {
                 *core += message.0.unwrap();
                 *core
             })
         }
     }
 
-    fn wards(per_minute: u32) -> (Wards, Shutdown) {
+    fn supervision(per_minute: u32) -> (Supervision, Shutdown) {
         let shutdown = Shutdown::default();
         let budget = RestartBudget::new(per_minute, shutdown.clone());
-        (Wards::new(budget, Duration::from_millis(1), Duration::from_millis(5)), shutdown)
+        (Supervision::new(budget, Duration::from_millis(1), Duration::from_millis(5)), shutdown)
     }
 
-    fn counter(wards: &Wards) -> (Mailbox<Counter>, Arc<Mutex<u32>>) {
-        let (vitals, resumed) = (wards.admit("counter"), Arc::new(Mutex::new(0)));
-        let (queue, shared) = (vitals.queue(), resumed.clone());
-        let address = Supervisor::start(move |_| Counter { vitals, core: 0, resumed: shared });
+    fn counter(supervision: &Supervision) -> (Mailbox<Counter>, Arc<Mutex<u32>>) {
+        let (actor_health, resumed) = (supervision.admit("counter"), Arc::new(Mutex::new(0)));
+        let (queue, shared) = (actor_health.queue(), resumed.clone());
+        let address = Supervisor::start(move |_| Counter { actor_health, core: 0, resumed: shared });
         (Mailbox::new(address, queue), resumed)
     }
 
     #[actix::test]
     async fn a_panic_restarts_the_actor_under_its_address_with_a_fresh_core() {
-        let (wards, shutdown) = wards(10);
-        let (mailbox, resumed) = counter(&wards);
+        let (supervision, shutdown) = supervision(10);
+        let (mailbox, resumed) = counter(&supervision);
         assert_eq!(mailbox.send(Add(Some(5))).await.unwrap(), Some(5));
         assert_eq!(mailbox.send(Add(None)).await.unwrap(), None);
         let fresh = loop {
@@ -292,7 +292,7 @@ mod tests {
         };
         assert_eq!(fresh, 1);
         assert_eq!(*resumed.lock().unwrap(), 1);
-        let report = wards.reports().remove(0);
+        let report = supervision.reports().remove(0);
         assert_eq!((report.restarts, report.waiting), (1, 0));
         assert!(report.last_error.contains("panicked"));
         assert!(!shutdown.has_begun());
@@ -304,7 +304,7 @@ mod tests {
 
     /// Polls a check all the time, and stalls on request.
     struct Stalled {
-        vitals: Vitals,
+        actor_health: ActorHealth,
         looks: Arc<std::sync::atomic::AtomicU32>,
     }
 
@@ -313,7 +313,7 @@ mod tests {
         fn started(&mut self, context: &mut Self::Context) {
             context.run_interval(Duration::from_millis(1), |actor: &mut Self, context| {
                 let looks = actor.looks.clone();
-                actor.vitals.run(context, || looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+                actor.actor_health.run(context, || looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
             });
         }
     }
@@ -323,8 +323,8 @@ mod tests {
     impl Handler<Block> for Stalled {
         type Result = ();
         fn handle(&mut self, message: Block, context: &mut Self::Context) {
-            let to_itself = self.vitals.mailbox(context);
-            self.vitals.guard(context, || {
+            let to_itself = self.actor_health.mailbox(context);
+            self.actor_health.guard(context, || {
                 if let Some(blocked) = message.0 {
                     to_itself.tell(Block(None));
                     let _ = blocked.recv();
@@ -335,16 +335,16 @@ mod tests {
 
     #[actix::test]
     async fn a_stalled_actor_shows_what_waits_and_timers_are_no_messages() {
-        let (wards, _) = wards(10);
-        let vitals = wards.admit("stalled");
-        let (queue, looks) = (vitals.queue(), Arc::new(std::sync::atomic::AtomicU32::new(0)));
+        let (supervision, _) = supervision(10);
+        let actor_health = supervision.admit("stalled");
+        let (queue, looks) = (actor_health.queue(), Arc::new(std::sync::atomic::AtomicU32::new(0)));
         let (thread, counted) = (actix::Arbiter::new(), looks.clone());
-        let address = Supervisor::start_in_arbiter(&thread.handle(), move |_| Stalled { vitals, looks: counted });
+        let address = Supervisor::start_in_arbiter(&thread.handle(), move |_| Stalled { actor_health, looks: counted });
         let mailbox = Mailbox::new(address, queue);
         while looks.load(std::sync::atomic::Ordering::Relaxed) < 20 {
             tokio::task::yield_now().await;
         }
-        let report = || wards.reports().remove(0);
+        let report = || supervision.reports().remove(0);
         assert_eq!((report().handled, report().last_message_unix_ms), (0, 0), "a timer is no message");
 
         let (release, blocked) = std::sync::mpsc::channel();
@@ -370,8 +370,8 @@ mod tests {
 
     #[actix::test]
     async fn too_many_restarts_end_the_process() {
-        let (wards, shutdown) = wards(2);
-        let (mailbox, _) = counter(&wards);
+        let (supervision, shutdown) = supervision(2);
+        let (mailbox, _) = counter(&supervision);
         while !shutdown.has_begun() {
             let _ = mailbox.send(Add(None)).await;
             tokio::task::yield_now().await;
