@@ -124,20 +124,24 @@ fn http(host: &str, path: &str) -> Call {
 }
 
 #[test]
-fn domains_match_exactly_then_by_the_longest_suffix_then_by_prefix_then_at_all() {
+fn domains_match_exactly_then_by_the_longest_suffix_then_by_prefix() {
     let host = |name: &str, domain: &str| {
         json!({"name": name, "domains": [domain],
             "routes": [{"name": name, "match": {"prefix": "/"}, "route": {"cluster": name}}]})
     };
-    let config = json!({"name": "80", "ignorePortInHostMatching": true, "virtualHosts": [
-        host("all", "*"), host("prefix", "a.*"), host("short", "*.test"), host("long", "*.b.test"), host("exact", "a.b.test")]});
+    let mut config = json!({"name": "80", "ignorePortInHostMatching": true, "virtualHosts": [
+        host("prefix", "a.*"), host("short", "*.test"), host("long", "*.b.test"), host("exact", "a.b.test")]});
+    assert_eq!(routed(&config, &http("a.example", "/")).cluster, "prefix");
+    assert_eq!(routed(&config, &http("other.example", "/")).error, Some("no virtual host matched"));
+    // As in Istio's simulation, `*` counts among the suffixes and so hides prefixes.
+    config["virtualHosts"].as_array_mut().unwrap().push(host("all", "*"));
     let cluster = |name: &str| routed(&config, &http(name, "/")).cluster;
     for (name, wanted) in [
         ("a.b.test", "exact"),
         ("a.b.test:80", "exact"),
         ("c.b.test", "long"),
         ("a.test", "short"),
-        ("a.example", "prefix"),
+        ("a.example", "all"),
         ("other.example", "all"),
         ("[::1]:80", "all"),
     ] {
@@ -155,11 +159,11 @@ fn the_first_route_whose_path_matches_is_taken() {
         route("exact", &json!({"path": "/a"})),
         route("regex", &json!({"safeRegex": {"regex": "^/[0-9]+$"}})),
         route("prefix", &json!({"prefix": "/a"})),
-        {"name": "answer", "match": {"prefix": "/answer"}, "directResponse": {"status": 404}}]});
+        {"name": "answer", "match": {"prefix": "/z"}, "directResponse": {"status": 404}}]});
     let config = |host: &Value| json!({"name": "80", "virtualHosts": [host]});
     let named = |path: &str| routed(&config(&host), &http("x", path)).route;
     assert_eq!((named("/a"), named("/a/b"), named("/42")), ("exact".into(), "prefix".into(), "regex".into()));
-    let answer = routed(&config(&host), &http("x", "/answer"));
+    let answer = routed(&config(&host), &http("x", "/z"));
     assert_eq!((answer.error, answer.route.as_str(), answer.cluster.as_str()), (None, "answer", ""));
     assert_eq!(routed(&config(&host), &http("x", "/b")).error, Some("no route matched"));
     host["requireTls"] = "ALL".into();

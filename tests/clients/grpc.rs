@@ -227,9 +227,9 @@ fn an_older_java_follows_weights_headers_and_endpoints() {
 /// A subset is replaced by one of another name, and the routes with it: no call fails on the way.
 ///
 /// gRPC-Go may choose a new cluster by a new route a moment before its own balancer knows the cluster ("unknown cluster selected
-/// for RPC"): `ClientConn` puts the selector of a resolver's update in force (`applyServiceConfigAndBalancer`) and hands the
-/// clusters of the same update to its balancer after that, so calls in between pick with the former clusters. Both come from one
-/// update of its own resolver, after the resources; gRPC-Java had the like (its pull request 11947). Such calls are told.
+/// for RPC"). By reading, not by proof: `ClientConn` puts the selector of a resolver's update in force, and hands the clusters of
+/// the same update to its balancer after that (`applyServiceConfigAndBalancer`), so calls in between pick with the former
+/// clusters. gRPC-Java had the like (its pull request 11947). Such calls are told.
 fn outlives_a_renamed_subset(grpc: Grpc) {
     let Some(command) = grpc.client(&format!("xds:///{HOST}:9000")) else { return };
     let port = free_port();

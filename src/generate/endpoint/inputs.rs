@@ -209,6 +209,47 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{
+        generate::endpoint::EndpointPlan,
+        model::{Endpoint, EndpointIndex, Locality, Node, Registry, RegistrySnapshot, ShardKey},
+        push::{PushContext, context::PushInputs},
+    };
+
+    /// gRPC-Go refuses an address that is named twice; Envoy gets another resource of the same service.
+    #[test]
+    fn the_dialect_of_a_client_is_in_the_key() {
+        let port = Port { name: "http".into(), port: 80, ..Port::default() };
+        let service = Service { hostname: "h".into(), namespace: "b".into(), ports: vec![port], ..Service::default() };
+        let endpoint = |lb_weight| {
+            let addresses = vec!["10.0.0.9".into()];
+            Arc::new(Endpoint {
+                addresses,
+                port: 80,
+                service_port_name: "http".into(),
+                lb_weight,
+                ..Endpoint::default()
+            })
+        };
+        let shard = ShardKey { provider: Registry::Kubernetes, cluster: "c".into() };
+        let set = EndpointSet::of(vec![(shard, Arc::from([endpoint(1), endpoint(2)]))]);
+        let mut endpoints = EndpointIndex::default();
+        endpoints.by_service.insert(("h".into(), "b".into()), Arc::new(set));
+        let services = Arc::new(vec![Arc::new(service.stamped())]);
+        let registry = RegistrySnapshot { services, endpoints: Arc::new(endpoints), ..RegistrySnapshot::default() };
+        let context = PushContext::build(PushInputs { registry, ..PushInputs::default() });
+        let made = |metadata| {
+            let id = "sidecar~10.0.0.1~a.b~b.svc.cluster.local";
+            let view = context.view_of(&Node::from_parts(id, metadata, Locality::default()).unwrap());
+            let read = |inputs: &EndpointInputs<'_>| {
+                let assignment = inputs.load_assignment();
+                (inputs.key(), assignment.endpoints.iter().map(|group| group.lb_endpoints.len()).sum::<usize>())
+            };
+            EndpointPlan::of(&context, &view).with("outbound|80||h", read).unwrap()
+        };
+        let (envoy, grpc) = (made(json!({})), made(json!({"GENERATOR": "grpc"})));
+        assert_eq!((envoy.1, grpc.1), (2, 1));
+        assert_ne!(envoy.0, grpc.0);
+    }
 
     #[test]
     fn cluster_local_hosts() {
