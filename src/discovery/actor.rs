@@ -44,12 +44,8 @@ struct Inbox {
     request: Option<PushRequest>,
     connected: BTreeMap<u64, Arc<Connection>>,
     gone: Vec<u64>,
-}
-
-impl Inbox {
-    fn is_empty(&self) -> bool {
-        self.request.is_none() && self.connected.is_empty() && self.gone.is_empty()
-    }
+    /// The actor has been told of it, and has not taken it up: one message at most is under way.
+    is_woken: bool,
 }
 
 /// Owns the debounce and the table of connections.
@@ -78,9 +74,9 @@ impl Letterbox {
     /// Puts something in, and wakes the actor if it has not been woken for what waits.
     fn put(&self, change: impl FnOnce(&mut Inbox)) {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = !inbox.is_empty();
         change(&mut inbox);
-        if let Some(mailbox) = self.mailbox.get().filter(|_| !waited && !inbox.is_empty()) {
+        if let Some(mailbox) = self.mailbox.get().filter(|_| !inbox.is_woken) {
+            inbox.is_woken = true;
             mailbox.tell(Look);
         }
     }
@@ -214,7 +210,7 @@ impl Handler<Look> for XdsServerActor {
     type Result = ();
 
     fn handle(&mut self, _: Look, context: &mut Self::Context) {
-        let Inbox { request, connected, gone } = self.letterbox.take();
+        let Inbox { request, connected, gone, .. } = self.letterbox.take();
         // Also while the actor recovers from a fault: clients are served from the context in force.
         connected.values().for_each(|connection| self.state.enter(connection));
         gone.iter().for_each(|number| self.state.leave(*number));
