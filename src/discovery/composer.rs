@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use prost::{DecodeError, Message};
 
-use super::{generator::Audience, generator::Generator, generator::Part, mesh_generator::MeshGenerator};
+use super::{
+    generator::{Audience, Generator, Part, Slot},
+    mesh_generator::MeshGenerator,
+};
 use crate::{
     generate::{cluster, grpc, listener, name_table::NameTable, secret},
     model::Identity,
@@ -23,7 +26,7 @@ use crate::{
         wkt,
     },
     push::{ProxyView, PushContext},
-    xds::{Block, NameSet, ResourceType, Scope, Snapshot},
+    xds::{Block, NameSet, Resource, ResourceType, Scope, Snapshot},
 };
 
 /// All resources of one proxy.
@@ -114,14 +117,14 @@ impl<'a> Composer<'a> {
     }
 
     fn read<M: Message + Default>(&self, kind: ResourceType, scope: &Scope) -> Result<Vec<M>, DecodeError> {
-        let decode = |resource: &Arc<crate::xds::Resource>| {
+        let decode = |resource: &Arc<Resource>| {
             let any = wkt::Any::decode(resource.any().clone())?;
             M::decode(any.value.as_slice())
         };
         self.snapshot(kind, scope).iter().map(decode).collect()
     }
 
-    fn own(&self) -> &super::generator::Slot {
+    fn own(&self) -> &Slot {
         let [.., own, _] = &self.audience.slots;
         own
     }

@@ -6,7 +6,7 @@
 
 use std::{
     convert::Infallible,
-    future::{Ready, ready},
+    future::Ready,
     task::{Context, Poll},
     time::{Duration, SystemTime},
 };
@@ -49,16 +49,19 @@ impl Service<Request<Body>> for LoadReports {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        xds::answer(self.begin(request))
+    }
+}
+
+impl LoadReports {
+    fn begin(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
         let method = request.uri().path().rsplit('/').next().unwrap_or_default();
         if method != "StreamLoadStats" {
-            return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http()));
+            return Err(Status::unimplemented(format!("no method {method}")));
         }
-        let opened = match xds::open(request, self.0.options(), 1) {
-            Ok(opened) => opened,
-            Err(status) => return ready(Ok(status.into_http())),
-        };
+        let opened = xds::open(request, self.0.options(), 1)?;
         tokio::spawn(serve(self.0.clone(), opened.turn, opened.requests, opened.outgoing));
-        ready(Ok(opened.response))
+        Ok(opened.response)
     }
 }
 

@@ -73,21 +73,19 @@ impl MeshGenerator {
     }
 
     /// Unknown route configurations are sent empty, because listeners wait for them; gRPC gets none.
-    fn routes<S: AsRef<str>>(&self, context: &PushContext, slot: &Slot, names: &[S]) -> Vec<Arc<Resource>> {
-        let about: Vec<Arc<str>> = names.iter().map(|name| name.as_ref().into()).collect();
+    fn routes(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let url = RouteConfiguration::type_url();
         let made = route::encoded(context, &slot.view, names, &self.virtual_hosts);
         let refused = |(name, (_, refused)): (&Arc<str>, &(_, Vec<Refusal>))| {
             refused.iter().map(|refusal| omission(name, refusal.clone())).collect::<Vec<_>>()
         };
-        self.tell(slot, ResourceType::Route, Some(&about), about.iter().zip(&made).flat_map(refused).collect());
-        let resource = |(name, (bytes, _)): (Arc<str>, (bytes::Bytes, Vec<Refusal>))| {
-            let room = name.len() + 16;
-            let resource = Resource::of_parts(name, &url, &bytes);
+        self.tell(slot, ResourceType::Route, Some(names), names.iter().zip(&made).flat_map(refused).collect());
+        let resource = |(name, (bytes, _)): (&Arc<str>, (bytes::Bytes, Vec<Refusal>))| {
+            let resource = Resource::of_parts(name.clone(), &url, &bytes);
             // One that says little more than its name has no routes.
-            if bytes.len() <= room { resource.unknown() } else { resource }
+            if bytes.len() <= name.len() + 16 { resource.unknown() } else { resource }
         };
-        about.into_iter().zip(made).map(resource).map(Arc::new).collect()
+        names.iter().zip(made).map(resource).map(Arc::new).collect()
     }
 
     /// Route configurations of proxyless gRPC; the fields that gRPC does not apply are told.
@@ -183,7 +181,7 @@ impl MeshGenerator {
     }
 
     /// Unknown clusters get an empty load assignment, because clients wait for one.
-    fn endpoints<S: AsRef<str> + Sync>(&self, context: &PushContext, slot: &Slot, names: &[S]) -> Vec<Arc<Resource>> {
+    fn endpoints(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let view = &*slot.view;
         let plan = EndpointPlan::of(context, view);
         let url = ClusterLoadAssignment::type_url();
@@ -205,14 +203,10 @@ impl MeshGenerator {
             Arc::new(Resource::encode(name, &ClusterLoadAssignment { cluster_name, ..Default::default() }).unknown())
         };
         self.endpoints.prune();
-        let texts = names.par_iter().with_min_len(WORTH_A_THREAD).map(AsRef::as_ref);
-        let made = texts.map(|name| known(name).unwrap_or_else(|| unknown(name))).collect();
+        let made = names.par_iter().with_min_len(WORTH_A_THREAD);
+        let made = made.map(|name| known(name).unwrap_or_else(|| unknown(name))).collect();
         let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if refused.is_empty() && !self.omissions.any(slot, ResourceType::Endpoint) {
-            return made;
-        }
-        let about: Vec<Arc<str>> = names.iter().map(|name| name.as_ref().into()).collect();
-        self.tell(slot, ResourceType::Endpoint, Some(&about), refused);
+        self.tell(slot, ResourceType::Endpoint, Some(names), refused);
         made
     }
 }
@@ -236,6 +230,10 @@ impl Named for Listener {
 
 fn encoded<M: Named>(messages: impl IntoIterator<Item = M>) -> impl Iterator<Item = Arc<Resource>> {
     messages.into_iter().map(|message| Arc::new(Resource::encode(message.own_name(), &message)))
+}
+
+fn shared(names: impl IntoIterator<Item = String>) -> Vec<Arc<str>> {
+    names.into_iter().map(Arc::from).collect()
 }
 
 fn is_grpc(view: &ProxyView) -> bool {
@@ -294,13 +292,12 @@ impl Generator for MeshGenerator {
             }
             ResourceType::Endpoint => {
                 let names = cluster::eds_cluster_names(&cluster::all(context, view));
-                self.endpoints(context, slot, &names)
+                self.endpoints(context, slot, &shared(names))
             }
             ResourceType::Route => {
                 let listeners =
                     if view.is_router() { listener::gateway(context, view) } else { listener::sidecar(context, view) };
-                let names = listener::route_names(&listeners);
-                self.routes(context, slot, &names)
+                self.routes(context, slot, &shared(listener::route_names(&listeners)))
             }
             ResourceType::Objects(objects) => object_resources(context, view, objects),
             ResourceType::NameTable | ResourceType::Secret | ResourceType::Extension => Vec::new(),

@@ -54,11 +54,16 @@ impl Omissions {
         about: Option<&[Arc<str>]>,
         found: BTreeSet<Omission>,
     ) -> Option<Told> {
-        let names: Option<HashSet<&str>> = about.map(|names| names.iter().map(|name| &**name).collect());
-        let (key, mut slots) = ((slot.key(), kind.label()), self.lock());
+        let mut slots = self.lock();
+        // Nearly always nothing is left out of any slot: then neither the slot nor the names are hashed.
+        if found.is_empty() && slots.is_empty() {
+            return None;
+        }
+        let key = (slot.key(), kind.label());
         if found.is_empty() && !slots.contains_key(&key) {
             return None;
         }
+        let names: Option<HashSet<&str>> = about.map(|names| names.iter().map(|name| &**name).collect());
         self.changes.fetch_add(1, Ordering::Release);
         let known = |omission: &&Omission| slots.values().any(|of| of.found.contains(*omission));
         let new: Vec<Omission> = found.iter().filter(|omission| !known(omission)).cloned().collect();
@@ -98,11 +103,6 @@ impl Omissions {
         let slots = self.lock();
         let alive = slots.values().filter(|of| of.view.strong_count() > 0);
         alive.flat_map(|of| of.found.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// Whether something is known of a type of a slot.
-    pub(super) fn any(&self, slot: &Slot, kind: ResourceType) -> bool {
-        self.lock().contains_key(&(slot.key(), kind.label()))
     }
 
     /// What is left out of one slot now.

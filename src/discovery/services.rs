@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    future::{Ready, ready},
+    future::Ready,
     marker::PhantomData,
     task::{Context, Poll},
     time::Duration,
@@ -135,6 +135,23 @@ impl<K> Discovery<K> {
     }
 }
 
+impl<K: Kind> Discovery<K> {
+    fn begin(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let protocol = match method.strip_suffix(K::SUFFIX) {
+            Some("Stream") => Protocol::Sotw,
+            Some("Delta") => Protocol::Delta,
+            _ => return Err(Status::unimplemented(format!("no method {method}"))),
+        };
+        let identity = request.extensions().get::<Identity>().cloned();
+        let opened = xds::open(request, self.state.options(), stream::QUEUED)?;
+        let (state, ports) = (self.state.clone(), self.ports.clone());
+        let start = Start { state, ports, protocol, only: K::ONLY, turn: opened.turn, identity };
+        tokio::spawn(stream::serve(start, opened.requests, opened.outgoing));
+        Ok(opened.response)
+    }
+}
+
 impl<K: Kind> NamedService for Discovery<K> {
     const NAME: &'static str = K::NAME;
 }
@@ -149,20 +166,6 @@ impl<K: Kind> Service<Request<Body>> for Discovery<K> {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
-        let protocol = match method.strip_suffix(K::SUFFIX) {
-            Some("Stream") => Protocol::Sotw,
-            Some("Delta") => Protocol::Delta,
-            _ => return ready(Ok(Status::unimplemented(format!("no method {method}")).into_http())),
-        };
-        let identity = request.extensions().get::<Identity>().cloned();
-        let opened = match xds::open(request, self.state.options(), stream::QUEUED) {
-            Ok(opened) => opened,
-            Err(status) => return ready(Ok(status.into_http())),
-        };
-        let (state, ports) = (self.state.clone(), self.ports.clone());
-        let start = Start { state, ports, protocol, only: K::ONLY, turn: opened.turn, identity };
-        tokio::spawn(stream::serve(start, opened.requests, opened.outgoing));
-        ready(Ok(opened.response))
+        xds::answer(self.begin(request))
     }
 }

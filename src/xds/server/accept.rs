@@ -4,6 +4,8 @@
 //! longer each time and says so in one line; it never spins and never ends.
 
 use std::{
+    convert::Infallible,
+    future::{Ready, ready},
     io,
     net::SocketAddr,
     pin::Pin,
@@ -225,6 +227,11 @@ impl AsyncWrite for Socket {
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
+}
+
+/// The answer to a call that begins a stream, or refuses it.
+pub(crate) fn answer(begun: Result<Response<Body>, Status>) -> Ready<Result<Response<Body>, Infallible>> {
+    ready(Ok(begun.unwrap_or_else(Status::into_http)))
 }
 
 /// A stream that begins: its place in the connection, its requests, and the response that carries the messages for the client.
