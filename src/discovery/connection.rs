@@ -174,6 +174,8 @@ pub struct Load {
     pub unfinished_bytes: usize,
     /// Subscribed names without a resource.
     pub unknown_names: usize,
+    /// Bytes of the nodes of open streams.
+    pub node_bytes: usize,
     /// Views.
     pub views: usize,
     /// Parts of views.

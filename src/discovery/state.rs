@@ -339,11 +339,12 @@ impl XdsState {
     /// Resources that clients occupy now.
     #[must_use]
     pub fn load(&self) -> Load {
-        let (unfinished_bytes, unknown_names) = self.inner.clients.held();
+        let (unfinished_bytes, unknown_names, node_bytes) = self.inner.clients.held();
         Load {
             connections: self.inner.clients.count(),
             unfinished_bytes,
             unknown_names,
+            node_bytes,
             views: self.inner.views.len(),
             slots: self.inner.slot_caches.len(),
         }

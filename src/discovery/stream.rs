@@ -107,6 +107,8 @@ struct Stream {
     refusals: LogThrottle,
     /// Subscribed names without a resource, by type, and all of them against the bounds.
     unknown_names: Hold,
+    /// Bytes of its node against the bounds, for as long as it lasts.
+    _node_bytes: Hold,
     unknown_of: PerType<usize>,
 }
 

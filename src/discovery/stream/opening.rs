@@ -47,6 +47,12 @@ pub(super) async fn open(
         .map_err(|_| Status::deadline_exceeded("no request came"))??;
     turn.opened();
     let request = parse(protocol, &first)?;
+    let mut node_bytes = turn.node();
+    if !node_bytes.set(request.node.len()) {
+        return Err(Status::resource_exhausted(
+            "the nodes of this connection's streams, or of all streams, are too large",
+        ));
+    }
     let (key, mut node) = (xxh3_128(request.node), read_node(&request)?);
     if let Some(cluster) = state.options().cluster_aliases.get(&*node.cluster_id) {
         node.cluster_id = cluster.clone();
@@ -94,6 +100,7 @@ pub(super) async fn open(
         old_age,
         refusals: LogThrottle::of_stream(),
         unknown_names,
+        _node_bytes: node_bytes,
         unknown_of: PerType::default(),
     };
     stream.receive(&first)?;

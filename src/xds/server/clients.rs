@@ -24,6 +24,8 @@ use super::{
 const UNFINISHED: (usize, usize) = (128 << 20, 16 << 20);
 /// Bounds on subscribed names without a resource, of all connections and of one.
 const UNKNOWN: (usize, usize) = (500_000, 100_000);
+/// Bytes of the nodes of open streams, of all connections and of one. A node of Istio's agent has 5 to 20 kB; 256 kB are admitted.
+const NODES: (usize, usize) = (1 << 30, 16 << 20);
 /// Streams of one connection whose first request has not come.
 const UNOPENED: usize = 4096;
 
@@ -34,6 +36,7 @@ pub(crate) struct Clients {
     open: Mutex<Open>,
     unfinished: Arc<Budget>,
     unknown: Arc<Budget>,
+    nodes: Arc<Budget>,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +75,7 @@ pub(crate) struct Client {
     unopened: AtomicUsize,
     unfinished: Arc<Share>,
     unknown: Arc<Share>,
+    nodes: Arc<Share>,
     rate: Arc<PeerRate>,
 }
 
@@ -83,6 +87,7 @@ impl Clients {
             open: Mutex::default(),
             unfinished: Budget::new(UNFINISHED.0, UNFINISHED.1),
             unknown: Budget::new(UNKNOWN.0, UNKNOWN.1),
+            nodes: Budget::new(NODES.0, NODES.1),
         }
     }
 
@@ -111,6 +116,7 @@ impl Clients {
             unopened: AtomicUsize::new(0),
             unfinished: self.unfinished.share(),
             unknown: self.unknown.share(),
+            nodes: self.nodes.share(),
             rate,
         });
         open.clients.insert(client.number, client.clone());
@@ -127,9 +133,9 @@ impl Clients {
         self.lock().clients.len()
     }
 
-    /// Bytes of unfinished requests, and subscribed names without a resource.
-    pub(crate) fn held(&self) -> (usize, usize) {
-        (self.unfinished.held(), self.unknown.held())
+    /// Bytes of unfinished requests, subscribed names without a resource, and bytes of nodes.
+    pub(crate) fn held(&self) -> (usize, usize, usize) {
+        (self.unfinished.held(), self.unknown.held(), self.nodes.held())
     }
 }
 
@@ -176,6 +182,11 @@ impl Turn {
     /// Subscribed names without a resource.
     pub(crate) fn unknown(&self) -> Hold {
         Hold::new(self.client.unknown.clone())
+    }
+
+    /// Bytes of the stream's node.
+    pub(crate) fn node(&self) -> Hold {
+        Hold::new(self.client.nodes.clone())
     }
 }
 

@@ -1,7 +1,7 @@
-//! A client with unlimited unknown names.
+//! A client with unlimited unknown names, and one with unlimited nodes.
 
 use pilothouse::{
-    proto::envoy::service::discovery::v3::DiscoveryRequest,
+    proto::envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
     testing::{AdsClient, ClientError, FakeServer, SotwStream},
     xds::{
         ResourceType::{self, Cluster, Endpoint, Secret},
@@ -73,5 +73,31 @@ async fn secrets_of_one_stream_are_bound() {
     let mut stream = client.sotw(None).await.expect("a stream");
     let result = ask(&mut stream, Secret, names(0, 10_001)).await;
     assert!(is_refused(&result), "{result:?}");
+    is_well(&server).await;
+}
+
+#[tokio::test]
+async fn nodes_are_bound_for_each_connection() {
+    let server = FakeServer::start(XdsOptions::default()).await.expect("a free port");
+    set(&server, Cluster, &["a"], "1");
+    is_well(&server).await;
+    let client = AdsClient::connect(server.address, "10.0.0.1").await.expect("a connection");
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for number in 0..100 {
+        let id = format!("sidecar~10.0.0.1~client-{number}.test~test.svc.cluster.local");
+        let node = Node { id, cluster: "x".repeat(200_000), ..Node::default() };
+        let mut stream = client.with_node(node).sotw(None).await.expect("a stream");
+        let result = ask(&mut stream, Cluster, Vec::new()).await;
+        refused += usize::from(is_refused(&result));
+        assert!(result.is_ok() || is_refused(&result), "{result:?}");
+        held.push(stream);
+    }
+    assert!(
+        (15..30).contains(&refused),
+        "a connection has room for 16 MB of nodes: {refused} of 100 streams are refused"
+    );
+    is_well(&server).await;
+    drop(held);
+    until_load(&server, |load| load.node_bytes < 200_000).await;
     is_well(&server).await;
 }
