@@ -112,7 +112,10 @@ impl Quarantine {
     pub(super) fn accepted(&mut self, sent: &[Arc<Resource>]) -> Vec<Arc<str>> {
         self.tried.clear();
         for resource in sent {
-            self.held.remove(resource.name());
+            // The version that the client had before may be sent beside its cluster; it says nothing of the one held back.
+            if self.held.get(resource.name()).is_some_and(|held| held.hash == resource.hash()) {
+                self.held.remove(resource.name());
+            }
         }
         let Some(part) = self.parts.pop() else {
             self.tries = 0;

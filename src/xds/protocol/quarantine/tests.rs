@@ -281,3 +281,16 @@ fn a_complaint_names_whole_names() {
         assert!(!mentions(message, name), "{name}");
     }
 }
+
+#[test]
+fn the_version_of_before_may_be_accepted_again_while_the_new_one_is_held_back() {
+    let made = |value: &str| Arc::new(Resource::of_parts("n1", "t", value.as_bytes()));
+    let (before, refused) = (made("1"), made("bad"));
+    let mut quarantine = Quarantine::default();
+    assert_eq!(quarantine.blame(std::slice::from_ref(&refused), "n1 is wrong"), Verdict::Rest(Vec::new()));
+    quarantine.accepted(std::slice::from_ref(&before));
+    assert!(!quarantine.is_empty(), "it is still to be sent again");
+    assert_eq!(quarantine.release(), [Arc::from("n1")]);
+    quarantine.accepted(std::slice::from_ref(&refused));
+    assert!(quarantine.is_empty());
+}
