@@ -6,6 +6,7 @@
 
 mod config;
 mod discovery;
+mod identity;
 mod inputs;
 mod last_good;
 mod names;
@@ -32,7 +33,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     admin::{AdminState, Building, PagesOverXds},
-    discovery::{Ports, serve},
+    discovery::{ListeningSockets, Ports, serve},
     model::{PushRequest, Reason, XdsUpdater},
     runtime::{Readiness, RestartBudget, Shutdown, Supervision},
     settings::{ListenAddress, Settings},
@@ -61,6 +62,9 @@ pub enum Error {
     /// The folder for the last good content cannot be had.
     #[error("--state-dir {0}")]
     State(String),
+    /// The certificate authority or the TLS of the secure listener cannot be had.
+    #[error("{0}")]
+    Identity(String),
     /// An arbiter did not start.
     #[error("the config thread did not start")]
     Arbiter,
@@ -85,7 +89,17 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
 /// # Errors
 /// As [`build`].
 pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
-    let Settings { sources, state: kept, mesh, xds, registration: registering, admin, runtime, features } = settings;
+    let Settings {
+        sources,
+        state: kept,
+        mesh,
+        xds,
+        identity: identities,
+        registration: registering,
+        admin,
+        runtime,
+        features,
+    } = settings;
     let (readiness, me) = (Readiness::default(), status::identity());
     let budget = RestartBudget::new(runtime.max_restarts_per_minute, shutdown.clone());
     let supervision = Supervision::new(budget, runtime.first_pause, runtime.longest_pause);
@@ -208,8 +222,15 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     actix::spawn(pages.server);
 
     // Clients come last: whatever answers them is there.
-    let ports = Ports { debug: Some(Arc::new(debug)), registrar: Some(registrar) };
-    let grpc_server = tokio::spawn(serve(sockets.grpc, state.clone(), ports, shutdown.child()));
+    let mut ports = Ports { debug: Some(Arc::new(debug)), registrar: Some(registrar), ..Ports::default() };
+    let secure = match sockets.secure_grpc {
+        Some(listener) => {
+            Some((listener, identity::start(&supervision, &inputs, (&identities, &kept), &mut ports).await?))
+        }
+        None => None,
+    };
+    let listeners = ListeningSockets { plain: sockets.grpc, secure };
+    let grpc_server = tokio::spawn(serve(listeners, state.clone(), ports, shutdown.child()));
     Ok(Running {
         addresses: sockets.addresses,
         readiness,

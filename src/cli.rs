@@ -12,6 +12,7 @@ pub mod render;
 pub mod serve;
 pub mod status;
 mod table;
+pub mod token;
 pub mod validate;
 pub mod version;
 
@@ -58,6 +59,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Let through a mass deletion that a source of a running server holds back.
     ConfirmDeletion(confirm_deletion::ConfirmDeletionArgs),
+    /// Make and revoke join tokens.
+    Token(token::TokenArgs),
     /// Print the version.
     Version(version::VersionArgs),
     /// Print a shell completion script.
@@ -104,6 +107,7 @@ pub fn main() -> ExitCode {
         Command::ProxyStatus(args) => proxy_status::run(args),
         Command::Status(args) => status::run(args),
         Command::ConfirmDeletion(args) => confirm_deletion::run(args),
+        Command::Token(args) => token::run(args),
         Command::Version(args) => version::run(args),
         Command::Completion(args) => completion::run(args),
     };

@@ -6,6 +6,7 @@
 
 mod actor;
 mod build;
+mod certificates;
 mod claimant;
 mod composer;
 mod connection;
@@ -43,5 +44,5 @@ pub use omission::Omission;
 pub use ports::Ports;
 pub use published::Published;
 pub use registrar::{Arrival, Presence, Refusal, Registrar};
-pub use services::{ServeError, serve};
+pub use services::{ListeningSockets, ServeError, serve};
 pub use state::XdsState;

@@ -50,6 +50,7 @@
 //! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `secret`, `grpc`; a new field of Envoy's |
 //! | `simulate` | what a proxy that holds these resources would do with a call; only with the feature `testing` |
 //! | [`xds`] | the transport protocol: encoding, subscriptions, nonces, snapshots, limits of connections; nothing there knows a cluster |
+//! | [`identity`] | who a client is, and the certificates that prove it: the certificate authority, TLS, join tokens |
 //! | [`discovery`] | what a connected proxy gets: views, the mesh generator, the table of connections, the gRPC services |
 //! | [`registration`] | WorkloadEntries of proxies that register themselves, for as long as they are connected |
 //! | [`status`] | what became of each object: how many proxies have it, who may write it back (a lease), what is written |
@@ -72,6 +73,7 @@ pub mod discovery;
 pub mod generate;
 pub mod guide;
 pub mod handlers;
+pub mod identity;
 pub mod model;
 pub mod proto;
 pub mod push;

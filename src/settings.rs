@@ -26,6 +26,8 @@ pub struct Settings {
     pub mesh: MeshSettings,
     /// Settings of the xDS server.
     pub xds: XdsSettings,
+    /// Settings of identities and of the certificate authority.
+    pub identity: IdentitySettings,
     /// Limits of workload registration.
     pub registration: RegistrationSettings,
     /// Settings of the admin server.
@@ -190,6 +192,8 @@ impl Default for MeshSettings {
 pub struct XdsSettings {
     /// Address of plain-text ADS.
     pub grpc_address: ListenAddress,
+    /// Address of ADS over TLS; `None` serves plain text only.
+    pub secure_grpc_address: Option<ListenAddress>,
     /// Whether clients on the loopback interface, which are not authenticated, receive the Secrets of the namespace that they
     /// claim; `None` means that they do if Secrets come from folders only.
     pub loopback_secrets: Option<bool>,
@@ -203,11 +207,34 @@ impl Default for XdsSettings {
     fn default() -> Self {
         Self {
             grpc_address: ListenAddress::loopback(15010),
+            secure_grpc_address: None,
             loopback_secrets: None,
             max_connections: None,
             max_connection_age: None,
         }
     }
+}
+
+/// Files of the secure listener's own certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerCertificateFiles {
+    /// Certificate chain.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+    /// More roots for client certificates.
+    pub client_roots: Option<PathBuf>,
+}
+
+/// Settings of identities and of the certificate authority.
+#[derive(Debug, Clone, Default)]
+pub struct IdentitySettings {
+    /// Folder of a plugged-in authority (Istio's `cacerts`).
+    pub cacerts: Option<PathBuf>,
+    /// The secure listener's certificate; `None` lets the authority issue one.
+    pub server_files: Option<ServerCertificateFiles>,
+    /// Names and addresses of the server in an issued certificate.
+    pub host_names: Vec<String>,
 }
 
 /// Limits of workload registration.

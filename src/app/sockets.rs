@@ -12,6 +12,8 @@ use crate::settings::{AdminSettings, ListenAddress, XdsSettings};
 pub struct Addresses {
     /// xDS.
     pub grpc: SocketAddr,
+    /// xDS over TLS, where it is served.
+    pub secure_grpc: Option<SocketAddr>,
     /// Readiness and debug pages.
     pub http: SocketAddr,
     /// Metrics, when they have an address of their own.
@@ -22,6 +24,7 @@ pub struct Addresses {
 pub(super) struct Sockets {
     pub(super) addresses: Addresses,
     pub(super) grpc: TcpListener,
+    pub(super) secure_grpc: Option<TcpListener>,
     /// Readiness and debug pages, then metrics.
     pub(super) pages: Vec<std::net::TcpListener>,
 }
@@ -30,14 +33,20 @@ impl Sockets {
     /// Binds every address that the settings name.
     pub(super) async fn bind(xds: &XdsSettings, admin: &AdminSettings) -> Result<Self, Error> {
         let grpc = bind(&xds.grpc_address).await?;
+        let secure_grpc = match &xds.secure_grpc_address {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
         let mut pages = Vec::new();
         for address in std::iter::once(&admin.http_address).chain(&admin.monitoring_address) {
             pages.push(bind(address).await?.into_std()?);
         }
         let mut bound = pages.iter().map(std::net::TcpListener::local_addr);
         let http = bound.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
-        let addresses = Addresses { grpc: grpc.local_addr()?, http, monitoring: bound.next().transpose()? };
-        Ok(Self { addresses, grpc, pages })
+        let secure = secure_grpc.as_ref().map(TcpListener::local_addr).transpose()?;
+        let addresses =
+            Addresses { grpc: grpc.local_addr()?, secure_grpc: secure, http, monitoring: bound.next().transpose()? };
+        Ok(Self { addresses, grpc, secure_grpc, pages })
     }
 }
 

@@ -20,8 +20,8 @@ use crate::{
         Shutdown, block_on, descriptors_for_connections, install_panic_hook, listen_for_signals, raise_descriptor_limit,
     },
     settings::{
-        AdminSettings, ClusterAlias, ListenAddress, MeshSettings, NameSettings, RegistrationSettings, RemoteCluster,
-        RuntimeSettings, Settings, SourceSettings, WatchMode, XdsSettings,
+        AdminSettings, ClusterAlias, IdentitySettings, ListenAddress, MeshSettings, NameSettings, RegistrationSettings,
+        RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings, WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
@@ -67,6 +67,49 @@ pub struct ServeArgs {
         value_name = "HOST:PORT"
     )]
     pub grpc_addr: ListenAddress,
+    /// Address of the xDS server and of the certificate authority over TLS (Istio's :15012); empty serves plain text only.
+    #[arg(
+        long,
+        alias = "secureGRPCAddr",
+        env = "PILOTHOUSE_SECURE_GRPC_ADDR",
+        default_value = "",
+        value_name = "HOST:PORT"
+    )]
+    pub secure_grpc_addr: String,
+    /// Names and addresses by which clients know this server, for the certificate of the secure listener.
+    #[arg(long, env = "PILOTHOUSE_SERVER_NAME", value_name = "NAME", value_delimiter = ',')]
+    pub server_name: Vec<String>,
+    /// Certificate chain of the secure listener, with --tls-key-file; without it the certificate authority issues one.
+    #[arg(
+        long,
+        alias = "tlsCertFile",
+        env = "PILOTHOUSE_TLS_CERT_FILE",
+        value_name = "FILE",
+        requires = "tls_key_file"
+    )]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Private key of the secure listener.
+    #[arg(
+        long,
+        alias = "tlsKeyFile",
+        env = "PILOTHOUSE_TLS_KEY_FILE",
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
+    pub tls_key_file: Option<PathBuf>,
+    /// More root certificates for the certificates of clients, beside those of the certificate authority.
+    #[arg(
+        long,
+        alias = "caCertFile",
+        env = "PILOTHOUSE_CA_CERT_FILE",
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
+    pub ca_cert_file: Option<PathBuf>,
+    /// Folder with the certificate authority's ca-cert.pem, ca-key.pem, root-cert.pem and cert-chain.pem, as Istio's Secret
+    /// `cacerts` holds them. Without it a root is made and kept in the state folder.
+    #[arg(long, env = "ROOT_CA_DIR", value_name = "DIR")]
+    pub cacerts_dir: Option<PathBuf>,
     /// Address of readiness and debug pages.
     #[arg(
         long,
@@ -186,9 +229,20 @@ impl ServeArgs {
             },
             xds: XdsSettings {
                 grpc_address: self.grpc_addr.clone(),
+                secure_grpc_address: match self.secure_grpc_addr.as_str() {
+                    "" => None,
+                    text => Some(text.parse()?),
+                },
                 loopback_secrets: self.loopback_secrets,
                 max_connections: None,
                 max_connection_age: Some(self.keepalive_max_server_connection_age).filter(|age| !age.is_zero()),
+            },
+            identity: IdentitySettings {
+                cacerts: self.cacerts_dir.clone(),
+                server_files: self.tls_cert_file.clone().zip(self.tls_key_file.clone()).map(|(certificate, key)| {
+                    ServerCertificateFiles { certificate, key, client_roots: self.ca_cert_file.clone() }
+                }),
+                host_names: self.server_name.clone(),
             },
             registration: RegistrationSettings {
                 per_group: self.max_registrations_per_group,
@@ -240,7 +294,8 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn announce(addresses: &Addresses, demo: bool) {
-    tracing::info!(grpc = %addresses.grpc, http = %addresses.http, monitoring = ?addresses.monitoring, "serving");
+    let secure_grpc = addresses.secure_grpc.map(tracing::field::display);
+    tracing::info!(grpc = %addresses.grpc, secure_grpc, http = %addresses.http, monitoring = ?addresses.monitoring, "serving");
     if demo {
         let welcome = demo::welcome(addresses, &program());
         in_time(move || writeln!(std::io::stdout(), "{welcome}"));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{debug::DebugPages, registrar::Registrar};
+use crate::identity::{Authenticator, AuthorityHandle};
 
 /// The rooms that answer some requests of clients in place of the server.
 #[derive(Clone, Default)]
@@ -11,4 +12,8 @@ pub struct Ports {
     pub debug: Option<Arc<dyn DebugPages>>,
     /// Registers the workloads behind clients.
     pub registrar: Option<Arc<dyn Registrar>>,
+    /// Proves the identities of clients; without it no client proves any.
+    pub authenticator: Option<Authenticator>,
+    /// Signs certificates of workloads.
+    pub authority: Option<AuthorityHandle>,
 }

@@ -4,24 +4,28 @@ use std::{
     convert::Infallible,
     future::Ready,
     marker::PhantomData,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
-use http::{Request, Response};
-use tokio::net::TcpListener;
+use futures::{StreamExt, stream::iter};
+use http::{Request, Response, header};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, body::Body, server::NamedService, transport::server::Server};
 use tower::Service;
 
 use super::{
+    certificates::Certificates,
     load_reports::LoadReports,
     ports::Ports,
     state::XdsState,
     stream::{self, Start},
 };
 use crate::{
-    model::Identity,
+    identity::Presented,
     xds::{self, Protocol, ResourceType},
 };
 
@@ -36,13 +40,45 @@ pub enum ServeError {
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// Serves discovery on a listener until `shutdown` is cancelled and the streams have ended (they are given
+/// The listening sockets of the server.
+#[derive(Debug)]
+pub struct ListeningSockets {
+    /// Plain text.
+    pub plain: TcpListener,
+    /// TLS, with the configuration that is in force.
+    pub secure: Option<(TcpListener, watch::Receiver<Arc<ServerConfig>>)>,
+}
+
+impl From<TcpListener> for ListeningSockets {
+    fn from(plain: TcpListener) -> Self {
+        Self { plain, secure: None }
+    }
+}
+
+/// The text of a header that is kept of a request: a token has less.
+const MAX_AUTHORIZATION: usize = 32 << 10;
+
+/// What the client of a request presents to prove who it is.
+pub(super) fn presented(request: &Request<Body>) -> Presented {
+    let tls = xds::peer_tls(request);
+    let header = request.headers().get(header::AUTHORIZATION).filter(|_| tls.is_some());
+    Presented {
+        secure: tls.is_some(),
+        certificate: tls.and_then(|tls| tls.certificate.clone()),
+        authorization: header
+            .filter(|header| header.len() <= MAX_AUTHORIZATION)
+            .and_then(|header| header.to_str().ok())
+            .map(String::from),
+    }
+}
+
+/// Serves discovery on its listeners until `shutdown` is cancelled and the streams have ended (they are given
 /// [`xds::XdsOptions::drain`] for it, connections a second more).
 ///
 /// # Errors
 /// [`ServeError`] when the transport fails.
 pub async fn serve(
-    listener: TcpListener,
+    sockets: ListeningSockets,
     state: XdsState,
     ports: Ports,
     shutdown: CancellationToken,
@@ -52,7 +88,12 @@ pub async fn serve(
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(crate::proto::DESCRIPTORS)
         .build_v1()?;
-    let incoming = xds::incoming(listener, state.options(), state.clients().clone());
+    let clients = state.clients();
+    let secure = sockets
+        .secure
+        .map(|(listener, config)| xds::secure_incoming(listener, config, state.options(), clients.clone()));
+    let incoming =
+        futures::stream::select(xds::incoming(sockets.plain, state.options(), clients.clone()), iter(secure).flatten());
     let (keepalive, patience) = state.options().keepalive;
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(keepalive))
@@ -64,6 +105,11 @@ pub async fn serve(
         // The client is told then to open its next streams on another connection; its streams end soon after.
         server = server.max_connection_age(age);
     }
+    let certificates = ports.authenticator.clone().map(|authenticator| Certificates {
+        state: state.clone(),
+        authenticator,
+        authority: ports.authority.clone(),
+    });
     let router = server
         .add_service(Discovery::<Aggregated>::new(&state, &ports))
         .add_service(Discovery::<Clusters>::new(&state, &ports))
@@ -72,6 +118,7 @@ pub async fn serve(
         .add_service(Discovery::<Routes>::new(&state, &ports))
         .add_service(Discovery::<Secrets>::new(&state, &ports))
         .add_service(LoadReports(state.clone()))
+        .add_optional_service(certificates)
         .add_service(health)
         .add_service(reflection);
     let drain = state.options().drain + Duration::from_secs(1);
@@ -143,10 +190,10 @@ impl<K: Kind> Discovery<K> {
             Some("Delta") => Protocol::Delta,
             _ => return Err(Status::unimplemented(format!("no method {method}"))),
         };
-        let identity = request.extensions().get::<Identity>().cloned();
+        let presented = presented(&request);
         let opened = xds::open(request, self.state.options(), stream::QUEUED)?;
         let (state, ports) = (self.state.clone(), self.ports.clone());
-        let start = Start { state, ports, protocol, only: K::ONLY, turn: opened.turn, identity };
+        let start = Start { state, ports, protocol, only: K::ONLY, turn: opened.turn, presented };
         tokio::spawn(stream::serve(start, opened.requests, opened.outgoing));
         Ok(opened.response)
     }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     generate::api,
-    model::Identity,
+    identity::Presented,
     runtime::{Panicked, catch_task},
     telemetry::LogThrottle,
     xds::{
@@ -46,7 +46,8 @@ pub(super) struct Start {
     pub(super) only: Option<ResourceType>,
     /// The stream in its connection.
     pub(super) turn: Turn,
-    pub(super) identity: Option<Identity>,
+    /// The proof of the client's identity.
+    pub(super) presented: Presented,
 }
 
 /// Serves a stream until one side ends it, and tells the client why.

@@ -104,6 +104,12 @@ features! {
     max_requests_per_second: f64 = 0.0, "PILOT_MAX_REQUESTS_PER_SECOND";
     max_concurrent_streams: u32 = 100_000, "ISTIO_GPRC_MAXSTREAMS";
     max_recv_msg_size: u32 = 4 << 20, "ISTIO_GPRC_MAXRECVMSGSIZE";
+    enable_xds_identity_check: bool = true, "PILOT_ENABLE_XDS_IDENTITY_CHECK";
+    enable_ca_server: bool = true, "ENABLE_CA_SERVER";
+    default_workload_cert_ttl: Duration = Duration::from_secs(24 * 3600), "DEFAULT_WORKLOAD_CERT_TTL";
+    max_workload_cert_ttl: Duration = Duration::from_secs(90 * 24 * 3600), "MAX_WORKLOAD_CERT_TTL";
+    self_signed_root_ttl: Duration = Duration::from_secs(3650 * 24 * 3600), "CITADEL_SELF_SIGNED_CA_CERT_TTL";
+    istiod_custom_host: String = String::new(), "ISTIOD_CUSTOM_HOST";
     enable_xds_api_generator_auth: bool = true, "ENABLE_XDS_API_GENERATOR_AUTH";
     label_canonical_services_for_mesh_external_service_entries: bool = false, "LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES";
     trace_sampling: f64 = 1.0, "PILOT_TRACE_SAMPLING";

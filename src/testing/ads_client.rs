@@ -50,6 +50,7 @@ pub enum ClientError {
 pub struct AdsClient {
     channel: Channel,
     node: Node,
+    token: Option<String>,
 }
 
 impl AdsClient {
@@ -60,13 +61,25 @@ impl AdsClient {
     pub async fn connect(address: SocketAddr, ip: &str) -> Result<Self, ClientError> {
         let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}"))?;
         let node = Node { id: format!("sidecar~{ip}~client.test~test.svc.cluster.local"), ..Node::default() };
-        Ok(Self { channel: endpoint.connect().await?, node })
+        Ok(Self::over(endpoint.connect().await?, node))
+    }
+
+    /// A client over this connection.
+    #[must_use]
+    pub const fn over(channel: Channel, node: Node) -> Self {
+        Self { channel, node, token: None }
+    }
+
+    /// The same connection, with this bearer token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_string()), ..self.clone() }
     }
 
     /// The same connection for another node.
     #[must_use]
     pub fn with_node(&self, node: Node) -> Self {
-        Self { channel: self.channel.clone(), node }
+        Self { node, ..self.clone() }
     }
 
     async fn open<Q, R>(&self, path: String) -> Result<(mpsc::Sender<Q>, Streaming<R>), ClientError>
@@ -78,7 +91,11 @@ impl AdsClient {
         let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(64 << 20);
         grpc.ready().await?;
         let path = PathAndQuery::try_from(path).map_err(|e| Status::internal(e.to_string()))?;
-        let request = tonic::Request::new(ReceiverStream::new(waiting));
+        let mut request = tonic::Request::new(ReceiverStream::new(waiting));
+        if let Some(token) = &self.token {
+            let value = format!("Bearer {token}").parse().map_err(|_| Status::internal("the token is no header"))?;
+            request.metadata_mut().insert("authorization", value);
+        }
         let response = grpc.streaming(request, path, ProstCodec::<Q, R>::default()).await?;
         Ok((requests, response.into_inner()))
     }

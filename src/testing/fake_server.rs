@@ -118,7 +118,7 @@ impl FakeServer {
         let listener = xds::listen("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let shutdown = CancellationToken::new();
-        tokio::spawn(discovery::serve(listener, state.clone(), ports, shutdown.clone()));
+        tokio::spawn(discovery::serve(listener.into(), state.clone(), ports, shutdown.clone()));
         Ok(Self { address, state, generator, shutdown })
     }
 

@@ -30,8 +30,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("generate", &["model", "proto", "push"]),
     // Of `model` only the type URLs of config objects.
     ("xds", &["model", "proto", "telemetry"]),
+    ("identity", &["model", "runtime", "telemetry"]),
     // Of `handlers` only the test that compares incremental with cold contexts.
-    ("discovery", &["generate", "handlers", "model", "proto", "push", "registry", "runtime", "telemetry", "xds"]),
+    (
+        "discovery",
+        &["generate", "handlers", "identity", "model", "proto", "push", "registry", "runtime", "telemetry", "xds"],
+    ),
     ("registration", &["discovery", "model", "proto", "runtime", "sources", "store"]),
     ("status", &["discovery", "model", "proto", "push", "runtime", "sources"]),
     ("admin", &["discovery", "model", "proto", "push", "runtime", "sources", "status", "store", "telemetry", "xds"]),

@@ -14,6 +14,7 @@ mod files;
 mod generator_fault;
 mod guide;
 mod handler_fault;
+mod identity;
 mod last_good;
 mod logs;
 mod names;

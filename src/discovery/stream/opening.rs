@@ -1,6 +1,7 @@
 //! The beginning of a stream: the first request, the node and its identity, admission, registration.
 
 use std::{
+    net::SocketAddr,
     num::NonZeroU32,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -19,6 +20,7 @@ use crate::{
         registrar::{Arrival, HEALTH, Presence, Registrar},
         state::XdsState,
     },
+    identity::{Authenticator, Presented},
     model::{Identity, Node},
     telemetry::LogThrottle,
     xds::{
@@ -38,10 +40,12 @@ pub(super) async fn open(
     mut requests: Requests,
     outgoing: &mpsc::Sender<Outgoing>,
 ) -> Result<Stream, Status> {
-    let Start { state, ports, protocol, only, mut turn, identity } = start;
+    let Start { state, ports, protocol, only, mut turn, presented } = start;
     if state.current().is_none() || state.is_shutting_down() {
         return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
     }
+    let is_secure = presented.secure;
+    let proven = prove(ports.authenticator.as_ref(), presented, turn.client().peer).await?;
     let first = tokio::time::timeout(state.options().first_request, first_request(&mut requests, protocol))
         .await
         .map_err(|_| Status::deadline_exceeded("no request came"))??;
@@ -58,8 +62,14 @@ pub(super) async fn open(
         node.cluster_id = cluster.clone();
     }
     let claimed = || Some(Identity::claimed(&node, &state.current()?.context.mesh().config.trust_domain));
-    let identity = identity.or_else(|| claimed().filter(|_| state.options().trust_nodes));
-    authorize(&node, identity.as_ref())?;
+    let identity = proven.or_else(|| claimed().filter(|_| !is_secure && state.options().trust_nodes));
+    if state.current().is_none_or(|published| published.context.features().enable_xds_identity_check) {
+        authorize(&node, identity.as_ref()).inspect_err(|status| {
+            if let Some(authenticator) = &ports.authenticator {
+                authenticator.refused(status.message(), turn.client().peer);
+            }
+        })?;
+    }
     authorize_objects(&state, &node, identity.as_ref())?;
     let not_ready = || Status::unavailable("not ready");
     if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
@@ -112,6 +122,19 @@ fn open_session(state: &XdsState, protocol: Protocol, number: u64, only: Option<
     if only.is_some() { session.alone() } else { session }
 }
 
+/// The identity that a client proves: nothing of it is read before.
+async fn prove(
+    authenticator: Option<&Authenticator>,
+    presented: Presented,
+    peer: Option<SocketAddr>,
+) -> Result<Option<Identity>, Status> {
+    let Some(authenticator) = authenticator else { return Ok(None) };
+    authenticator.authenticate(presented).await.map_err(|error| {
+        authenticator.refused(&error.to_string(), peer);
+        Status::unauthenticated(error.to_string())
+    })
+}
+
 /// The first request that asks for something: health may be told before.
 async fn first_request(requests: &mut Requests, protocol: Protocol) -> Result<Bytes, Status> {
     for _ in 0..MOST_HEALTH_FIRST {
@@ -128,7 +151,7 @@ async fn register(
     registrar: Option<&dyn Registrar>,
     node: &Arc<Node>,
     identity: Option<&Identity>,
-    peer: Option<std::net::SocketAddr>,
+    peer: Option<SocketAddr>,
 ) -> Result<Option<Box<dyn Presence>>, Status> {
     let Some(registrar) = registrar else { return Ok(None) };
     let arrival = Arrival { node: node.clone(), identity: identity.cloned(), peer, at: SystemTime::now() };

@@ -1,7 +1,7 @@
 //! Accepting connections and their streams: a listener that outlives every fault of the system, and sockets that do not wait for ever.
 //!
 //! A peer that does not speak HTTP/2 within [`XdsOptions::preface`] is closed. Out of file descriptors, the listener waits
-//! longer each time and says so in one line; it never spins and never ends.
+//! longer each time and says so in one line; it never spins and never ends. A TLS handshake has the same time, beside others.
 
 use std::{
     convert::Infallible,
@@ -16,12 +16,14 @@ use std::{
 
 use futures::{Stream, StreamExt, stream};
 use http::{HeaderValue, Request, Response, header};
+use rustls_pki_types::CertificateDer;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpSocket, TcpStream, ToSocketAddrs},
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::Sleep,
 };
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{
     Status,
@@ -45,12 +47,36 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// The time that streams have to end after their connection has reached its greatest age.
 const AGE_GRACE: Duration = Duration::from_secs(10);
 
+/// Connections whose handshake is done and that wait to be taken up.
+const SHAKEN: usize = 64;
+
+/// The bytes of a connection.
+#[derive(Debug)]
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A place among the connections, given back when it is dropped.
+#[derive(Debug)]
+struct Place {
+    clients: Arc<Clients>,
+    client: Arc<Client>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.clients.leave(&self.client);
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    stream: TcpStream,
-    clients: Arc<Clients>,
-    client: Arc<Client>,
+    stream: Transport,
+    place: Place,
+    /// The client's side of TLS.
+    tls: Option<Arc<PeerTls>>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
     /// When it ends whatever it does: first for want of a preface, then of old age.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -58,41 +84,94 @@ pub(crate) struct Socket {
     greatest_age: Option<Duration>,
 }
 
+/// The client's side of a TLS connection.
+#[derive(Debug)]
+pub struct PeerTls {
+    /// Its certificate, if it has shown one; it is signed by a root that the listener was given.
+    pub certificate: Option<CertificateDer<'static>>,
+}
+
 /// A connection, as its requests know it.
 #[derive(Debug, Clone)]
-pub(crate) struct Peer(pub(crate) Arc<Client>);
+pub(crate) struct Peer {
+    pub(crate) client: Arc<Client>,
+    /// The client's side of TLS; `None` for plain text.
+    pub(crate) tls: Option<Arc<PeerTls>>,
+}
 
-/// Connections as they come.
+/// Plain-text connections as they come.
 pub(crate) fn incoming(
     listener: TcpListener,
     options: &XdsOptions,
     clients: Arc<Clients>,
 ) -> impl Stream<Item = io::Result<Socket>> + use<> {
-    let sockets = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
     let (preface, greatest_age) = (options.preface, options.max_connection_age);
-    let door = Door { sockets, pause: PAUSES.0, failed: LogThrottle::default(), full: LogThrottle::default() };
-    stream::unfold((door, clients), move |(mut door, clients)| async move {
-        loop {
-            let stream = door.next().await?;
-            let Some(client) = clients.enter(stream.peer_addr().ok()) else {
-                metrics::counter!("pilothouse_xds_connections_refused").increment(1);
-                if let Some(times) = door.full.note(1) {
-                    tracing::warn!(times, connections = clients.count(), "no room for another connection");
-                }
-                continue;
-            };
-            let socket = Socket {
-                stream,
-                clients: clients.clone(),
-                closed: Box::pin(client.close.clone().cancelled_owned()),
-                client,
-                deadline: Some(Box::pin(tokio::time::sleep(preface))),
-                read: 0,
-                greatest_age,
-            };
-            return Some((Ok(socket), (door, clients)));
-        }
+    stream::unfold(Door::new(listener, clients), move |mut door| async move {
+        let (stream, place) = door.admit().await?;
+        let socket = Socket::new(Transport::Plain(stream), place, None, preface, greatest_age);
+        Some((Ok(socket), door))
     })
+}
+
+/// TLS connections as their handshakes end. The configuration of a new connection is the one in force.
+pub(crate) fn secure_incoming(
+    listener: TcpListener,
+    config: watch::Receiver<Arc<ServerConfig>>,
+    options: &XdsOptions,
+    clients: Arc<Clients>,
+) -> impl Stream<Item = io::Result<Socket>> + use<> {
+    let (preface, greatest_age) = (options.preface, options.max_connection_age);
+    let (shaken, sockets) = mpsc::channel(SHAKEN);
+    let failed = Arc::new(LogThrottle::default());
+    tokio::spawn(async move {
+        let mut door = Door::new(listener, clients);
+        loop {
+            let admitted = tokio::select! {
+                admitted = door.admit() => admitted,
+                () = shaken.closed() => return,
+            };
+            let Some((stream, place)) = admitted else { return };
+            let (acceptor, shaken) = (TlsAcceptor::from(config.borrow().clone()), shaken.clone());
+            let failed = failed.clone();
+            tokio::spawn(async move {
+                match handshake(&acceptor, stream, &place, preface).await {
+                    Ok((stream, tls)) => {
+                        let transport = Transport::Tls(Box::new(stream));
+                        let socket = Socket::new(transport, place, Some(Arc::new(tls)), preface, greatest_age);
+                        // Nobody takes connections any more when it is closed.
+                        let _ = shaken.send(Ok(socket)).await;
+                    }
+                    Err(error) => {
+                        metrics::counter!("pilothouse_xds_tls_handshake_failures").increment(1);
+                        if let Some(times) = failed.note(1) {
+                            let peer = place.client.peer.map(|peer| peer.to_string());
+                            tracing::warn!(peer, %error, times, "a TLS handshake failed");
+                        }
+                    }
+                }
+            });
+        }
+    });
+    tokio_stream::wrappers::ReceiverStream::new(sockets)
+}
+
+async fn handshake(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    place: &Place,
+    patience: Duration,
+) -> io::Result<(TlsStream<TcpStream>, PeerTls)> {
+    let stream = tokio::select! {
+        accepted = tokio::time::timeout(patience, acceptor.accept(stream)) => {
+            accepted.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake did not end in time"))??
+        }
+        () = place.client.close.cancelled() => {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection makes room for another"));
+        }
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = certificate.map(|certificate| certificate.clone().into_owned());
+    Ok((stream, PeerTls { certificate }))
 }
 
 /// Clients that may wait to be accepted: a fleet that comes back at once. With the default of 128 the system
@@ -133,12 +212,33 @@ pub(crate) fn old_age(options: &XdsOptions, client: &Client, number: u64) -> Opt
 
 struct Door {
     sockets: TcpIncoming,
+    clients: Arc<Clients>,
     pause: Duration,
     failed: LogThrottle,
     full: LogThrottle,
 }
 
 impl Door {
+    fn new(listener: TcpListener, clients: Arc<Clients>) -> Self {
+        let sockets =
+            TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
+        Self { sockets, clients, pause: PAUSES.0, failed: LogThrottle::default(), full: LogThrottle::default() }
+    }
+
+    /// The next connection that there is room for.
+    async fn admit(&mut self) -> Option<(TcpStream, Place)> {
+        loop {
+            let stream = self.next().await?;
+            if let Some(client) = self.clients.enter(stream.peer_addr().ok()) {
+                return Some((stream, Place { clients: self.clients.clone(), client }));
+            }
+            metrics::counter!("pilothouse_xds_connections_refused").increment(1);
+            if let Some(times) = self.full.note(1) {
+                tracing::warn!(times, connections = self.clients.count(), "no room for another connection");
+            }
+        }
+    }
+
     async fn next(&mut self) -> Option<TcpStream> {
         loop {
             match self.sockets.next().await? {
@@ -164,17 +264,29 @@ impl Connected for Socket {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        Peer(self.client.clone())
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        self.clients.leave(&self.client);
+        Peer { client: self.place.client.clone(), tls: self.tls.clone() }
     }
 }
 
 impl Socket {
+    fn new(
+        stream: Transport,
+        place: Place,
+        tls: Option<Arc<PeerTls>>,
+        preface: Duration,
+        greatest_age: Option<Duration>,
+    ) -> Self {
+        Self {
+            stream,
+            closed: Box::pin(place.client.close.clone().cancelled_owned()),
+            place,
+            tls,
+            deadline: Some(Box::pin(tokio::time::sleep(preface))),
+            read: 0,
+            greatest_age,
+        }
+    }
+
     /// The error that ends the connection from our side, if it is due.
     fn ended(&mut self, context: &mut Context<'_>) -> Option<io::Error> {
         if self.closed.as_mut().poll(context).is_ready() {
@@ -185,10 +297,19 @@ impl Socket {
     }
 }
 
+macro_rules! on_transport {
+    ($socket:ident, $stream:ident => $call:expr) => {
+        match &mut $socket.stream {
+            Transport::Plain($stream) => $call,
+            Transport::Tls($stream) => $call,
+        }
+    };
+}
+
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, into);
+        let polled = on_transport!(self, stream => Pin::new(stream).poll_read(context, into));
         if polled.is_ready() && self.read < PREFACE {
             self.read += into.filled().len() - before;
             if self.read >= PREFACE {
@@ -205,15 +326,15 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        on_transport!(self, stream => Pin::new(stream).poll_write(context, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        on_transport!(self, stream => Pin::new(stream).poll_flush(context))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        on_transport!(self, stream => Pin::new(stream).poll_shutdown(context))
     }
 
     fn poll_write_vectored(
@@ -221,11 +342,14 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+        on_transport!(self, stream => Pin::new(stream).poll_write_vectored(context, bytes))
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.stream {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
     }
 }
 
@@ -244,7 +368,7 @@ pub(crate) struct Opened {
 
 /// Begins a stream over raw bodies, within the limits of its connection. `queued` messages may wait for the transport.
 pub(crate) fn open(request: Request<Body>, options: &XdsOptions, queued: usize) -> Result<Opened, Status> {
-    let turn = request.extensions().get::<Peer>().and_then(|peer| peer.0.begin()).ok_or_else(|| {
+    let turn = request.extensions().get::<Peer>().and_then(|peer| peer.client.begin()).ok_or_else(|| {
         Status::resource_exhausted("too many streams of this connection have not asked for anything yet")
     })?;
     let requests =
@@ -253,4 +377,9 @@ pub(crate) fn open(request: Request<Body>, options: &XdsOptions, queued: usize) 
     let mut response = Response::new(Body::new(ResponseBody::new(messages)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(Opened { turn, requests, outgoing, response })
+}
+
+/// The client's side of TLS on the connection of a request; `None` for plain text.
+pub(crate) fn peer_tls(request: &Request<Body>) -> Option<&PeerTls> {
+    request.extensions().get::<Peer>()?.tls.as_deref()
 }

@@ -1,0 +1,102 @@
+//! `pilothouse token`: join tokens for machines outside of any cluster.
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, SystemTime},
+};
+
+use clap::{Args, Subcommand};
+
+use super::EXIT_DATA;
+use crate::{identity::JoinTokens, proto::go_duration};
+
+/// Arguments of `token`.
+#[derive(Debug, Clone, Args)]
+pub struct TokenArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TokenCommand,
+}
+
+/// The subcommands of `token`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum TokenCommand {
+    /// Print a token with which a machine proves a namespace and service account to the secure listener.
+    Create(CreateArgs),
+    /// Revoke a token by its id. Connections that stand are not cut.
+    Revoke(RevokeArgs),
+}
+
+/// Arguments of `token create`.
+#[derive(Debug, Clone, Args)]
+pub struct CreateArgs {
+    /// Namespace of the workload.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = name)]
+    pub namespace: String,
+    /// Service account of the workload.
+    #[arg(long, short, default_value = "default", value_name = "NAME", value_parser = name)]
+    pub service_account: String,
+    /// Time for which the token is believed.
+    #[arg(long, default_value = "1h", value_parser = lifetime, value_name = "DURATION")]
+    pub ttl: Duration,
+    /// State folder of the server.
+    #[arg(long, alias = "stateDir", env = "PILOTHOUSE_STATE_DIR", value_name = "DIR")]
+    pub state_dir: PathBuf,
+}
+
+/// Arguments of `token revoke`.
+#[derive(Debug, Clone, Args)]
+pub struct RevokeArgs {
+    /// The token's id, which `create` printed.
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// State folder of the server.
+    #[arg(long, alias = "stateDir", env = "PILOTHOUSE_STATE_DIR", value_name = "DIR")]
+    pub state_dir: PathBuf,
+}
+
+/// A name of Kubernetes: lower-case letters, digits, `-` and `.`.
+fn name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    if text.len() <= 253 && text.chars().all(fits) && text.starts_with(ends) && text.ends_with(ends) {
+        Ok(text.to_string())
+    } else {
+        Err("a name has lower-case letters, digits, '-' and '.'".to_string())
+    }
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let duration = go_duration(text).ok_or("a duration has the form 1h30m")?;
+    if duration < Duration::from_secs(1) { Err("a token lasts at least a second".to_string()) } else { Ok(duration) }
+}
+
+/// Prints a token to standard output and its id to standard error, or revokes one. Exit code 65 when it was revoked before.
+///
+/// # Errors
+/// A state folder that cannot be read or written.
+pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        TokenCommand::Create(args) => {
+            let tokens = JoinTokens::of(&args.state_dir);
+            let (token, claims) = tokens.create(&args.namespace, &args.service_account, args.ttl, SystemTime::now())?;
+            println!("{token}");
+            eprintln!(
+                "pilothouse: token {} for {}/{}, for {} s",
+                claims.jti,
+                claims.namespace,
+                claims.service_account,
+                args.ttl.as_secs()
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        TokenCommand::Revoke(args) => {
+            if JoinTokens::of(&args.state_dir).revoke(&args.id)? {
+                return Ok(ExitCode::SUCCESS);
+            }
+            eprintln!("pilothouse: the token {} was revoked before", args.id.escape_debug());
+            Ok(ExitCode::from(EXIT_DATA))
+        }
+    }
+}

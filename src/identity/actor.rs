@@ -1,0 +1,199 @@
+//! The actor that owns the authority: it looks at the files again and again, and publishes what is in force.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Supervised, Supervisor, WrapFuture};
+use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::{
+    authority::{Authority, IssueError, Lifetimes, Material},
+    trust::{Trust, TrustError, TrustSettings},
+};
+use crate::{
+    model::Identity,
+    runtime::{ActorHealth, Supervision},
+};
+
+/// The pause between two looks at the files.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Owns the authority.
+pub struct AuthorityActor {
+    settings: Arc<TrustSettings>,
+    memory: Option<Material>,
+    published: watch::Sender<Arc<Trust>>,
+    server: watch::Sender<Arc<ServerConfig>>,
+    /// The last failure, told once.
+    failed: String,
+    actor_health: ActorHealth,
+}
+
+/// What other rooms have of the authority.
+#[derive(Clone)]
+pub struct AuthorityHandle {
+    trust: watch::Receiver<Arc<Trust>>,
+    server: watch::Receiver<Arc<ServerConfig>>,
+    lifetimes: Lifetimes,
+    /// The actor lives as long as its handles.
+    _address: Addr<AuthorityActor>,
+}
+
+impl std::fmt::Debug for AuthorityHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthorityHandle").field("lifetimes", &self.lifetimes).finish_non_exhaustive()
+    }
+}
+
+impl AuthorityHandle {
+    /// The authority in force.
+    #[must_use]
+    pub fn authority(&self) -> Arc<Authority> {
+        self.trust.borrow().authority.clone()
+    }
+
+    /// What is in force, to follow.
+    #[must_use]
+    pub fn follow(&self) -> watch::Receiver<Arc<Trust>> {
+        self.trust.clone()
+    }
+
+    /// TLS of the secure listener, to follow.
+    #[must_use]
+    pub fn server(&self) -> watch::Receiver<Arc<ServerConfig>> {
+        self.server.clone()
+    }
+
+    /// Signs a request for a certificate of this identity; `seconds` is the lifetime that it asks for. The answer holds the
+    /// certificate, the chain above it and the roots, each in PEM, as Istio's agent reads it. One audit line tells of it.
+    ///
+    /// # Errors
+    /// [`IssueError`] when the request is refused.
+    pub fn sign(&self, request: &str, identity: &Identity, seconds: i64) -> Result<Vec<String>, IssueError> {
+        let now = SystemTime::now();
+        let lifetime = self.lifetimes.of(seconds)?;
+        let authority = self.authority();
+        let issued = authority.sign(request, identity, lifetime, now)?;
+        let valid_for = issued.not_after.duration_since(now).unwrap_or_default().as_secs();
+        tracing::info!(target: "audit", %identity, serial = issued.serial, valid_for, "a certificate is issued");
+        metrics::counter!("citadel_server_success_cert_issuance_count").increment(1);
+        let mut chain = vec![issued.chain];
+        chain.push(authority.roots().to_string());
+        Ok(chain)
+    }
+}
+
+impl AuthorityActor {
+    /// Starts the actor with what the files hold now.
+    ///
+    /// # Errors
+    /// [`TrustError`] when there is nothing that could be in force.
+    pub async fn start(
+        supervision: &Supervision,
+        settings: TrustSettings,
+        lifetimes: Lifetimes,
+    ) -> Result<AuthorityHandle, TrustError> {
+        let settings = Arc::new(settings);
+        let (first, memory) = load(settings.clone(), None, None).await;
+        let first = first?;
+        let roots = authority_end(&first);
+        let (server, server_reader) = watch::channel(first.server.clone());
+        tracing::info!(origin = ?first.origin, root_valid_for = roots, "the certificate authority is in force");
+        let (published, trust) = watch::channel(first);
+        let actor_health = supervision.admit("certificate-authority");
+        let address = Supervisor::start(move |_| Self {
+            settings,
+            memory,
+            published,
+            server,
+            failed: String::new(),
+            actor_health,
+        });
+        Ok(AuthorityHandle { trust, server: server_reader, lifetimes, _address: address })
+    }
+
+    fn look(&mut self, context: &mut Context<Self>) {
+        let last = self.published.borrow().clone();
+        let (settings, memory) = (self.settings.clone(), self.memory.take());
+        let look = async move {
+            let loaded = load(settings, memory, Some(last)).await;
+            tokio::time::sleep(PAUSE).await;
+            loaded
+        };
+        context.spawn(look.into_actor(self).map(|(loaded, memory), actor, context| {
+            actor.memory = memory;
+            actor.take(loaded);
+            actor.look(context);
+        }));
+    }
+
+    fn take(&mut self, loaded: Result<Arc<Trust>, TrustError>) {
+        match loaded {
+            Ok(trust) => {
+                if !std::mem::take(&mut self.failed).is_empty() {
+                    tracing::info!("the files of the certificate authority are whole again");
+                }
+                if Arc::ptr_eq(&trust, &self.published.borrow()) {
+                    return;
+                }
+                let root_valid_for = authority_end(&trust);
+                tracing::info!(origin = ?trust.origin, root_valid_for, "a new certificate authority is in force");
+                self.server.send_replace(trust.server.clone());
+                self.published.send_replace(trust);
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if text != self.failed {
+                    tracing::error!(error = text, "the certificate authority stays the last good one");
+                    self.failed = text;
+                }
+            }
+        }
+    }
+}
+
+fn authority_end(trust: &Trust) -> u64 {
+    let end = trust.authority.not_after();
+    let since_1970 = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    metrics::gauge!("citadel_server_root_cert_expiry_timestamp").set(since_1970 as f64);
+    end.duration_since(SystemTime::now()).unwrap_or_default().as_secs()
+}
+
+/// Reads files on a thread of its own.
+async fn load(
+    settings: Arc<TrustSettings>,
+    memory: Option<Material>,
+    last: Option<Arc<Trust>>,
+) -> (Result<Arc<Trust>, TrustError>, Option<Material>) {
+    let kept = memory.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut memory = memory;
+        let loaded = Trust::load(&settings, &mut memory, last.as_ref(), SystemTime::now());
+        (loaded, memory)
+    });
+    read.await.unwrap_or_else(|error| {
+        let error = std::io::Error::other(error.to_string());
+        (Err(TrustError::File("certificate authority".into(), error)), kept)
+    })
+}
+
+impl Actor for AuthorityActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.actor_health.started(context, |actor: &mut Self, _| {
+            actor.actor_health.up();
+            actor.actor_health.recovered();
+        });
+        self.look(context);
+    }
+}
+
+impl Supervised for AuthorityActor {
+    fn restarting(&mut self, _: &mut Self::Context) {
+        self.actor_health.restarting();
+    }
+}

@@ -1,0 +1,271 @@
+//! The secure listener of the real process: join tokens, certificates, who may claim what, and files that change.
+
+use std::{net::SocketAddr, path::Path, process::Command, time::Duration};
+
+use pilothouse::{
+    proto::{
+        envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
+        istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse},
+    },
+    testing::{AdsClient, ClientError},
+    xds::ResourceType,
+};
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::Value;
+use tempfile::TempDir;
+use tonic::{
+    Code, Status,
+    client::Grpc,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+use tonic_prost::ProstCodec;
+
+use crate::{binary::Binary, stage::DEADLINE};
+
+/// Waits until it holds.
+async fn eventually<F: Future<Output = bool>>(expected: &str, holds: impl Fn() -> F) {
+    let deadline = std::time::Instant::now() + DEADLINE;
+    while !holds().await {
+        assert!(std::time::Instant::now() < deadline, "never: {expected}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A mesh with one service, and a state folder.
+struct World {
+    config: TempDir,
+    state: TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Self { config: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() };
+        let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: shop}\nspec:\n  hosts: [a.example.com]\n  resolution: STATIC\n  ports: [{name: http, number: 80, protocol: HTTP}]\n  endpoints: [{address: 10.0.0.1}]\n";
+        std::fs::write(world.config.path().join("a.yaml"), entry).unwrap();
+        world
+    }
+
+    fn serve(&self, more: &[&str]) -> (Binary, SocketAddr, SocketAddr) {
+        let state = self.state.path().to_str().unwrap();
+        let own = ["--secure-grpc-addr", "127.0.0.1:0", "--state-dir", state];
+        let mut binary = Binary::serve(self.config.path(), &[&own, more].concat(), &[]);
+        let (secure, http) = binary.until("addresses", |line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let of = |name: &str| line[name].as_str()?.parse().ok();
+            Some((of("secure_grpc")?, of("http")?))
+        });
+        (binary, secure, http)
+    }
+
+    fn root(&self) -> String {
+        std::fs::read_to_string(self.state.path().join("identity/root-cert.pem")).unwrap()
+    }
+
+    fn token(&self, arguments: &[&str]) -> String {
+        let (ended, text) = self.pilothouse(&[&["token", "create"], arguments].concat());
+        assert!(ended, "{text}");
+        text.lines().next().unwrap().to_string()
+    }
+
+    fn pilothouse(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        let output = command.args(arguments).arg("--state-dir").arg(self.state.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).to_string() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
+    }
+}
+
+async fn channel(
+    address: SocketAddr,
+    root: &str,
+    identity: Option<Identity>,
+) -> Result<Channel, tonic::transport::Error> {
+    let mut tls =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(root)).domain_name("istiod.istio-system.svc");
+    if let Some(identity) = identity {
+        tls = tls.identity(identity);
+    }
+    Endpoint::from_shared(format!("https://{address}")).unwrap().tls_config(tls)?.connect().await
+}
+
+fn node(namespace: &str) -> Node {
+    Node { id: format!("sidecar~10.0.0.9~client.{namespace}~{namespace}.svc.cluster.local"), ..Node::default() }
+}
+
+/// The clusters that a client is sent.
+async fn clusters(client: &AdsClient) -> Result<usize, ClientError> {
+    let mut stream = client.sotw(None).await?;
+    let request = DiscoveryRequest { type_url: ResourceType::Cluster.url().into(), ..DiscoveryRequest::default() };
+    stream.send(request).await?;
+    Ok(stream.next().await?.resources.len())
+}
+
+fn code(result: Result<usize, ClientError>) -> Code {
+    match result {
+        Err(ClientError::Status(status)) => status.code(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until the first configuration is published.
+async fn served(client: &AdsClient) {
+    eventually("clusters", || async { clusters(client).await.is_ok_and(|count| count > 0) }).await;
+}
+
+async fn certificate(
+    channel: Channel,
+    token: Option<&str>,
+    key: &KeyPair,
+    seconds: i64,
+) -> Result<Vec<String>, Status> {
+    let mut grpc = Grpc::new(channel);
+    grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
+    let csr = CertificateParams::default().serialize_request(key).unwrap().pem().unwrap();
+    let mut request = tonic::Request::new(IstioCertificateRequest { csr, validity_duration: seconds, metadata: None });
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    }
+    let path = "/istio.v1.auth.IstioCertificateService/CreateCertificate".parse().unwrap();
+    let codec = ProstCodec::<IstioCertificateRequest, IstioCertificateResponse>::default();
+    Ok(grpc.unary(request, path, codec).await?.into_inner().cert_chain)
+}
+
+#[tokio::test]
+async fn a_machine_joins_by_token_and_stays_by_certificate() {
+    let world = World::new();
+    let (mut server, secure, _) = world.serve(&[]);
+    let root = world.root();
+    let token = world.token(&["-n", "shop", "-s", "cart"]);
+
+    // Nothing presented, and a token that is made up.
+    let plain = AdsClient::over(channel(secure, &root, None).await.unwrap(), node("shop"));
+    assert_eq!(code(clusters(&plain).await), Code::Unauthenticated);
+    assert_eq!(code(clusters(&plain.with_token("made-up")).await), Code::Unauthenticated);
+
+    let joined = plain.with_token(&token);
+    served(&joined).await;
+    assert_eq!(code(clusters(&joined.with_node(node("other"))).await), Code::PermissionDenied);
+
+    let key = KeyPair::generate().unwrap();
+    let connection = channel(secure, &root, None).await.unwrap();
+    assert_eq!(certificate(connection.clone(), None, &key, 0).await.unwrap_err().code(), Code::Unauthenticated);
+    let too_long = certificate(connection.clone(), Some(&token), &key, i64::MAX).await.unwrap_err();
+    assert_eq!(too_long.code(), Code::InvalidArgument, "{too_long}");
+    let chain = certificate(connection, Some(&token), &key, 3600).await.unwrap();
+    assert_eq!(chain.last().unwrap().trim(), root.trim(), "the root comes last");
+    server.until("audit line", |line| line.contains("spiffe://cluster.local/ns/shop/sa/cart").then_some(()));
+
+    // The certificate serves in place of the token, which is revoked.
+    let id = world.pilothouse(&["token", "create", "-n", "shop"]).1;
+    assert!(id.contains("shop/default"), "{id}");
+    let claims = token.split('.').nth(1).unwrap();
+    let claims = String::from_utf8(base64(claims)).unwrap();
+    let id = serde_json::from_str::<Value>(&claims).unwrap()["jti"].as_str().unwrap().to_string();
+    assert!(world.pilothouse(&["token", "revoke", &id]).0);
+    assert_eq!(code(clusters(&joined).await), Code::Unauthenticated);
+    let identity = Identity::from_pem(&chain[0], key.serialize_pem());
+    let connection = channel(secure, &root, Some(identity.clone())).await.unwrap();
+    let certified = AdsClient::over(connection.clone(), node("shop"));
+    assert!(clusters(&certified).await.unwrap() > 0);
+    assert_eq!(code(clusters(&certified.with_node(node("other"))).await), Code::PermissionDenied);
+    let renewed = certificate(connection, None, &key, 60).await.unwrap();
+    assert_ne!(renewed[0], chain[0], "a certificate is renewed by the one before");
+}
+
+/// URL-safe base64 without padding.
+fn base64(text: &str) -> Vec<u8> {
+    let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let (mut bits, mut count, mut bytes) = (0u32, 0, Vec::new());
+    for c in text.chars() {
+        bits = bits << 6 | alphabet.find(c).unwrap() as u32;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    bytes
+}
+
+/// Another authority's certificate of the same name.
+fn foreign() -> Identity {
+    let now = std::time::SystemTime::now();
+    let day = Duration::from_secs(86_400);
+    let material = pilothouse::identity::authority::new_root("cluster.local", now, day).unwrap();
+    let authority = pilothouse::identity::Authority::new(&material, now).unwrap();
+    let id = pilothouse::model::Identity::parse("spiffe://cluster.local/ns/shop/sa/cart").unwrap();
+    let issued = authority.issue(&id, day, now).unwrap();
+    Identity::from_pem(issued.certificate.chain, issued.key)
+}
+
+#[tokio::test]
+async fn certificates_of_another_root_are_turned_away() {
+    let world = World::new();
+    let (mut server, secure, _) = world.serve(&[]);
+    let connected = channel(secure, &world.root(), Some(foreign())).await;
+    // With TLS 1.3 a client learns of it with its first bytes.
+    if let Ok(channel) = connected {
+        assert!(clusters(&AdsClient::over(channel, node("shop"))).await.is_err());
+    }
+    server.until("line of the failed handshake", |line| line.contains("a TLS handshake failed").then_some(()));
+}
+
+#[tokio::test]
+async fn a_root_of_the_state_folder_outlives_the_process_and_plugged_in_files_are_followed() {
+    let world = World::new();
+    let (server, _, _) = world.serve(&[]);
+    let root = world.root();
+    let token = world.token(&["-n", "shop"]);
+    server.kill();
+    let (server, secure, _) = world.serve(&[]);
+    assert_eq!(world.root(), root);
+    served(&AdsClient::over(channel(secure, &root, None).await.unwrap(), node("shop")).with_token(&token)).await;
+    drop(server);
+
+    let cacerts = tempfile::tempdir().unwrap();
+    let plug_in = |folder: &Path| {
+        let day = Duration::from_secs(86_400);
+        let material = pilothouse::identity::authority::new_root("mine", std::time::SystemTime::now(), day).unwrap();
+        for (name, text) in
+            [("ca-key.pem", &material.key), ("ca-cert.pem", &material.certificate), ("root-cert.pem", &material.roots)]
+        {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        material.roots
+    };
+    let first = plug_in(cacerts.path());
+    let (mut server, secure, _) = world.serve(&["--cacerts-dir", cacerts.path().to_str().unwrap()]);
+    let client = AdsClient::over(channel(secure, &first, None).await.unwrap(), node("shop")).with_token(&token);
+    served(&client).await;
+    let kept = client.sotw(None).await.unwrap();
+    let second = plug_in(cacerts.path());
+    eventually("the new root", || async { channel(secure, &second, None).await.is_ok() }).await;
+    assert!(channel(secure, &first, None).await.is_err(), "new connections get the new certificate only");
+    drop(kept);
+    std::fs::write(cacerts.path().join("ca-key.pem"), "damaged").unwrap();
+    server.until("line of the damaged file", |line| line.contains("stays the last good one").then_some(()));
+    assert!(channel(secure, &second, None).await.is_ok());
+}
+
+#[tokio::test]
+async fn wrong_files_and_silent_clients() {
+    let world = World::new();
+    let nothing = tempfile::tempdir().unwrap();
+    let arguments = ["--secure-grpc-addr", "127.0.0.1:0", "--cacerts-dir", nothing.path().to_str().unwrap()];
+    let mut refused = Binary::serve(world.config.path(), &arguments, &[]);
+    refused.until("the missing file", |line| line.contains("ca-cert.pem").then_some(()));
+    assert!(!refused.ends_within(DEADLINE).success());
+
+    let (_server, secure, _) = world.serve(&[]);
+    let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(secure).unwrap()).collect();
+    let noise = std::net::TcpStream::connect(secure).unwrap();
+    std::io::Write::write_all(&mut &noise, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    let token = world.token(&["-n", "shop"]);
+    let client = AdsClient::over(channel(secure, &world.root(), None).await.unwrap(), node("shop"));
+    served(&client.with_token(&token)).await;
+    let mut byte = [0];
+    noise.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut reader = &noise;
+    while std::io::Read::read(&mut reader, &mut byte).is_ok_and(|read| read > 0) {}
+    drop(silent);
+}
