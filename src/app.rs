@@ -204,6 +204,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let statuses = StatusReporterActor::start(&supervision, state.clone(), writing);
 
     // Admin pages read all of the above.
+    let xds_for_certificates = xds_server.clone();
     let shown = AdminState {
         xds: state.clone(),
         store: store.clone(),
@@ -224,9 +225,10 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     // Clients come last: whatever answers them is there.
     let mut ports = Ports { debug: Some(Arc::new(debug)), registrar: Some(registrar), ..Ports::default() };
     let secure = match sockets.secure_grpc {
-        Some(listener) => {
-            Some((listener, identity::start(&supervision, &inputs, (&identities, &kept), &mut ports).await?))
-        }
+        Some(listener) => Some((
+            listener,
+            identity::start(&supervision, &inputs, (&identities, &kept), &xds_for_certificates, &mut ports).await?,
+        )),
         None => None,
     };
     let listeners = ListeningSockets { plain: sockets.grpc, secure };

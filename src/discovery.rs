@@ -36,7 +36,7 @@ pub use build::BuildError;
 pub use composer::{Composer, Resources};
 pub use connection::{Connection, Load, TypeStatus, ViewSummary};
 pub use debug::{DebugPages, DebugQuestion};
-pub use generator::{Affected, AffectsName, Audience, Generator, Layout, Part, Slot};
+pub use generator::{Affected, AffectsName, Audience, Claim, Generator, Layout, Part, Slot};
 pub use history::{PushEvent, PushRecord};
 pub use loads::{ClusterLoad, Loads};
 pub use mesh_generator::MeshGenerator;

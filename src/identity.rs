@@ -14,9 +14,11 @@ pub mod join_token;
 mod jwt;
 pub mod tls;
 mod trust;
+mod workloads;
 
-pub use actor::{AuthorityActor, AuthorityHandle};
+pub use actor::{AuthorityActor, AuthorityHandle, CertificatePublisher};
 pub use authenticate::{Authenticator, Presented, TrustDomains, Unauthenticated};
 pub use authority::{Authority, IssueError, Lifetimes};
 pub use join_token::JoinTokens;
 pub use trust::{Origin, ServerFiles, Trust, TrustError, TrustSettings};
+pub use workloads::CertificateHold;

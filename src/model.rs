@@ -30,6 +30,7 @@ pub mod push_request;
 pub mod service;
 pub mod snapshot;
 pub mod validation;
+mod workload_certificate;
 
 pub use config::{Config, ConfigEvent, ConfigKey, EventKind, Meta, Origin, Spec, Status, Timestamp};
 pub use config_set::{ConfigSet, Place, Placed};
@@ -50,3 +51,4 @@ pub use ports::{RegistryPort, XdsUpdater};
 pub use push_request::{PushKey, PushKind, PushRequest, Reason};
 pub use service::{Port, Protocol, Registry, Resolution, Service, ServiceTarget, Visibility};
 pub use snapshot::{ConfigSnapshot, PushInputs, RegistrySnapshot, ResolvedNames, Workload, WorkloadDirectory};
+pub use workload_certificate::{WorkloadCertificate, WorkloadCertificates};

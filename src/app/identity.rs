@@ -7,8 +7,12 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{Error, Inputs};
 use crate::{
-    discovery::Ports,
-    identity::{Authenticator, AuthorityActor, JoinTokens, Lifetimes, ServerFiles, TrustDomains, TrustSettings},
+    discovery::{Ports, XdsServerHandle},
+    identity::{
+        Authenticator, AuthorityActor, CertificatePublisher, JoinTokens, Lifetimes, ServerFiles, TrustDomains,
+        TrustSettings,
+    },
+    model::{PushRequest, Reason, XdsUpdater},
     runtime::Supervision,
     settings::{IdentitySettings, StateSettings},
 };
@@ -19,6 +23,7 @@ pub(super) async fn start(
     supervision: &Supervision,
     inputs: &Arc<Inputs>,
     (identity, state): (&IdentitySettings, &StateSettings),
+    xds: &XdsServerHandle,
     ports: &mut Ports,
 ) -> Result<watch::Receiver<Arc<ServerConfig>>, Error> {
     let (features, mesh) = (&inputs.features, inputs.mesh());
@@ -36,7 +41,7 @@ pub(super) async fn start(
     };
     let longest = features.max_workload_cert_ttl.max(Duration::from_secs(1));
     let lifetimes = Lifetimes { default: features.default_workload_cert_ttl.min(longest), longest };
-    let authority = AuthorityActor::start(supervision, settings, lifetimes)
+    let authority = AuthorityActor::start(supervision, settings, lifetimes, publisher(inputs, xds))
         .await
         .map_err(|error| Error::Identity(error.to_string()))?;
     let (tokens, inputs) = (state.folder.as_deref().map(JoinTokens::of), inputs.clone());
@@ -48,6 +53,15 @@ pub(super) async fn start(
     ports.authenticator = Some(Authenticator::new(tokens, trust_domains));
     ports.authority = Some(authority).filter(|_| features.enable_ca_server);
     Ok(server)
+}
+
+/// Certificates of workloads are inputs of pushes.
+fn publisher(inputs: &Arc<Inputs>, xds: &XdsServerHandle) -> CertificatePublisher {
+    let (inputs, xds) = (inputs.clone(), xds.clone());
+    Arc::new(move |certificates| {
+        inputs.set_certificates(certificates);
+        xds.config_update(PushRequest::everything(Reason::Secret));
+    })
 }
 
 /// The names that clients know the server by (Istio's `istiod` Services), and those of this machine.

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::{
     discovery::InputReader,
-    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames},
+    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames, WorkloadCertificates},
     push::context::PushInputs,
 };
 
@@ -18,6 +18,7 @@ pub struct Inputs {
     configs: watch::Receiver<Arc<ConfigSnapshot>>,
     registry: watch::Receiver<Arc<RegistrySnapshot>>,
     names: watch::Sender<Arc<ResolvedNames>>,
+    certificates: watch::Sender<Arc<WorkloadCertificates>>,
 }
 
 /// Where the store and the registry publish.
@@ -38,6 +39,7 @@ impl Inputs {
                 configs,
                 registry,
                 names: watch::Sender::default(),
+                certificates: watch::Sender::default(),
             }),
             publishers,
         )
@@ -65,6 +67,11 @@ impl Inputs {
         self.names.send_replace(names);
     }
 
+    /// Puts the certificates of connected workloads in force.
+    pub fn set_certificates(&self, certificates: Arc<WorkloadCertificates>) {
+        self.certificates.send_replace(certificates);
+    }
+
     /// The objects in force, and their changes.
     #[must_use]
     pub fn follow_configs(&self) -> watch::Receiver<Arc<ConfigSnapshot>> {
@@ -76,7 +83,8 @@ impl Inputs {
     pub fn read(&self) -> PushInputs {
         let (configs, mut registry) = ((**self.configs.borrow()).clone(), (**self.registry.borrow()).clone());
         registry.names = self.names.borrow().clone();
-        PushInputs { mesh: self.mesh(), features: self.features.clone(), configs, registry }
+        let certificates = self.certificates.borrow().clone();
+        PushInputs { mesh: self.mesh(), features: self.features.clone(), configs, registry, certificates }
     }
 
     /// Reads everything, for the xDS server.

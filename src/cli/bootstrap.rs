@@ -1,6 +1,10 @@
 //! `pilothouse bootstrap`: prints the bootstrap file of Envoy or of a proxyless gRPC program.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -44,6 +48,15 @@ pub struct BootstrapArgs {
     /// Locality of the client: endpoints near it are preferred where the configuration says so.
     #[arg(long, env = "PILOTHOUSE_LOCALITY", value_name = "REGION/ZONE/SUBZONE")]
     pub locality: Option<String>,
+    /// Root certificates of the server: the client dials its secure listener then.
+    #[arg(long, env = "PILOTHOUSE_ROOT_CERT", value_name = "FILE")]
+    pub root_cert: Option<PathBuf>,
+    /// Name in the server's certificate.
+    #[arg(long, env = "PILOTHOUSE_XDS_NAME", default_value = "istiod.istio-system.svc", value_name = "NAME")]
+    pub xds_name: String,
+    /// Join token of the workload (`pilothouse token create`). Envoy has no file for it: the bootstrap file holds its text.
+    #[arg(long, env = "PILOTHOUSE_TOKEN_FILE", value_name = "FILE", requires = "root_cert")]
+    pub token_file: Option<PathBuf>,
     /// Use the delta protocol.
     #[arg(long, env = "PILOTHOUSE_DELTA")]
     pub delta: bool,
@@ -88,9 +101,55 @@ pub fn document(args: &BootstrapArgs, mut metadata: Map<String, Value>) -> Resul
     let address = &args.xds_address;
     let (host, port) = split_address(address).ok_or_else(|| format!("--xds-address {address:?} is not HOST:PORT"))?;
     Ok(match args.client {
-        Client::Envoy => envoy(&node, &metadata, host, port, args.delta),
-        Client::Grpc => grpc(&node, &metadata, address),
+        Client::Envoy => {
+            let mut bootstrap = envoy(&node, &metadata, host, port, args.delta);
+            if let Some(root) = &args.root_cert {
+                secure_envoy(&mut bootstrap, root, &args.xds_name, args.token_file.as_deref())?;
+            }
+            bootstrap
+        }
+        Client::Grpc => {
+            let mut bootstrap = grpc(&node, &metadata, address);
+            if let Some(root) = &args.root_cert {
+                secure_grpc(&mut bootstrap, root, args.token_file.as_deref());
+            }
+            bootstrap
+        }
     })
+}
+
+/// TLS towards the server, and the token as a header of every stream.
+fn secure_envoy(bootstrap: &mut Value, root: &Path, name: &str, token: Option<&Path>) -> Result<(), String> {
+    bootstrap["static_resources"]["clusters"][0]["transport_socket"] = json!({
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": name,
+            "common_tls_context": {
+                "alpn_protocols": ["h2"],
+                "validation_context": {
+                    "trusted_ca": {"filename": root.to_string_lossy()},
+                    "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": name}}],
+                },
+            },
+        },
+    });
+    if let Some(path) = token {
+        let text = fs::read_to_string(path).map_err(|e| format!("--token-file {}: {e}", path.display()))?;
+        let header = json!({"key": "authorization", "value": format!("Bearer {}", text.trim())});
+        bootstrap["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"] = json!([header]);
+    }
+    Ok(())
+}
+
+/// TLS towards the server (gRFC A65), and the token by file (gRFC A97).
+fn secure_grpc(bootstrap: &mut Value, root: &Path, token: Option<&Path>) {
+    let server = &mut bootstrap["xds_servers"][0];
+    server["channel_creds"] = json!([{"type": "tls", "config": {"ca_certificate_file": root.to_string_lossy()}}]);
+    if let Some(path) = token {
+        let config = json!({"jwt_token_file": path.to_string_lossy()});
+        server["call_creds"] = json!([{"type": "jwt_token_file", "config": config}]);
+    }
 }
 
 /// Host (without brackets) and port of an address to dial.
@@ -215,6 +274,24 @@ mod tests {
         assert_eq!(bootstrap["node"]["cluster"], "web.shop");
         let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
         assert_eq!(layer["re2.max_program_size.error_level"], 32_768);
+    }
+
+    #[test]
+    fn a_root_certificate_makes_both_clients_dial_the_secure_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = folder.path().join("token");
+        fs::write(&token, "abc\n").unwrap();
+        let mut of_envoy = envoy(&node(json!({})), &json!({}), "h", 15012, false);
+        secure_envoy(&mut of_envoy, Path::new("/root.pem"), "istiod", Some(&token)).unwrap();
+        let header = &of_envoy["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"][0];
+        assert_eq!(header["value"], "Bearer abc");
+        let socket = &of_envoy["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
+        assert_eq!(socket["common_tls_context"]["validation_context"]["trusted_ca"]["filename"], "/root.pem");
+        let missing = secure_envoy(&mut of_envoy, Path::new("/root.pem"), "istiod", Some(Path::new("/nowhere")));
+        assert!(missing.unwrap_err().contains("/nowhere"));
+        let mut of_grpc = grpc(&node(json!({})), &json!({}), "h:15012");
+        secure_grpc(&mut of_grpc, Path::new("/root.pem"), Some(&token));
+        assert_eq!(of_grpc["xds_servers"][0]["channel_creds"][0]["type"], "tls");
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
 /// The context that a server would have after reading the same files.
 fn context(mesh: Arc<Mesh>, features: Arc<Features>, configs: ConfigSnapshot) -> PushContext {
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    PushContext::build(PushInputs { mesh, features, configs, registry })
+    PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() })
 }
 
 fn mesh_settings(args: &MeshArgs) -> MeshSettings {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{debug, view::View};
+use super::{debug, generator::Claim, view::View};
 use crate::{
     generate::api,
     model::{Identity, Node},
@@ -60,8 +60,10 @@ pub struct Connection {
     pub id: String,
     /// The node that the client sent.
     pub node: Arc<Node>,
-    /// The identity that it proved.
+    /// The identity that it has.
     pub identity: Option<Identity>,
+    /// It proved that identity, by a certificate or a token.
+    pub is_proven: bool,
     /// Where it comes from.
     pub peer: Option<SocketAddr>,
     /// Which protocol it speaks.
@@ -89,6 +91,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Connection {
+    /// Its identity, for the generator.
+    pub(super) fn claim(&self) -> Claim<'_> {
+        Claim { identity: self.identity.as_ref(), is_proven: self.is_proven }
+    }
+
     pub(super) fn current_view(&self) -> Arc<View> {
         locked(&self.view).clone()
     }

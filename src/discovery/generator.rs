@@ -92,6 +92,15 @@ impl Audience {
     }
 }
 
+/// The identity of a client, and whether it stands for more than the word of its node.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Claim<'a> {
+    /// The identity; secrets are generated for it.
+    pub identity: Option<&'a Identity>,
+    /// The client proved it, by a certificate or a token.
+    pub is_proven: bool,
+}
+
 /// The composition of a type for a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
@@ -128,8 +137,8 @@ impl fmt::Debug for Affected<'_> {
 
 /// Makes resources. Calls come from worker threads; a panic costs the resources of that call and nothing else.
 pub trait Generator: Send + Sync + 'static {
-    /// The slots of a node whose client proved this identity.
-    fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience;
+    /// The slots of a node whose client has this identity.
+    fn audience(&self, context: &PushContext, node: &Node, claim: Claim<'_>) -> Audience;
 
     /// The types that may be asked for by a client with this slot; others are answered with nothing.
     fn serves(&self, _slot: &Slot) -> TypeSet {

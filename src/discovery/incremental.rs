@@ -58,7 +58,10 @@ impl World {
         let mut world = Self { mesh, objects, registry, snapshot, state, clients: Vec::new(), sent: Vec::new() };
         world.publish(&PushRequest::everything(Reason::Global));
         let connect = |(node, identity): (Node, Option<Identity>)| {
-            world.state.connect(Arc::new(node), identity, None, Protocol::Delta).expect("something is published")
+            world
+                .state
+                .connect(Arc::new(node), (identity, false), None, Protocol::Delta)
+                .expect("something is published")
         };
         world.clients = nodes().into_iter().map(connect).collect();
         world.read();
@@ -107,7 +110,11 @@ impl World {
     fn publish(&mut self, request: &PushRequest) {
         let configs = ConfigSnapshot::of(self.objects.values().cloned());
         let (mesh, registry) = (self.mesh.clone(), self.snapshot.clone());
-        actor::publish(&self.state, PushInputs { mesh, features: Arc::default(), configs, registry }, request);
+        actor::publish(
+            &self.state,
+            PushInputs { mesh, features: Arc::default(), configs, registry, ..PushInputs::default() },
+            request,
+        );
         self.read();
     }
 

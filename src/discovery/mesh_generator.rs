@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use left_out::{NOT_APPLIED, REJECTED, SECRET_ERRORS, omission, others, without_certificate};
 
 use super::{
-    generator::{Affected, Audience, Generator, Layout, Part, Slot},
+    generator::{Affected, Audience, Claim, Generator, Layout, Part, Slot},
     omission::Omission,
     omissions::{Omissions, Told},
 };
@@ -241,8 +241,13 @@ fn is_grpc(view: &ProxyView) -> bool {
 }
 
 impl Generator for MeshGenerator {
-    fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
-        Self::audience_of(context, context.view_of(node), identity)
+    fn audience(&self, context: &PushContext, node: &Node, claim: Claim<'_>) -> Audience {
+        let mut view = context.view_of(node);
+        let certificates = &context.inputs.certificates.by_identity;
+        view.certified = takes_certificate(&view)
+            && claim.is_proven
+            && claim.identity.is_some_and(|identity| certificates.contains_key(identity));
+        Self::audience_of(context, view, claim.identity)
     }
 
     fn serves(&self, slot: &Slot) -> TypeSet {
@@ -362,6 +367,11 @@ impl Generator for MeshGenerator {
         };
         let objects = objects.filter(differ).map(ResourceType::Objects);
         let types = ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).chain(objects).collect();
+        let mut types: TypeSet = types;
+        let is_renewed = |identity: &Identity| change.what().certificates().contains(identity);
+        if slot.view.certified && slot.identity.as_ref().is_some_and(is_renewed) {
+            types.insert(ResourceType::Secret);
+        }
         let hosts = effects.hosts;
         let names = move |kind, name: &str| {
             let of_host =
@@ -374,6 +384,11 @@ impl Generator for MeshGenerator {
     fn moves<'a>(&self, change: &'a Change<'_>) -> Cow<'a, MovedNodes> {
         Cow::Borrowed(change.what().nodes())
     }
+}
+
+/// Whether a client of this view has no agent that would have its workload's certificate.
+pub(super) fn takes_certificate(view: &ProxyView) -> bool {
+    !view.is_istio_proxy() && !is_grpc(view) && !api::is_client(view)
 }
 
 fn object_resources(context: &PushContext, view: &ProxyView, objects: ObjectType) -> Vec<Arc<Resource>> {
@@ -441,7 +456,7 @@ mod tests {
         let context = PushContext::build(PushInputs::default());
         let id = format!("{node_type}~10.0.0.1~a.b~b.svc.cluster.local");
         let node = Node::from_parts(&id, metadata, Locality::default()).unwrap();
-        let audience = MeshGenerator::default().audience(&context, &node, None);
+        let audience = MeshGenerator::default().audience(&context, &node, Claim::default());
         let [.., own, _] = audience.slots;
         (context, own)
     }

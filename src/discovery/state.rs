@@ -21,7 +21,7 @@ use super::{
     build::{Builder, SlotCache},
     connection::{Connection, Load, ViewSummary},
     debug::Desk,
-    generator::{Affected, Audience, Generator},
+    generator::{Affected, Audience, Claim, Generator},
     history::{History, PushEvent, PushRecord},
     loads::{LoadTable, Loads},
     omission::Omission,
@@ -29,7 +29,7 @@ use super::{
     view::View,
 };
 use crate::{
-    model::{Identity, MovedNodes, Node, PushRequest},
+    model::{MovedNodes, Node, PushRequest},
     push::{Change, PushContext},
     runtime::catch,
     xds::{Admission, Clients, Entry, Table, Updates, XdsOptions},
@@ -178,9 +178,9 @@ impl XdsState {
             if !nodes.touch(&connection.node) {
                 return false;
             }
-            let (node, identity) = (&connection.node, self.for_secrets(connection.identity.as_ref()));
+            let (node, claim) = (&connection.node, self.for_secrets(connection.claim()));
             // One proxy whose view cannot be found keeps the view that it has; the others must not miss the publication.
-            let found = catch(|| self.inner.builder.generator.audience(&published.context, node, identity));
+            let found = catch(|| self.inner.builder.generator.audience(&published.context, node, claim));
             let Ok(audience) = found else {
                 metrics::counter!("pilot_total_xds_internal_errors").increment(1);
                 return false;
@@ -226,20 +226,22 @@ impl XdsState {
     }
 
     /// The view of a client that connects now, without registering it.
-    pub(super) fn view_of(&self, node: &Node, identity: Option<&Identity>) -> Option<Arc<View>> {
+    pub(super) fn view_of(&self, node: &Node, claim: Claim<'_>) -> Option<Arc<View>> {
         let published = self.current()?;
-        Some(self.view_in(&published, node, identity))
+        Some(self.view_in(&published, node, claim))
     }
 
-    fn view_in(&self, published: &Published, node: &Node, identity: Option<&Identity>) -> Arc<View> {
-        let identity = self.for_secrets(identity);
-        self.view(self.inner.builder.generator.audience(&published.context, node, identity))
+    fn view_in(&self, published: &Published, node: &Node, claim: Claim<'_>) -> Arc<View> {
+        let claim = self.for_secrets(claim);
+        self.view(self.inner.builder.generator.audience(&published.context, node, claim))
     }
 
-    /// The identity that secrets are generated for. Where nodes are believed, it is no more than what a node says.
-    fn for_secrets<'a>(&self, identity: Option<&'a Identity>) -> Option<&'a Identity> {
+    /// The identity that secrets are generated for. Where nodes are believed, one without a proof is no more than what a node
+    /// says.
+    fn for_secrets<'a>(&self, claim: Claim<'a>) -> Claim<'a> {
         let options = &self.inner.options;
-        identity.filter(|_| options.secrets_by_node || !options.trust_nodes)
+        let holds = claim.is_proven || options.secrets_by_node || !options.trust_nodes;
+        Claim { identity: claim.identity.filter(|_| holds), ..claim }
     }
 
     pub(super) fn builder(&self) -> &Builder {

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     generate::api,
-    identity::Presented,
+    identity::{CertificateHold, Presented},
     runtime::{Panicked, catch_task},
     telemetry::LogThrottle,
     xds::{
@@ -101,6 +101,8 @@ struct Stream {
     questions: Questions,
     /// The workload behind the proxy has registered itself.
     presence: Option<Box<dyn Presence>>,
+    /// The certificate that is issued for its workload, for as long as it lasts.
+    _certificate: Option<CertificateHold>,
     /// Its place in the connection.
     _turn: Turn,
     /// Runs until the connection is too old.

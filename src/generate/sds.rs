@@ -20,6 +20,7 @@ use crate::{
         },
         millis, seconds,
     },
+    push::ProxyView,
 };
 
 /// The workload's own certificate.
@@ -35,14 +36,41 @@ pub const EXTERNAL_CLUSTER: &str = "sds-external";
 /// Prefix of a `credentialName` that another SDS server serves.
 pub const EXTERNAL_PREFIX: &str = "sds://";
 
-/// [`DEFAULT`] or [`ROOT_CA`]: from Istio's agent, or for a stock Envoy over ADS.
+/// Where a workload's own certificate comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// Istio's agent beside the proxy.
+    Agent,
+    /// The control plane, which issues it for a stock Envoy that proved its identity.
+    ControlPlane,
+    /// There is none: a stock Envoy whose identity is not proven.
+    Nobody,
+}
+
+impl Holder {
+    /// The holder for a view.
+    #[must_use]
+    pub fn of(view: &ProxyView) -> Self {
+        if view.is_istio_proxy() {
+            Self::Agent
+        } else if view.certified {
+            Self::ControlPlane
+        } else {
+            Self::Nobody
+        }
+    }
+}
+
+/// [`DEFAULT`] or [`ROOT_CA`].
 #[must_use]
-pub fn workload(name: &str, istio_proxy: bool) -> SdsSecretConfig {
-    if !istio_proxy {
+pub fn workload(name: &str, holder: Holder) -> SdsSecretConfig {
+    if holder == Holder::ControlPlane {
+        return ads(name);
+    }
+    if holder == Holder::Nobody {
         let mut secret = ads(name);
         if let Some(source) = &mut secret.sds_config {
-            // The certificate of the mesh is not served over ADS. Whatever needs it must not keep the rest waiting: it
-            // becomes ready at once, and its connections fail.
+            // What needs the certificate must not keep the rest waiting: it becomes ready at once, and its connections fail.
             source.initial_fetch_timeout = Some(millis(1));
         }
         return secret;
@@ -77,12 +105,12 @@ pub fn ads(name: &str) -> SdsSecretConfig {
 /// The secret that a `credentialName` means. A name `sds://…` goes to the local SDS server for credentials where there is
 /// one.
 #[must_use]
-pub fn credential(name: &str, istio_proxy: bool, credential_socket: bool) -> SdsSecretConfig {
+pub fn credential(name: &str, holder: Holder, credential_socket: bool) -> SdsSecretConfig {
     if name == BUILTIN {
-        return workload(DEFAULT, istio_proxy);
+        return workload(DEFAULT, holder);
     }
     if name.strip_suffix(CA_SUFFIX) == Some(BUILTIN) {
-        return workload(ROOT_CA, istio_proxy);
+        return workload(ROOT_CA, holder);
     }
     match name.strip_prefix(EXTERNAL_PREFIX) {
         Some(_) if credential_socket => over_grpc(name, EXTERNAL_CLUSTER, ""),
@@ -147,18 +175,19 @@ mod tests {
 
     #[test]
     fn names_of_credentials() {
-        assert_eq!(credential("builtin://-cacert", true, false).name, ROOT_CA);
-        assert_eq!(credential("sds://a", true, true).name, "sds://a");
-        assert_eq!(credential("sds://a", true, false).name, "kubernetes://a");
-        assert_eq!(credential("a", false, true), ads("kubernetes://a"));
+        assert_eq!(credential("builtin://-cacert", Holder::Agent, false).name, ROOT_CA);
+        assert_eq!(credential("sds://a", Holder::Agent, true).name, "sds://a");
+        assert_eq!(credential("sds://a", Holder::Agent, false).name, "kubernetes://a");
+        assert_eq!(credential("a", Holder::Nobody, true), ads("kubernetes://a"));
     }
 
     #[test]
     fn a_stock_envoy_is_never_sent_to_the_agent() {
         for name in [BUILTIN, "builtin://-cacert", "a", "sds://a"] {
-            assert!(!format!("{:?}", credential(name, false, false)).contains(AGENT_CLUSTER));
+            assert!(!format!("{:?}", credential(name, Holder::Nobody, false)).contains(AGENT_CLUSTER));
         }
-        let timeout = workload(DEFAULT, false).sds_config.unwrap().initial_fetch_timeout.unwrap();
-        assert_eq!((timeout.seconds, timeout.nanos), (0, 1_000_000), "nothing waits for what nobody serves");
+        let timeout = workload(DEFAULT, Holder::Nobody).sds_config.unwrap().initial_fetch_timeout.unwrap();
+        assert_eq!((timeout.seconds, timeout.nanos), (0, 1_000_000), "nothing waits for a secret that is not served");
+        assert_eq!(workload(DEFAULT, Holder::ControlPlane), ads(DEFAULT), "one that is served is waited for");
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Owns who may have what and in which form it is sent (Istio's `SecretGen`). A proxy gets only secrets of the namespace
 //! that it *proved* to be of, or those that its own gateway configuration grants it; material that cannot work is refused
-//! by name and never sent. Results belong to one identity and must not be shared across identities. Nothing here looks at
+//! by name and never sent. A stock Envoy that proved its identity over TLS is sent the certificate that was issued for it
+//! under `default`, and the roots under `ROOTCA`. Results belong to one identity and must not be shared across identities. Nothing here looks at
 //! the clock: an expired certificate is sent like any other, and the proxy says so.
 
 mod material;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 pub use self::names::names;
 use self::{material::Material, store::Store};
 use crate::{
+    generate::sds,
     model::{Credential, CredentialKind, Identity},
     proto::envoy::{
         config::core::v3::{DataSource, data_source::Specifier},
@@ -65,6 +67,13 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
         _ => Default::default(),
     };
     for (name, credential) in wanted {
+        if matches!(&**name, sds::DEFAULT | sds::ROOT_CA) {
+            match workload(context, view, name, identity) {
+                Some(secret) => out.resources.push(secret),
+                None => out.refused.push(Refused { name: name.clone(), reason: NOT_ISSUED.to_string() }),
+            }
+            continue;
+        }
         let secret = credential.ok_or_else(|| "no such type of secret".to_string()).and_then(|credential| {
             authorize(&credential, identity, verified.contains(&**name))?;
             secret(&credential, &store)
@@ -75,6 +84,28 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
         }
     }
     out
+}
+
+/// The reason that a client without a proof has no workload certificate.
+const NOT_ISSUED: &str = "workload certificates are issued to clients that proved their identity over TLS";
+
+/// The workload's own certificate, or the roots of the mesh, for a client that proved the identity.
+fn workload(context: &PushContext, view: &ProxyView, name: &str, identity: &Identity) -> Option<Secret> {
+    let certificates = &context.inputs.certificates;
+    let own = certificates.by_identity.get(identity).filter(|_| view.certified)?;
+    let content = if name == sds::ROOT_CA {
+        Type::ValidationContext(CertificateValidationContext {
+            trusted_ca: Some(inline(certificates.roots.clone())),
+            ..CertificateValidationContext::default()
+        })
+    } else {
+        Type::TlsCertificate(TlsCertificate {
+            certificate_chain: Some(inline(own.chain.clone())),
+            private_key: Some(inline(own.key.clone())),
+            ..TlsCertificate::default()
+        })
+    };
+    Some(Secret { name: name.to_string(), r#type: Some(content) })
 }
 
 fn authorize(credential: &Credential, identity: &Identity, verified: bool) -> Result<(), String> {

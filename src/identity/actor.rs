@@ -12,14 +12,18 @@ use tokio_rustls::rustls::ServerConfig;
 use super::{
     authority::{Authority, IssueError, Lifetimes, Material},
     trust::{Trust, TrustError, TrustSettings},
+    workloads::{CertificateHold, Holders, Workloads},
 };
 use crate::{
-    model::Identity,
+    model::{Identity, WorkloadCertificates},
     runtime::{ActorHealth, Supervision},
 };
 
 /// The pause between two looks at the files.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Puts the certificates of connected workloads in force.
+pub type CertificatePublisher = Arc<dyn Fn(Arc<WorkloadCertificates>) + Send + Sync>;
 
 /// Owns the authority.
 pub struct AuthorityActor {
@@ -27,6 +31,10 @@ pub struct AuthorityActor {
     memory: Option<Material>,
     published: watch::Sender<Arc<Trust>>,
     server: watch::Sender<Arc<ServerConfig>>,
+    holders: Arc<Holders>,
+    workloads: Workloads,
+    lifetime: Duration,
+    publish: CertificatePublisher,
     /// The last failure, told once.
     failed: String,
     actor_health: ActorHealth,
@@ -38,6 +46,7 @@ pub struct AuthorityHandle {
     trust: watch::Receiver<Arc<Trust>>,
     server: watch::Receiver<Arc<ServerConfig>>,
     lifetimes: Lifetimes,
+    holders: Arc<Holders>,
     /// The actor lives as long as its handles.
     _address: Addr<AuthorityActor>,
 }
@@ -65,6 +74,12 @@ impl AuthorityHandle {
     #[must_use]
     pub fn server(&self) -> watch::Receiver<Arc<ServerConfig>> {
         self.server.clone()
+    }
+
+    /// Has a certificate issued for this identity, and renewed for as long as it is held.
+    #[must_use]
+    pub fn hold(&self, identity: &Identity) -> CertificateHold {
+        self.holders.hold(identity)
     }
 
     /// Signs a request for a certificate of this identity; `seconds` is the lifetime that it asks for. The answer holds the
@@ -95,6 +110,7 @@ impl AuthorityActor {
         supervision: &Supervision,
         settings: TrustSettings,
         lifetimes: Lifetimes,
+        publish: CertificatePublisher,
     ) -> Result<AuthorityHandle, TrustError> {
         let settings = Arc::new(settings);
         let (first, memory) = load(settings.clone(), None, None).await;
@@ -104,15 +120,21 @@ impl AuthorityActor {
         tracing::info!(origin = ?first.origin, root_valid_for = roots, "the certificate authority is in force");
         let (published, trust) = watch::channel(first);
         let actor_health = supervision.admit("certificate-authority");
+        let holders = Arc::<Holders>::default();
+        let shared = holders.clone();
         let address = Supervisor::start(move |_| Self {
             settings,
             memory,
             published,
             server,
+            holders: shared,
+            workloads: Workloads::default(),
+            lifetime: lifetimes.default,
+            publish,
             failed: String::new(),
             actor_health,
         });
-        Ok(AuthorityHandle { trust, server: server_reader, lifetimes, _address: address })
+        Ok(AuthorityHandle { trust, server: server_reader, lifetimes, holders, _address: address })
     }
 
     fn look(&mut self, context: &mut Context<Self>) {
@@ -126,8 +148,36 @@ impl AuthorityActor {
         context.spawn(look.into_actor(self).map(|(loaded, memory), actor, context| {
             actor.memory = memory;
             actor.take(loaded);
+            actor.issue(context);
             actor.look(context);
         }));
+    }
+
+    /// Issues as soon as an identity is new.
+    fn follow(&self, context: &mut Context<Self>) {
+        let holders = self.holders.clone();
+        let wanted = async move { holders.wanted.notified().await };
+        context.spawn(wanted.into_actor(self).map(|(), actor, context| {
+            actor.issue(context);
+            actor.follow(context);
+        }));
+    }
+
+    fn issue(&mut self, context: &mut Context<Self>) {
+        let authority = self.published.borrow().authority.clone();
+        let (workloads, holders, lifetime) = (&mut self.workloads, &self.holders, self.lifetime);
+        let looked =
+            self.actor_health.guard(context, || workloads.look(holders, &authority, lifetime, SystemTime::now()));
+        let Some(looked) = looked else { return };
+        if let Some(error) = looked.failed {
+            tracing::error!(%error, "workload certificates are not issued");
+        }
+        if let Some(certificates) = looked.changed {
+            (self.publish)(certificates);
+        }
+        if looked.more {
+            self.holders.wanted.notify_one();
+        }
     }
 
     fn take(&mut self, loaded: Result<Arc<Trust>, TrustError>) {
@@ -189,11 +239,14 @@ impl Actor for AuthorityActor {
             actor.actor_health.recovered();
         });
         self.look(context);
+        self.follow(context);
     }
 }
 
 impl Supervised for AuthorityActor {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.actor_health.restarting();
+        // Every certificate is issued anew: its key is nowhere else.
+        self.workloads = Workloads::default();
     }
 }

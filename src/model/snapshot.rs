@@ -8,7 +8,8 @@ use std::{
 };
 
 use super::{
-    Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, Service, ServiceTarget, difference,
+    Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, Service, ServiceTarget,
+    WorkloadCertificates, difference,
 };
 
 /// All effective configs by kind, oldest first (then by name and namespace).
@@ -137,6 +138,8 @@ fn same_targets(a: &[ServiceTarget], b: &[ServiceTarget]) -> bool {
 /// The inputs of a push context.
 #[derive(Debug, Clone, Default)]
 pub struct PushInputs {
+    /// Certificates that were issued for connected workloads.
+    pub certificates: Arc<WorkloadCertificates>,
     /// Effective mesh settings.
     pub mesh: Arc<Mesh>,
     /// Istio's feature flags.

@@ -14,7 +14,7 @@ pub(super) use inputs::InputChanges;
 
 use super::{ProxyView, PushContext, SidecarScope, destination_rules, sidecar_scope::ScopeChange};
 use crate::{
-    model::{EndpointSet, Hostname, Kind, MovedNodes, PushKey, PushKind, Resolution, Service, difference},
+    model::{EndpointSet, Hostname, Identity, Kind, MovedNodes, PushKey, PushKind, Resolution, Service, difference},
     proto::mesh::mesh_config::extension_provider::Provider,
 };
 
@@ -81,6 +81,12 @@ impl Changes {
     #[must_use]
     pub const fn nodes(&self) -> &MovedNodes {
         &self.nodes
+    }
+
+    /// Identities whose issued certificates differ.
+    #[must_use]
+    pub const fn certificates(&self) -> &BTreeSet<Identity> {
+        &self.inputs.certificates
     }
 
     /// Whether no resource of any proxy can differ.

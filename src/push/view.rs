@@ -38,6 +38,8 @@ pub struct ProxyView {
     /// Names a proxyless gRPC client or SDS asks for are not here: they are arguments of those generators.
     /// Own IPs; empty in the outbound half unless outbound generation needs them (own pod of a headless service).
     pub ips: Vec<Arc<str>>,
+    /// The control plane issues the workload's certificate: the client is a stock Envoy that proved its identity.
+    pub certified: bool,
     /// Services that the workload serves itself; empty in the outbound half.
     pub targets: Arc<[ServiceTarget]>,
 }
@@ -60,6 +62,7 @@ impl ProxyView {
             ipv6_first: node.ips.first().is_some_and(v6),
             metadata: Arc::new(node.metadata.clone()),
             ips: node.ips.clone(),
+            certified: false,
             targets: Arc::from([]),
         }
     }
@@ -72,6 +75,7 @@ impl ProxyView {
         (self.node_type, &self.namespace, &self.dns_domain, &self.labels).hash(&mut hasher);
         (&self.locality, &self.network, &self.cluster_id).hash(&mut hasher);
         (self.ipv4, self.ipv6, self.ipv6_first, &self.metadata, &self.ips).hash(&mut hasher);
+        self.certified.hash(&mut hasher);
         self.targets.len().hash(&mut hasher);
         for target in &*self.targets {
             (target.service.stamp, &target.port, target.target_port).hash(&mut hasher);

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Content;
 use crate::{
-    discovery::{self, Affected, Audience, Generator, Layout, Part, Ports, Slot, XdsState},
-    model::{Identity, MovedNodes, Node, PushRequest, Reason},
+    discovery::{self, Affected, Audience, Claim, Generator, Layout, Part, Ports, Slot, XdsState},
+    model::{MovedNodes, Node, PushRequest, Reason},
     proto::wkt,
     push::{Change, PushContext, context::PushInputs},
     xds::{self, Resource, ResourceType, TypeSet, XdsOptions},
@@ -49,9 +49,9 @@ fn resource(kind: ResourceType, name: &str, text: &str) -> Arc<Resource> {
 }
 
 impl Generator for FakeGenerator {
-    fn audience(&self, context: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+    fn audience(&self, context: &PushContext, node: &Node, claim: Claim<'_>) -> Audience {
         let own = Arc::new(context.view_of(node));
-        Audience::new(own.clone(), own.clone(), own, identity.cloned())
+        Audience::new(own.clone(), own.clone(), own, claim.identity.cloned())
     }
 
     fn layout(&self, _: &Slot, kind: ResourceType) -> Layout {

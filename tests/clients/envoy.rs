@@ -1,6 +1,7 @@
 //! Real Envoys, each a process of its own.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::Path,
     process::Command,
@@ -39,12 +40,28 @@ impl Envoy {
         Self::launch(&OLDEST_ENVOY, &[grpc_port], node, metadata, delta)
     }
 
+    /// As [`Envoy::connect`], over TLS with more arguments of `bootstrap`.
+    pub fn secure(grpc_port: u16, node: &str, metadata: &Value, arguments: &[&OsStr]) -> Self {
+        Self::launch_with(&TOOLS.envoy, &[grpc_port], node, metadata, (true, arguments))
+    }
+
     fn launch(binary: &Path, grpc_ports: &[u16], node: &str, metadata: &Value, delta: bool) -> Self {
+        Self::launch_with(binary, grpc_ports, node, metadata, (delta, &[]))
+    }
+
+    fn launch_with(
+        binary: &Path,
+        grpc_ports: &[u16],
+        node: &str,
+        metadata: &Value,
+        (delta, arguments): (bool, &[&OsStr]),
+    ) -> Self {
         let folder = scratch();
         fs::write(folder.join("metadata.json"), metadata.to_string()).unwrap();
         let mut bootstrap = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
         bootstrap.args(["bootstrap", "envoy", "--node", node, "--metadata"]).arg(folder.join("metadata.json"));
         bootstrap.arg("--xds-address").arg(format!("127.0.0.1:{}", grpc_ports[0]));
+        bootstrap.args(arguments);
         if delta {
             bootstrap.arg("--delta");
         }

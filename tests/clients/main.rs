@@ -19,6 +19,7 @@ mod grpc;
 mod http;
 mod leaders;
 mod mesh;
+mod mutual_tls;
 mod outages;
 mod process;
 mod refusals;

@@ -98,7 +98,9 @@ pub fn context(folder: &Path, case: &Value, ages: Ages) -> PushContext {
     }
     // Istio's test store gives its objects no domain, so that short names end in the namespace there; what is translated
     // from other APIs has one.
-    let mut inputs = Translation::build(PushInputs { mesh: mesh.clone(), features, configs, registry }).effective();
+    let mut inputs =
+        Translation::build(PushInputs { mesh: mesh.clone(), features, configs, registry, ..PushInputs::default() })
+            .effective();
     inputs.configs.by_kind.retain(|kind, _| *kind != Kind::Ingress && kind.class() != KindClass::GatewayApi);
     inputs.mesh = Arc::new(Mesh { domain: "".into(), ..(*mesh).clone() });
     PushContext::build(inputs)

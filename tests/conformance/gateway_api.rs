@@ -132,7 +132,7 @@ fn inputs(case: &Case) -> PushInputs {
     let endpoints = services.iter().flat_map(endpoints).collect();
     let registry = pilothouse::testing::snapshot_of(services.into_iter().map(Arc::new).collect(), endpoints);
     let features = Arc::new(environment::features(&flags));
-    PushInputs { mesh, features, configs: ConfigSnapshot::of(configs), registry }
+    PushInputs { mesh, features, configs: ConfigSnapshot::of(configs), registry, ..PushInputs::default() }
 }
 
 fn namespace(name: &str) -> Value {

@@ -65,7 +65,7 @@ fn context(folder: &std::path::Path, scenario: &Value) -> (PushContext, MultiAdd
     }
     let configs = ConfigSnapshot::of(all);
     let registry = registry::ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    (PushContext::build(PushInputs { mesh, features, configs, registry }), multi)
+    (PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() }), multi)
 }
 
 pub fn check(case: &Case) -> Verdict {

@@ -4,12 +4,17 @@ use std::{net::SocketAddr, path::Path, process::Command, time::Duration};
 
 use pilothouse::{
     proto::{
-        envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
+        envoy::{
+            config::core::v3::{DataSource, Node, data_source::Specifier},
+            extensions::transport_sockets::tls::v3::{Secret, secret::Type},
+            service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+        },
         istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse},
     },
-    testing::{AdsClient, ClientError},
+    testing::{AdsClient, ClientError, SotwStream},
     xds::ResourceType,
 };
+use prost::Message;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -45,16 +50,22 @@ impl World {
         world
     }
 
-    fn serve(&self, more: &[&str]) -> (Binary, SocketAddr, SocketAddr) {
+    fn serve(&self, more: &[&str]) -> (Binary, SocketAddr) {
+        let (binary, secure, _) = self.serve_with(more, &[]);
+        (binary, secure)
+    }
+
+    /// The process, and its secure and plain-text addresses of xDS.
+    fn serve_with(&self, more: &[&str], env: &[(&str, &str)]) -> (Binary, SocketAddr, SocketAddr) {
         let state = self.state.path().to_str().unwrap();
         let own = ["--secure-grpc-addr", "127.0.0.1:0", "--state-dir", state];
-        let mut binary = Binary::serve(self.config.path(), &[&own, more].concat(), &[]);
-        let (secure, http) = binary.until("addresses", |line| {
+        let mut binary = Binary::serve(self.config.path(), &[&own, more].concat(), env);
+        let (secure, plain) = binary.until("addresses", |line| {
             let line: Value = serde_json::from_str(line).ok()?;
             let of = |name: &str| line[name].as_str()?.parse().ok();
-            Some((of("secure_grpc")?, of("http")?))
+            Some((of("secure_grpc")?, of("grpc")?))
         });
-        (binary, secure, http)
+        (binary, secure, plain)
     }
 
     fn root(&self) -> String {
@@ -96,7 +107,8 @@ fn node(namespace: &str) -> Node {
 async fn clusters(client: &AdsClient) -> Result<usize, ClientError> {
     let mut stream = client.sotw(None).await?;
     let request = DiscoveryRequest { type_url: ResourceType::Cluster.url().into(), ..DiscoveryRequest::default() };
-    stream.send(request).await?;
+    // A stream that is refused may be closed before; its status tells why.
+    let _ = stream.send(request).await;
     Ok(stream.next().await?.resources.len())
 }
 
@@ -133,7 +145,7 @@ async fn certificate(
 #[tokio::test]
 async fn a_machine_joins_by_token_and_stays_by_certificate() {
     let world = World::new();
-    let (mut server, secure, _) = world.serve(&[]);
+    let (mut server, secure) = world.serve(&[]);
     let root = world.root();
     let token = world.token(&["-n", "shop", "-s", "cart"]);
 
@@ -201,7 +213,7 @@ fn foreign() -> Identity {
 #[tokio::test]
 async fn certificates_of_another_root_are_turned_away() {
     let world = World::new();
-    let (mut server, secure, _) = world.serve(&[]);
+    let (mut server, secure) = world.serve(&[]);
     let connected = channel(secure, &world.root(), Some(foreign())).await;
     // With TLS 1.3 a client learns of it with its first bytes.
     if let Ok(channel) = connected {
@@ -213,11 +225,11 @@ async fn certificates_of_another_root_are_turned_away() {
 #[tokio::test]
 async fn a_root_of_the_state_folder_outlives_the_process_and_plugged_in_files_are_followed() {
     let world = World::new();
-    let (server, _, _) = world.serve(&[]);
+    let (server, _) = world.serve(&[]);
     let root = world.root();
     let token = world.token(&["-n", "shop"]);
     server.kill();
-    let (server, secure, _) = world.serve(&[]);
+    let (server, secure) = world.serve(&[]);
     assert_eq!(world.root(), root);
     served(&AdsClient::over(channel(secure, &root, None).await.unwrap(), node("shop")).with_token(&token)).await;
     drop(server);
@@ -234,7 +246,7 @@ async fn a_root_of_the_state_folder_outlives_the_process_and_plugged_in_files_ar
         material.roots
     };
     let first = plug_in(cacerts.path());
-    let (mut server, secure, _) = world.serve(&["--cacerts-dir", cacerts.path().to_str().unwrap()]);
+    let (mut server, secure) = world.serve(&["--cacerts-dir", cacerts.path().to_str().unwrap()]);
     let client = AdsClient::over(channel(secure, &first, None).await.unwrap(), node("shop")).with_token(&token);
     served(&client).await;
     let kept = client.sotw(None).await.unwrap();
@@ -256,7 +268,7 @@ async fn wrong_files_and_silent_clients() {
     refused.until("the missing file", |line| line.contains("ca-cert.pem").then_some(()));
     assert!(!refused.ends_within(DEADLINE).success());
 
-    let (_server, secure, _) = world.serve(&[]);
+    let (_server, secure) = world.serve(&[]);
     let silent: Vec<_> = (0..50).map(|_| std::net::TcpStream::connect(secure).unwrap()).collect();
     let noise = std::net::TcpStream::connect(secure).unwrap();
     std::io::Write::write_all(&mut &noise, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
@@ -268,4 +280,77 @@ async fn wrong_files_and_silent_clients() {
     let mut reader = &noise;
     while std::io::Read::read(&mut reader, &mut byte).is_ok_and(|read| read > 0) {}
     drop(silent);
+}
+
+async fn secrets(client: &AdsClient) -> Result<(DiscoveryResponse, SotwStream), ClientError> {
+    let mut stream = client.sotw(None).await?;
+    let names = ["default", "ROOTCA"].map(String::from).to_vec();
+    let type_url: String = ResourceType::Secret.url().into();
+    stream.send(DiscoveryRequest { type_url, resource_names: names, ..DiscoveryRequest::default() }).await?;
+    Ok((stream.next().await?, stream))
+}
+
+fn decoded(response: &DiscoveryResponse) -> Vec<Secret> {
+    response.resources.iter().map(|any| Secret::decode(&*any.value).unwrap()).collect()
+}
+
+/// The text of a secret: the certificate chain, or the roots.
+fn text(secrets: &[Secret], name: &str) -> String {
+    let inline = |source: &Option<DataSource>| match &source.as_ref().unwrap().specifier {
+        Some(Specifier::InlineBytes(bytes)) => String::from_utf8(bytes.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let secret = secrets.iter().find(|secret| secret.name == name).unwrap();
+    match secret.r#type.as_ref().unwrap() {
+        Type::TlsCertificate(certificate) => inline(&certificate.certificate_chain),
+        Type::ValidationContext(context) => inline(&context.trusted_ca),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn stock_envoys_get_certificates_of_their_proven_identity_that_are_renewed() {
+    let world = World::new();
+    let lifetime = [("DEFAULT_WORKLOAD_CERT_TTL", "10s")];
+    let (mut server, secure, plain) = world.serve_with(&["--loopback-secrets"], &lifetime);
+    let root = world.root();
+    let token = world.token(&["-n", "shop", "-s", "cart"]);
+    let client = AdsClient::over(channel(secure, &root, None).await.unwrap(), node("shop")).with_token(&token);
+    served(&client).await;
+    let (first_response, mut stream) = secrets(&client).await.unwrap();
+    let first = decoded(&first_response);
+    assert_eq!(text(&first, "ROOTCA").trim(), root.trim());
+    let issued = text(&first, "default");
+    server.until("audit line", |line| line.contains("ns/shop/sa/cart").then_some(()));
+
+    // The word of a node is no proof: neither over plain text, nor for another service account's certificate.
+    let claims = Node { metadata: None, ..node("shop") };
+    let claimed = AdsClient::connect(plain, "10.0.0.9").await.unwrap().with_node(claims);
+    let unproven = tokio::spawn(async move { secrets(&claimed).await.map(|(sent, _)| decoded(&sent)) });
+    let of_other = world.token(&["-n", "shop", "-s", "ledger"]);
+    let (other, _) = secrets(&client.with_token(&of_other)).await.unwrap();
+    assert_ne!(text(&decoded(&other), "default"), issued);
+
+    // Around half of its life the stream carries the next one.
+    let acknowledged = DiscoveryRequest {
+        type_url: first_response.type_url.clone(),
+        resource_names: ["default", "ROOTCA"].map(String::from).to_vec(),
+        response_nonce: first_response.nonce.clone(),
+        version_info: first_response.version_info.clone(),
+        ..DiscoveryRequest::default()
+    };
+    stream.send(acknowledged).await.unwrap();
+    let renewed = loop {
+        let sent = decoded(&stream.next().await.unwrap());
+        if sent.iter().any(|secret| secret.name == "default") {
+            break text(&sent, "default");
+        }
+    };
+    assert_ne!(renewed, issued);
+    // Secrets that do not exist are not answered.
+    let unproven = unproven.await.unwrap();
+    assert!(
+        matches!(&unproven, Err(ClientError::Silence)) || unproven.as_ref().is_ok_and(Vec::is_empty),
+        "{unproven:?}"
+    );
 }

@@ -96,7 +96,7 @@ fn context(configs: &[Arc<Config>]) -> Option<PushContext> {
     let features = Arc::new(Features::default());
     let configs = ConfigSnapshot::of(configs.iter().cloned());
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    Some(PushContext::build(PushInputs { mesh, features, configs, registry }))
+    Some(PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() }))
 }
 
 fn node(kind: &str, namespace: &str, metadata: &serde_json::Value) -> Option<Node> {

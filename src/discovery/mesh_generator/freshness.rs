@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::MeshGenerator;
 use crate::{
-    discovery::generator::{Generator, Part, Slot},
+    discovery::generator::{Claim, Generator, Part, Slot},
     model::{Config, ConfigSnapshot, Features, Locality, Mesh, Node, Origin, decode},
     push::{PushContext, context::PushInputs},
     registry::ServiceEntryStore,
@@ -42,7 +42,7 @@ fn context(mesh: &Value, objects: &[Arc<Config>]) -> PushContext {
     let mesh = Arc::new(Mesh::from_values(mesh, &json!({}), "cluster.local", "Kubernetes").expect("mesh settings"));
     let (configs, features) = (ConfigSnapshot::of(objects.iter().cloned()), Arc::new(Features::default()));
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    PushContext::build(PushInputs { mesh, features, configs, registry })
+    PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() })
 }
 
 /// The states of a mesh, each a small step from the one before.
@@ -81,7 +81,7 @@ fn proxies() -> Vec<Node> {
 }
 
 fn made(generator: &MeshGenerator, context: &PushContext, node: &Node) -> Vec<Arc<Resource>> {
-    let slots = generator.audience(context, node, None).slots;
+    let slots = generator.audience(context, node, Claim::default()).slots;
     let wanted = |slot: &&Slot| slot.part == if slot.view.is_router() { Part::Own } else { Part::Routing };
     let slot = slots.iter().find(wanted).expect("a slot");
     let mut all = generator.list(context, slot, ResourceType::Cluster);

@@ -11,7 +11,7 @@ use std::{
 
 use super::XdsState;
 use crate::{
-    discovery::connection::Connection,
+    discovery::{connection::Connection, generator::Claim},
     model::{Identity, Node},
     runtime::catch,
     xds::Protocol,
@@ -32,17 +32,18 @@ impl XdsState {
     pub(in crate::discovery) fn connect(
         &self,
         node: Arc<Node>,
-        identity: Option<Identity>,
+        (identity, is_proven): (Option<Identity>, bool),
         peer: Option<std::net::SocketAddr>,
         protocol: Protocol,
     ) -> Option<Arc<Connection>> {
         let number = self.inner.counter.fetch_add(1, Ordering::Relaxed) + 1;
         let published = self.current()?;
-        let view = self.view_in(&published, &node, identity.as_ref());
+        let view = self.view_in(&published, &node, Claim { identity: identity.as_ref(), is_proven });
         let connection = Arc::new(Connection {
             id: format!("{}-{number}", node.id),
             node,
             identity,
+            is_proven,
             peer,
             protocol,
             connected_at: SystemTime::now(),
@@ -78,7 +79,7 @@ impl XdsState {
         // the connection itself, and is overwritten: therefore until there is none.
         let mut version = connection.connected_as_of;
         while let Some(now) = self.current().filter(|now| now.version != version) {
-            let view = catch(|| self.view_in(&now, &connection.node, connection.identity.as_ref()));
+            let view = catch(|| self.view_in(&now, &connection.node, connection.claim()));
             match view {
                 // It holds nothing yet that counts as of the former view.
                 Ok(view) => {

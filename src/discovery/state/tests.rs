@@ -14,7 +14,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     discovery::generator::{Layout, Part, Slot},
-    model::{Locality, Reason},
+    model::{Identity, Locality, Reason},
     push::{ProxyView, context::PushInputs},
     xds::{NameSet, Protocol, Resource, ResourceType, Scope, Snapshot, TypeSet},
 };
@@ -54,7 +54,7 @@ impl Moving {
 }
 
 impl Generator for Moving {
-    fn audience(&self, _: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+    fn audience(&self, _: &PushContext, node: &Node, claim: Claim<'_>) -> Audience {
         self.look();
         let mut view = ProxyView::of_node(node);
         view.cluster_id = self.generation.load(Ordering::Relaxed).to_string().into();
@@ -65,7 +65,7 @@ impl Generator for Moving {
             publish(self.state.get().unwrap(), self);
             self.overtaken.store(publications - 1, Ordering::Relaxed);
         }
-        Audience::new(view.clone(), view.clone(), view, identity.cloned())
+        Audience::new(view.clone(), view.clone(), view, claim.identity.cloned())
     }
 
     fn layout(&self, _: &Slot, _: ResourceType) -> Layout {
@@ -92,7 +92,7 @@ impl Generator for Moving {
 fn connect(state: &XdsState, number: u8) -> Arc<Connection> {
     let id = format!("sidecar~10.0.0.{number}~p{number}.a~a.svc.cluster.local");
     let node = Node::from_parts(&id, json!({}), Locality::default()).unwrap();
-    state.connect(Arc::new(node), None, None, Protocol::Delta).unwrap()
+    state.connect(Arc::new(node), (None, false), None, Protocol::Delta).unwrap()
 }
 
 /// A stream that takes its view notes the last propagated publication as the one that it was served as of. Were it told of
@@ -128,7 +128,11 @@ fn who_connects_during_publications_has_the_view_of_the_last_one() {
         let connection = connect(&state, 1);
         assert_eq!(state.current().unwrap().version, 1 + publications);
         assert_eq!(connection.moved.notified().now_or_never().is_some(), publications > 0);
-        assert_eq!(connection.view_key(), state.view_of(&connection.node, None).unwrap().key, "after {publications}");
+        assert_eq!(
+            connection.view_key(),
+            state.view_of(&connection.node, Claim::default()).unwrap().key,
+            "after {publications}"
+        );
     }
 }
 
@@ -157,7 +161,7 @@ fn where_nodes_are_believed_secrets_may_need_more() {
         let options = XdsOptions { trust_nodes, secrets_by_node, ..XdsOptions::default() };
         let state = XdsState::new(generator.clone(), options);
         publish(&state, &generator);
-        let view = |identity| state.view_of(&node, identity).unwrap().key;
+        let view = |identity| state.view_of(&node, Claim { identity, is_proven: false }).unwrap().key;
         assert_eq!(view(Some(&identity)) != view(None), sent, "{trust_nodes} {secrets_by_node}");
     }
 }
@@ -185,9 +189,9 @@ impl Parts {
 }
 
 impl Generator for Parts {
-    fn audience(&self, _: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+    fn audience(&self, _: &PushContext, node: &Node, claim: Claim<'_>) -> Audience {
         let view = Arc::new(ProxyView::of_node(node));
-        Audience::new(view.clone(), view.clone(), view, identity.cloned())
+        Audience::new(view.clone(), view.clone(), view, claim.identity.cloned())
     }
 
     fn layout(&self, _: &Slot, kind: ResourceType) -> Layout {

@@ -17,11 +17,15 @@ use crate::{
     discovery::{
         claimant::{self, authorize, authorize_objects, read_node},
         debug::Questions,
+        generator::Claim,
+        mesh_generator::takes_certificate,
+        ports::Ports,
         registrar::{Arrival, HEALTH, Presence, Registrar},
         state::XdsState,
     },
-    identity::{Authenticator, Presented},
+    identity::{Authenticator, CertificateHold, Presented},
     model::{Identity, Node},
+    push::{ProxyView, PushContext},
     telemetry::LogThrottle,
     xds::{
         self, Outgoing, PerType, Protocol, Requests, ResourceType, Session, UnknownTypes,
@@ -62,6 +66,7 @@ pub(super) async fn open(
         node.cluster_id = cluster.clone();
     }
     let claimed = || Some(Identity::claimed(&node, &state.current()?.context.mesh().config.trust_domain));
+    let is_proven = proven.is_some();
     let identity = proven.or_else(|| claimed().filter(|_| !is_secure && state.options().trust_nodes));
     if state.current().is_none_or(|published| published.context.features().enable_xds_identity_check) {
         authorize(&node, identity.as_ref()).inspect_err(|status| {
@@ -72,7 +77,9 @@ pub(super) async fn open(
     }
     authorize_objects(&state, &node, identity.as_ref())?;
     let not_ready = || Status::unavailable("not ready");
-    if !state.view_of(&node, identity.as_ref()).ok_or_else(not_ready)?.is_built() {
+    let certificate = hold_certificate(&state, &ports, &node, identity.as_ref().filter(|_| is_proven)).await?;
+    let claim = Claim { identity: identity.as_ref(), is_proven };
+    if !state.view_of(&node, claim).ok_or_else(not_ready)?.is_built() {
         state.admission().admit().await?;
     }
     let node = state.shared_node(key, node);
@@ -81,7 +88,7 @@ pub(super) async fn open(
     if presence.is_some() {
         state.until(REGISTERED, |context| claimant::is_registered(&node, context)).await;
     }
-    let connection = state.connect(node, identity, peer, protocol).ok_or_else(not_ready)?;
+    let connection = state.connect(node, (identity, is_proven), peer, protocol).ok_or_else(not_ready)?;
     let view = connection.current_view();
     let ticks = view.subscribe();
     let seen = state.propagated_version();
@@ -106,6 +113,7 @@ pub(super) async fn open(
         debug: ports.debug,
         questions: Questions::default(),
         presence,
+        _certificate: certificate,
         _turn: turn,
         old_age,
         refusals: LogThrottle::of_stream(),
@@ -133,6 +141,28 @@ async fn prove(
         authenticator.refused(&error.to_string(), peer);
         Status::unauthenticated(error.to_string())
     })
+}
+
+/// Has a certificate issued for a client without an agent, and waits until it is in force: what the client is sent depends
+/// on it.
+async fn hold_certificate(
+    state: &XdsState,
+    ports: &Ports,
+    node: &Node,
+    proven: Option<&Identity>,
+) -> Result<Option<CertificateHold>, Status> {
+    let (Some(authority), Some(identity)) = (&ports.authority, proven) else { return Ok(None) };
+    if !takes_certificate(&ProxyView::of_node(node)) {
+        return Ok(None);
+    }
+    let hold = authority.hold(identity);
+    let is_issued = |context: &PushContext| context.inputs.certificates.by_identity.contains_key(identity);
+    state.until(REGISTERED, is_issued).await;
+    if state.current().is_some_and(|published| is_issued(&published.context)) {
+        Ok(Some(hold))
+    } else {
+        Err(Status::unavailable("the certificate of the workload is not issued yet"))
+    }
 }
 
 /// The first request that asks for something: health may be told before.

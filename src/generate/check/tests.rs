@@ -50,7 +50,7 @@ fn context(objects: &[Value]) -> PushContext {
     let mesh = Arc::new(Mesh::from_values(&json!({}), &json!({}), "cluster.local", "Kubernetes").unwrap());
     let features = Arc::new(Features::default());
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    PushContext::build(PushInputs { mesh, features, configs, registry })
+    PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() })
 }
 
 fn view(context: &PushContext, kind: &str) -> ProxyView {

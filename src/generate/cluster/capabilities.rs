@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    generate::{dns_cache, proxy_config},
+    generate::{dns_cache, proxy_config, sds},
     model::{Features, NodeType},
     proto::envoy::config::cluster::v3::cluster::DnsLookupFamily,
     push::{ProxyView, PushContext},
@@ -36,6 +36,8 @@ pub struct Capabilities {
     pub dns_lookup_family: DnsLookupFamily,
     /// HTTP/1.1 header names keep their case.
     pub preserve_header_case: bool,
+    /// Where its workload certificate comes from.
+    pub holder: sds::Holder,
     /// Certificates that the proxy has as files.
     pub certificates: Option<ClientCertificates>,
     /// Where a stock Envoy finds the CA certificates of its system: its metadata, else the flag.
@@ -106,6 +108,7 @@ impl Capabilities {
         let mut capabilities = Self {
             node_type: view.node_type,
             istio_proxy: view.is_istio_proxy(),
+            holder: sds::Holder::of(view),
             dns_lookup_family: dns_cache::lookup_family(context.features(), view),
             preserve_header_case: preserve_header_case(context, view),
             certificates,

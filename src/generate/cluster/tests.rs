@@ -19,7 +19,7 @@ fn context(mesh: Value, objects: &[Value]) -> PushContext {
         objects.iter().map(|object| Arc::new(decode::from_value(object, Origin::default()).expect("an object"))),
     );
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    PushContext::build(PushInputs { mesh, features, configs, registry })
+    PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() })
 }
 
 fn object(kind: &str, name: &str, spec: Value) -> Value {

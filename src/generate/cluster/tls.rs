@@ -1,15 +1,15 @@
 //! TLS to the upstream: which settings are in force, and the transport sockets made of them
 //! (Istio's `buildUpstreamTLSSettings`, `applyUpstreamTLSSettings`, `applyUpstreamProxyProtocol`).
 //!
-//! A stock Envoy has no agent that serves the workload's certificate. It gets mutual TLS only where its metadata names
-//! certificate files; automatic mutual TLS without them stays plaintext, and a rule that demands `ISTIO_MUTUAL` asks for the
+//! A stock Envoy has no agent that serves the workload's certificate. It gets mutual TLS where its metadata names
+//! certificate files, or where it proved its identity and the control plane issues its certificate; automatic mutual TLS without them stays plaintext, and a rule that demands `ISTIO_MUTUAL` asks for the
 //! certificate over ADS, so that without one requests fail rather than go out in the clear.
 
 use std::borrow::Cow;
 
 use super::{draft::Draft, inputs::ClusterInputs, tls_context::ContextBuilder};
 use crate::{
-    generate::names,
+    generate::{names, sds::Holder},
     proto::{
         envoy::{
             config::{
@@ -71,7 +71,7 @@ impl<'a> UpstreamTls<'a> {
         let possible = !external
             && inputs.mesh.config.enable_auto_mtls == Some(true)
             && !matches!(inputs.mtls_mode, MtlsMode::Unknown | MtlsMode::Disable)
-            && (capabilities.istio_proxy || has_files);
+            && (capabilities.holder != Holder::Nobody || has_files);
         if !possible {
             return None;
         }

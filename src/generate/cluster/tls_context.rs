@@ -88,8 +88,8 @@ impl<'a> ContextBuilder<'a> {
                 common.validation_context_type =
                     Some(ValidationContextType::ValidationContext(self.trust(&files.root, identities)));
             }
-            (_, istio_proxy) => {
-                let secret = |name| sds::workload(name, istio_proxy);
+            _ => {
+                let secret = |name| sds::workload(name, self.capabilities.holder);
                 common.tls_certificate_sds_secret_configs = vec![secret(sds::DEFAULT)];
                 common.validation_context_type = Some(combined(identities, secret(sds::ROOT_CA)));
             }
@@ -144,8 +144,7 @@ impl<'a> ContextBuilder<'a> {
     }
 
     fn add_credential(&self, common: &mut CommonTlsContext, tls: &ClientTlsSettings, names: &[String]) {
-        let secret =
-            |name: &str| sds::credential(name, self.capabilities.istio_proxy, self.capabilities.credential_socket);
+        let secret = |name: &str| sds::credential(name, self.capabilities.holder, self.capabilities.credential_socket);
         if tls.mode() == TlSmode::Mutual {
             common.tls_certificate_sds_secret_configs = vec![secret(&tls.credential_name)];
         }

@@ -66,11 +66,12 @@ pub fn transport_socket(context: &DownstreamTlsContext) -> TransportSocket {
 }
 
 /// Whether the proxy can show a workload certificate on mutual TLS of the mesh: Istio's proxy always, a stock Envoy where its
-/// metadata names files.
+/// metadata names files or the control plane issues one.
 #[must_use]
 pub fn has_workload_certificate(builder: &Builder) -> bool {
     let metadata = &builder.view.metadata;
     builder.is_istio_proxy()
+        || builder.view.certified
         || (!metadata.tls_server_cert_chain.is_empty()
             && !metadata.tls_server_key.is_empty()
             && !metadata.tls_server_root_cert.is_empty())
@@ -273,7 +274,7 @@ fn combined(context: CertificateValidationContext, secret: SdsSecretConfig) -> V
 /// The secret made from files by this name, or the workload's own `fallback` when it is empty.
 fn secret_of_files(builder: &Builder, name: &str, fallback: &str) -> SdsSecretConfig {
     match (name.is_empty(), builder.is_istio_proxy()) {
-        (true, istio_proxy) => sds::workload(fallback, istio_proxy),
+        (true, _) => sds::workload(fallback, sds::Holder::of(&builder.view)),
         (false, true) => sds::files(name, builder.view.metadata.other("file-credential") == "true"),
         (false, false) => sds::ads(name),
     }
@@ -284,7 +285,7 @@ fn secret_of_files(builder: &Builder, name: &str, fallback: &str) -> SdsSecretCo
 #[must_use]
 pub fn credential_secret(builder: &Builder, name: &str) -> SdsSecretConfig {
     let socket = has_credential_socket(builder);
-    let by_default = || sds::credential(name, builder.is_istio_proxy(), socket);
+    let by_default = || sds::credential(name, sds::Holder::of(&builder.view), socket);
     let Some(resource) = name.strip_prefix(sds::EXTERNAL_PREFIX).filter(|_| !socket) else {
         return by_default();
     };

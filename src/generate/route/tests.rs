@@ -47,6 +47,7 @@ fn context(mesh: &Value, features: Features, services: Vec<Service>, configs: Ve
         features: Arc::new(features),
         configs: ConfigSnapshot::of(configs),
         registry: RegistrySnapshot { services, ..RegistrySnapshot::default() },
+        ..PushInputs::default()
     })
 }
 

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 
 use super::{Secrets, secrets};
 use crate::{
-    model::{Config, ConfigSnapshot, Identity, Locality, Node, Origin, decode},
-    proto::envoy::extensions::transport_sockets::tls::v3::secret::Type,
+    model::{
+        Config, ConfigSnapshot, Identity, Locality, Node, Origin, WorkloadCertificate, WorkloadCertificates, decode,
+    },
+    proto::envoy::{config::core::v3 as core, extensions::transport_sockets::tls::v3::secret::Type},
     push::{ProxyView, PushContext, context::PushInputs},
 };
 
@@ -121,5 +123,36 @@ fn material_that_cannot_work_is_named_and_not_sent() {
         assert_eq!(answer.resources, []);
         let said = &answer.refused[0].reason;
         assert!(said.contains(reason) && said.contains("edge/tls"), "{said:?} should say {reason:?}");
+    }
+}
+
+#[test]
+fn workload_certificates_go_to_clients_that_proved_their_identity_alone() {
+    let identity = |account: &str| Identity::parse(&format!("spiffe://cluster.local/ns/shop/sa/{account}")).unwrap();
+    let (one, two) = (identity("cart"), identity("ledger"));
+    let certificate = |text: &'static str| {
+        Arc::new(WorkloadCertificate { chain: text.as_bytes().into(), key: "key".as_bytes().into() })
+    };
+    let certificates = WorkloadCertificates {
+        roots: "roots".as_bytes().into(),
+        by_identity: [(one.clone(), certificate("one")), (two.clone(), certificate("two"))].into(),
+    };
+    let inputs = PushInputs { certificates: Arc::new(certificates), ..PushInputs::default() };
+    let context = PushContext::build(inputs);
+    let names = ["default", "ROOTCA"].map(String::from);
+    let sent = |certified, identity: Option<&Identity>| {
+        let node = Node::parse(&core::Node {
+            id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local".into(),
+            ..core::Node::default()
+        });
+        let view = ProxyView { certified, ..ProxyView::of_node(&node.unwrap()) };
+        format!("{:?}", secrets(&context, &view, &names, identity).resources)
+    };
+    let of_one = sent(true, Some(&one));
+    assert!(of_one.contains("one") && of_one.contains("roots") && !of_one.contains("two"), "{of_one}");
+    assert!(sent(true, Some(&two)).contains("two"));
+    let other = identity("other");
+    for (certified, identity) in [(false, Some(&one)), (true, None), (true, Some(&other))] {
+        assert_eq!(sent(certified, identity), "[]");
     }
 }

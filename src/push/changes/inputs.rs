@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::model::{Kind, PushInputs, difference};
+use crate::model::{Identity, Kind, PushInputs, difference};
 
 /// `(namespace, name)`.
 type ObjectName = (Arc<str>, Arc<str>);
@@ -19,6 +19,8 @@ pub struct InputChanges {
     pub services: bool,
     /// Addresses of host names.
     pub names: bool,
+    /// Identities whose issued certificates differ.
+    pub certificates: BTreeSet<Identity>,
     /// Objects by kind.
     kinds: BTreeMap<Kind, BTreeSet<ObjectName>>,
 }
@@ -40,6 +42,11 @@ impl InputChanges {
             settings: !same_mesh || !same_features,
             services: !services.is_empty(),
             names: old.registry.names != new.registry.names,
+            certificates: if Arc::ptr_eq(&old.certificates, &new.certificates) {
+                BTreeSet::new()
+            } else {
+                new.certificates.differing(&old.certificates).into_iter().collect()
+            },
             kinds: kinds.into_iter().filter_map(changed).collect(),
         }
     }
@@ -61,6 +68,6 @@ impl InputChanges {
 
     /// Whether the inputs are equal.
     pub fn is_empty(&self) -> bool {
-        !self.settings && !self.services && !self.names && self.kinds.is_empty()
+        !self.settings && !self.services && !self.names && self.certificates.is_empty() && self.kinds.is_empty()
     }
 }

@@ -275,5 +275,5 @@ pub fn inputs_of(documents: &[Value]) -> PushInputs {
     let (mesh, features) = (Arc::new(mesh), Arc::new(Features::default()));
     let configs = ConfigSnapshot::of(configs);
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    PushInputs { mesh, features, configs, registry }
+    PushInputs { mesh, features, configs, registry, ..PushInputs::default() }
 }

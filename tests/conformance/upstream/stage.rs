@@ -163,7 +163,7 @@ fn cold(folder: &Path) -> (Translation, Vec<(String, u64)>) {
     let configs = ConfigSnapshot::of(loaded.configs);
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
     let services = registry.services.iter().map(|s| (s.hostname.to_string(), s.stamp)).collect();
-    (Translation::build(PushInputs { mesh, features, configs, registry }), services)
+    (Translation::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() }), services)
 }
 
 fn fingerprint(context: &PushContext) -> Vec<(String, u64)> {

@@ -114,7 +114,7 @@ pub fn inputs(configs: Vec<Arc<Config>>, mesh: Mesh) -> PushInputs {
     let (mesh, features) = (Arc::new(mesh), Arc::new(Features::default()));
     let configs = ConfigSnapshot::of(configs);
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    PushInputs { mesh, features, configs, registry }
+    PushInputs { mesh, features, configs, registry, ..PushInputs::default() }
 }
 
 /// Proxies of every kind, and what they proved to be.

@@ -1,0 +1,229 @@
+//! The certificates of workloads without an agent: which identities are connected, when each certificate is due, and the set in
+//! force.
+//!
+//! A certificate is issued when the first client of an identity connects, renewed around half of its life, and dropped some
+//! time after the last client is gone. Renewals are spread: so many at a time, each at a moment of its own.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::Notify;
+
+use super::authority::{Authority, IssueError};
+use crate::model::{Identity, WorkloadCertificate, WorkloadCertificates};
+
+/// A certificate is kept for so long after its last client: a client that comes back finds it.
+const KEPT: Duration = Duration::from_secs(600);
+/// Certificates that are issued in one go.
+const BATCH: usize = 50;
+
+/// The identities of connected clients.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    held: Mutex<BTreeMap<Identity, Holding>>,
+    /// An identity is new.
+    pub(super) wanted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Holding {
+    clients: usize,
+    /// When the last client went.
+    free_since: Option<SystemTime>,
+}
+
+/// A client's hold on the certificate of its identity; given back when it is dropped.
+#[derive(Debug)]
+pub struct CertificateHold {
+    holders: Arc<Holders>,
+    identity: Identity,
+}
+
+impl Drop for CertificateHold {
+    fn drop(&mut self) {
+        if let Some(holding) = self.holders.lock().get_mut(&self.identity) {
+            holding.clients -= 1;
+            if holding.clients == 0 {
+                holding.free_since = Some(SystemTime::now());
+            }
+        }
+    }
+}
+
+impl Holders {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Identity, Holding>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hold(self: &Arc<Self>, identity: &Identity) -> CertificateHold {
+        let mut held = self.lock();
+        let is_new = !held.contains_key(identity);
+        let holding = held.entry(identity.clone()).or_default();
+        holding.clients += 1;
+        holding.free_since = None;
+        drop(held);
+        if is_new {
+            self.wanted.notify_one();
+        }
+        CertificateHold { holders: self.clone(), identity: identity.clone() }
+    }
+
+    /// The identities that have clients, or had some a while ago; others are forgotten.
+    fn current(&self, now: SystemTime) -> Vec<Identity> {
+        let mut held = self.lock();
+        let is_over = |holding: &Holding| {
+            holding.clients == 0
+                && holding.free_since.is_some_and(|since| now.duration_since(since).is_ok_and(|free| free > KEPT))
+        };
+        held.retain(|_, holding| !is_over(holding));
+        held.keys().cloned().collect()
+    }
+}
+
+struct Entry {
+    certificate: Arc<WorkloadCertificate>,
+    renew_at: SystemTime,
+    /// The authority that issued it.
+    issuer: Arc<Authority>,
+}
+
+/// The certificates that were issued.
+#[derive(Default)]
+pub(super) struct Workloads {
+    entries: BTreeMap<Identity, Entry>,
+    roots: String,
+}
+
+/// The outcome of a look.
+pub(super) struct Looked {
+    /// The set, where it is another one than before.
+    pub(super) changed: Option<Arc<WorkloadCertificates>>,
+    /// More are due at once.
+    pub(super) more: bool,
+    /// The first failure.
+    pub(super) failed: Option<IssueError>,
+}
+
+impl Workloads {
+    /// Issues certificates that are missing, renews some of those that are due, and drops those without clients.
+    pub(super) fn look(
+        &mut self,
+        holders: &Holders,
+        authority: &Arc<Authority>,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Looked {
+        let current = holders.current(now);
+        let before = self.entries.len();
+        self.entries.retain(|identity, _| current.binary_search(identity).is_ok());
+        let mut changed = before != self.entries.len() || self.roots != authority.roots();
+        let is_missing = |identity: &&Identity| !self.entries.contains_key(*identity);
+        let mut due: Vec<Identity> = current.iter().filter(is_missing).cloned().collect();
+        let missing = due.len();
+        let is_due = |entry: &Entry| entry.renew_at <= now || !Arc::ptr_eq(&entry.issuer, authority);
+        due.extend(self.entries.iter().filter(|(_, entry)| is_due(entry)).map(|(identity, _)| identity.clone()));
+        let mut failed = None;
+        for identity in due.iter().take(BATCH) {
+            match authority.issue(identity, lifetime, now) {
+                Ok(issued) => {
+                    let (certificate, key) = (issued.certificate, issued.key);
+                    let valid_for = certificate.not_after.duration_since(now).unwrap_or_default();
+                    let (serial, seconds) = (&certificate.serial, valid_for.as_secs());
+                    tracing::info!(target: "audit", %identity, serial, valid_for = seconds, "a certificate is issued");
+                    metrics::counter!("citadel_server_success_cert_issuance_count").increment(1);
+                    let entry = Entry {
+                        certificate: Arc::new(WorkloadCertificate { chain: certificate.chain.into(), key: key.into() }),
+                        renew_at: now + valid_for.mul_f64(part()),
+                        issuer: authority.clone(),
+                    };
+                    self.entries.insert(identity.clone(), entry);
+                    changed = true;
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        self.roots = authority.roots().to_string();
+        let set = || WorkloadCertificates {
+            roots: self.roots.clone().into(),
+            by_identity: self.entries.iter().map(|(id, entry)| (id.clone(), entry.certificate.clone())).collect(),
+        };
+        Looked { changed: changed.then(|| Arc::new(set())), more: missing > BATCH && failed.is_none(), failed }
+    }
+}
+
+/// The part of its life after which a certificate is renewed: 0.4 to 0.6.
+fn part() -> f64 {
+    let mut byte = [128u8];
+    // Without random numbers all are renewed at half.
+    let _ = SystemRandom::new().fill(&mut byte);
+    0.4 + f64::from(byte[0]) / 255.0 * 0.2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::authority::new_root;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn authority() -> Arc<Authority> {
+        let now = SystemTime::now();
+        Arc::new(Authority::new(&new_root("td", now, 100 * DAY).unwrap(), now).unwrap())
+    }
+
+    fn identity(n: usize) -> Identity {
+        Identity::parse(&format!("spiffe://td/ns/n{n:03}/sa/a")).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_lives_with_its_clients_and_is_renewed_around_half() {
+        let (holders, authority, mut workloads) = (Arc::new(Holders::default()), authority(), Workloads::default());
+        let now = SystemTime::now();
+        let hold = [holders.hold(&identity(1)), holders.hold(&identity(1))];
+        let first = workloads.look(&holders, &authority, DAY, now).changed.unwrap();
+        assert_eq!(first.by_identity.len(), 1);
+        assert_eq!(&first.roots[..], authority.roots().as_bytes());
+        assert!(workloads.look(&holders, &authority, DAY, now).changed.is_none(), "nothing is due");
+        assert!(workloads.look(&holders, &authority, DAY, now + DAY.mul_f64(0.39)).changed.is_none());
+        let later = now + DAY.mul_f64(0.61);
+        let renewed = workloads.look(&holders, &authority, DAY, later).changed.unwrap();
+        assert_ne!(renewed.by_identity, first.by_identity);
+        drop(hold);
+        assert!(workloads.look(&holders, &authority, DAY, later).changed.is_none(), "kept for clients that come back");
+        let gone = workloads.look(&holders, &authority, DAY, now + DAY).changed.unwrap();
+        assert!(gone.by_identity.is_empty() && workloads.entries.is_empty() && holders.lock().is_empty());
+    }
+
+    #[test]
+    fn a_fleet_is_served_in_batches_and_a_new_authority_replaces_all() {
+        let (holders, one, mut workloads) = (Arc::new(Holders::default()), authority(), Workloads::default());
+        let now = SystemTime::now();
+        let _held: Vec<_> = (0..120).map(|n| holders.hold(&identity(n))).collect();
+        let counts: Vec<(usize, bool)> = (0..3)
+            .map(|_| {
+                let looked = workloads.look(&holders, &one, DAY, now);
+                (looked.changed.unwrap().by_identity.len(), looked.more)
+            })
+            .collect();
+        assert_eq!(counts, [(50, true), (100, true), (120, false)]);
+        let two = authority();
+        let looked = workloads.look(&holders, &two, DAY, now);
+        assert_eq!(&looked.changed.unwrap().roots[..], two.roots().as_bytes(), "the roots are told at once");
+        for _ in 0..2 {
+            workloads.look(&holders, &two, DAY, now);
+        }
+        assert!(workloads.entries.values().all(|entry| Arc::ptr_eq(&entry.issuer, &two)));
+    }
+
+    #[test]
+    fn an_authority_that_has_expired_issues_nothing_and_says_so() {
+        let (holders, authority, mut workloads) = (Arc::new(Holders::default()), authority(), Workloads::default());
+        let _hold = holders.hold(&identity(1));
+        let looked = workloads.look(&holders, &authority, DAY, SystemTime::now() + 200 * DAY);
+        assert!(matches!(looked.failed, Some(IssueError::Expired)));
+    }
+}

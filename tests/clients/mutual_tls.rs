@@ -1,0 +1,138 @@
+//! Mutual TLS between stock Envoys whose certificates the control plane issues: no agent, no files of certificates.
+
+use std::{ffi::OsStr, fs, path::PathBuf, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::{
+    config::object,
+    http::{Echo, get},
+    mesh::{ControlPlane, Envoy, folder},
+    process::{free_port, scratch, wait_for},
+};
+
+/// A control plane with a secure listener, its state folder, and the tokens of its machines.
+struct Mesh {
+    plane: ControlPlane,
+    state: PathBuf,
+    secure_port: u16,
+}
+
+impl Mesh {
+    fn start(text: String, environment: &[(&str, &str)]) -> Self {
+        let (configs, state, secure_port) = (folder(&[("mesh.yaml", text)]), scratch(), free_port());
+        let secure = format!("127.0.0.1:{secure_port}");
+        let arguments: Vec<std::ffi::OsString> = vec![
+            "--config-dir".into(),
+            configs.clone().into(),
+            "--state-dir".into(),
+            state.clone().into(),
+            "--secure-grpc-addr".into(),
+            secure.into(),
+        ];
+        let plane = ControlPlane::launch_with(configs, &arguments, environment);
+        plane.wait_ready();
+        Self { plane, state, secure_port }
+    }
+
+    /// An Envoy that joins by a token of this service account.
+    fn join(&self, node: &str, account: &str, metadata: &Value) -> Envoy {
+        let mut create = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        create.args(["token", "create", "--namespace", "shop", "--service-account", account, "--state-dir"]);
+        let created = create.arg(&self.state).output().unwrap();
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+        let token = scratch().join("token");
+        fs::write(&token, created.stdout).unwrap();
+        let root = self.state.join("identity/root-cert.pem");
+        let arguments: [&OsStr; 4] = ["--root-cert".as_ref(), root.as_ref(), "--token-file".as_ref(), token.as_ref()];
+        Envoy::secure(self.secure_port, node, metadata, &arguments)
+    }
+}
+
+const SERVER: &str = "sidecar~127.0.0.1~server.shop~shop.svc.cluster.local";
+/// TLS connections to the service.
+const HANDSHAKES: &str = "cluster.outbound.*web.example.*ssl.handshake";
+const CLIENT: &str = "sidecar~10.0.0.1~client.shop~shop.svc.cluster.local";
+
+/// A server behind its own Envoy on `inbound`, called by another Envoy on `egress`.
+fn mesh_of(echo: u16, inbound: u16, egress: u16, mode: &str) -> String {
+    object(
+        "ServiceEntry",
+        "web",
+        &json!({
+            "hosts": ["web.example"], "location": "MESH_INTERNAL", "resolution": "STATIC",
+            "ports": [{"number": egress, "name": "http", "protocol": "HTTP", "targetPort": inbound}],
+            "endpoints": [{"address": "127.0.0.1", "serviceAccount": "server", "labels": {"app": "server", "security.istio.io/tlsMode": "istio"}}],
+            "subjectAltNames": ["spiffe://cluster.local/ns/shop/sa/server"],
+        }),
+    ) + &object(
+        "Sidecar",
+        "server",
+        &json!({
+            "workloadSelector": {"labels": {"app": "server"}},
+            "ingress": [{
+                "port": {"number": inbound, "protocol": "HTTP", "name": "http"}, "bind": "127.0.0.1",
+                "captureMode": "NONE", "defaultEndpoint": format!("127.0.0.1:{echo}"),
+            }],
+            "egress": [{"hosts": ["~/*"]}],
+        }),
+    ) + &object(
+        "Sidecar",
+        "client",
+        &json!({
+            "workloadSelector": {"labels": {"app": "client"}},
+            "egress": [{
+                "port": {"number": egress, "protocol": "HTTP", "name": "egress"}, "bind": "127.0.0.1",
+                "captureMode": "NONE", "hosts": ["./*"],
+            }],
+        }),
+    ) + &format!(
+        "---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: default, namespace: shop}}\nspec: {{mtls: {{mode: {mode}}}}}\n"
+    )
+}
+
+fn metadata(app: &str) -> Value {
+    json!({"INTERCEPTION_MODE": "NONE", "LABELS": {"app": app}, "SERVICE_ACCOUNT": app})
+}
+
+#[test]
+fn strict_mutual_tls_lets_the_mesh_in_and_plain_text_out() {
+    let (echo, inbound, egress) = (Echo::start("server"), free_port(), free_port());
+    let mesh = Mesh::start(mesh_of(echo.port, inbound, egress, "STRICT"), &[("DEFAULT_WORKLOAD_CERT_TTL", "20s")]);
+    let server = mesh.join(SERVER, "server", &metadata("server"));
+    let client = mesh.join(CLIENT, "client", &metadata("client"));
+    let answer = || get(egress, "web.example", "/", &[]).ok().filter(|a| a.status == 200).map(|a| a.seen("name"));
+    assert_eq!(wait_for("the call over mutual TLS", answer), "server");
+    assert!(client.stat(HANDSHAKES) > 0, "the client's connection is TLS");
+    assert!(get(inbound, "web.example", "/", &[]).is_err(), "plain text is refused");
+    let plain = Envoy::start(&mesh.plane, "sidecar~10.0.0.2~other.shop~shop.svc.cluster.local", &json!({}), true);
+    drop(plain);
+
+    // Through two renewals of each certificate no request fails.
+    let issued = |envoy: &Envoy| envoy.stat("sds.default.update_success");
+    let before = (issued(&server), issued(&client));
+    wait_for("two renewals", || {
+        assert_eq!(answer().as_deref(), Some("server"), "a request fails while certificates are renewed");
+        (issued(&server) >= before.0 + 2 && issued(&client) >= before.1 + 2).then_some(())
+    });
+    server.assert_no_nacks();
+    client.assert_no_nacks();
+}
+
+#[test]
+fn permissive_takes_both_and_a_proxy_without_a_proof_speaks_plain_text() {
+    let (echo, inbound, egress) = (Echo::start("server"), free_port(), free_port());
+    let mesh = Mesh::start(mesh_of(echo.port, inbound, egress, "PERMISSIVE"), &[]);
+    let server = mesh.join(SERVER, "server", &metadata("server"));
+    wait_for("plain text", || get(inbound, "web.example", "/", &[]).ok().filter(|a| a.status == 200));
+    let client = Envoy::start(&mesh.plane, CLIENT, &metadata("client"), true);
+    let answer = || get(egress, "web.example", "/", &[]).ok().filter(|a| a.status == 200);
+    wait_for("the call in plain text", answer);
+    assert_eq!(client.stat(HANDSHAKES), 0);
+    drop(client);
+    let client = mesh.join(CLIENT, "client", &metadata("client"));
+    wait_for("the call over mutual TLS", answer);
+    assert!(client.stat(HANDSHAKES) > 0);
+    server.assert_no_nacks();
+    client.assert_no_nacks();
+}
