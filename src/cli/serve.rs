@@ -107,8 +107,8 @@ pub struct ServeArgs {
     )]
     pub ca_cert_file: Option<PathBuf>,
     /// Folder with the certificate authority's ca-cert.pem, ca-key.pem, root-cert.pem and cert-chain.pem, as Istio's Secret
-    /// `cacerts` holds them. Without it a root is made and kept in the state folder.
-    #[arg(long, env = "ROOT_CA_DIR", value_name = "DIR")]
+    /// `cacerts` holds them (Istio's ROOT_CA_DIR). Without it a root is made and kept in the state folder.
+    #[arg(long, env = "PILOTHOUSE_CACERTS_DIR", value_name = "DIR")]
     pub cacerts_dir: Option<PathBuf>,
     /// Address of readiness and debug pages.
     #[arg(
@@ -238,7 +238,7 @@ impl ServeArgs {
                 max_connection_age: Some(self.keepalive_max_server_connection_age).filter(|age| !age.is_zero()),
             },
             identity: IdentitySettings {
-                cacerts: self.cacerts_dir.clone(),
+                cacerts: self.cacerts_dir.clone().or_else(|| std::env::var_os("ROOT_CA_DIR").map(PathBuf::from)),
                 server_files: self.tls_cert_file.clone().zip(self.tls_key_file.clone()).map(|(certificate, key)| {
                     ServerCertificateFiles { certificate, key, client_roots: self.ca_cert_file.clone() }
                 }),

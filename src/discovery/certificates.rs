@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, body::Body, server::NamedService};
 use tower::Service;
 
-use super::{services::presented, state::XdsState};
+use super::{claimant::presented, state::XdsState};
 use crate::{
     identity::{Authenticator, AuthorityHandle, IssueError, Presented},
     proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse},

@@ -2,21 +2,40 @@
 
 use std::sync::Arc;
 
+use http::{Request as HttpRequest, header};
 use prost::Message;
-use tonic::Status;
+use tonic::{Status, body::Body};
 
 use super::state::XdsState;
 use crate::{
     generate::api,
+    identity::Presented,
     model::{Config, Identity, Kind, Node},
     proto::{envoy::config::core::v3 as core, wkt},
     push::PushContext,
-    xds::wire::request::Request,
+    xds::{self, wire::request::Request},
 };
 
 /// Values in the metadata of a node: each takes a hundred bytes for as long as the stream lasts. Istio's agent sends a few
 /// hundred.
 const MAX_NODE_VALUES: usize = 4096;
+
+/// The text of a header that is kept of a request: a token has less.
+const MAX_AUTHORIZATION: usize = 32 << 10;
+
+/// What the client of a request presents to prove who it is.
+pub(super) fn presented(request: &HttpRequest<Body>) -> Presented {
+    let tls = xds::peer_tls(request);
+    let header = request.headers().get(header::AUTHORIZATION).filter(|_| tls.is_some());
+    Presented {
+        secure: tls.is_some(),
+        certificate: tls.and_then(|tls| tls.certificate.clone()),
+        authorization: header
+            .filter(|header| header.len() <= MAX_AUTHORIZATION)
+            .and_then(|header| header.to_str().ok())
+            .map(String::from),
+    }
+}
 
 /// The number of values, at any depth.
 fn values(fields: &wkt::Struct) -> usize {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream::iter};
-use http::{Request, Response, header};
+use http::{Request, Response};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
@@ -19,15 +19,13 @@ use tower::Service;
 
 use super::{
     certificates::Certificates,
+    claimant::presented,
     load_reports::LoadReports,
     ports::Ports,
     state::XdsState,
     stream::{self, Start},
 };
-use crate::{
-    identity::Presented,
-    xds::{self, Protocol, ResourceType},
-};
+use crate::xds::{self, Protocol, ResourceType};
 
 /// Why the server ended.
 #[derive(Debug, thiserror::Error)]
@@ -52,23 +50,6 @@ pub struct ListeningSockets {
 impl From<TcpListener> for ListeningSockets {
     fn from(plain: TcpListener) -> Self {
         Self { plain, secure: None }
-    }
-}
-
-/// The text of a header that is kept of a request: a token has less.
-const MAX_AUTHORIZATION: usize = 32 << 10;
-
-/// What the client of a request presents to prove who it is.
-pub(super) fn presented(request: &Request<Body>) -> Presented {
-    let tls = xds::peer_tls(request);
-    let header = request.headers().get(header::AUTHORIZATION).filter(|_| tls.is_some());
-    Presented {
-        secure: tls.is_some(),
-        certificate: tls.and_then(|tls| tls.certificate.clone()),
-        authorization: header
-            .filter(|header| header.len() <= MAX_AUTHORIZATION)
-            .and_then(|header| header.to_str().ok())
-            .map(String::from),
     }
 }
 

@@ -112,7 +112,7 @@ impl JoinTokens {
             Ok(()) => Ok(key),
             // Another process was first.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.key()?.ok_or_else(|| TokenError::File(path, error))
+                self.key()?.ok_or(TokenError::File(path, error))
             }
             Err(error) => Err(TokenError::File(path, error)),
         }

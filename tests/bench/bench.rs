@@ -14,7 +14,7 @@ use std::{
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use mesh::{World, sidecar};
 use pilothouse::{
-    discovery::{Generator, MeshGenerator, Part, Slot},
+    discovery::{Claim, Generator, MeshGenerator, Part, Slot},
     generate::check::violations,
     model::{Features, Mesh, Origin},
     proto::{envoy::service::discovery::v3::DiscoveryRequest, wkt::Any},
@@ -36,7 +36,7 @@ const THOUSAND: usize = 1_000;
 const TEN_THOUSAND: usize = 10_000;
 
 fn slot(context: &PushContext, part: Part, namespace: usize) -> Slot {
-    MeshGenerator::default().audience(context, &sidecar(namespace), None).slots[part.index()].clone()
+    MeshGenerator::default().audience(context, &sidecar(namespace), Claim::default()).slots[part.index()].clone()
 }
 
 fn names(resources: &[Arc<Resource>]) -> Vec<Arc<str>> {

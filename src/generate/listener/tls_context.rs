@@ -274,7 +274,7 @@ fn combined(context: CertificateValidationContext, secret: SdsSecretConfig) -> V
 /// The secret made from files by this name, or the workload's own `fallback` when it is empty.
 fn secret_of_files(builder: &Builder, name: &str, fallback: &str) -> SdsSecretConfig {
     match (name.is_empty(), builder.is_istio_proxy()) {
-        (true, _) => sds::workload(fallback, sds::Holder::of(&builder.view)),
+        (true, _) => sds::workload(fallback, sds::Holder::of(builder.view)),
         (false, true) => sds::files(name, builder.view.metadata.other("file-credential") == "true"),
         (false, false) => sds::ads(name),
     }
@@ -285,7 +285,7 @@ fn secret_of_files(builder: &Builder, name: &str, fallback: &str) -> SdsSecretCo
 #[must_use]
 pub fn credential_secret(builder: &Builder, name: &str) -> SdsSecretConfig {
     let socket = has_credential_socket(builder);
-    let by_default = || sds::credential(name, sds::Holder::of(&builder.view), socket);
+    let by_default = || sds::credential(name, sds::Holder::of(builder.view), socket);
     let Some(resource) = name.strip_prefix(sds::EXTERNAL_PREFIX).filter(|_| !socket) else {
         return by_default();
     };

@@ -1,3 +1,5 @@
+//! Which certificates are issued, which requests are refused, and of which parts an authority is made.
+
 use rcgen::{CertificateSigningRequest, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
 use x509_parser::{extensions::GeneralName, prelude::ParsedExtension};
 
