@@ -8,6 +8,7 @@
 //! | [`kubernetes`] | a cluster, remote clusters, rights, status |
 //! | [`upstream`] | config from istiod or another pilothouse, and config for them |
 //! | [`registration`] | WorkloadGroups without a cluster |
+//! | [`identity`] | the secure listener, join tokens, the certificate authority, mutual TLS of stock Envoys |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
 
@@ -17,6 +18,8 @@ pub mod behaviour {}
 pub mod commands {}
 #[doc = include_str!("guide/files.md")]
 pub mod files {}
+#[doc = include_str!("guide/identity.md")]
+pub mod identity {}
 #[doc = include_str!("guide/kubernetes.md")]
 pub mod kubernetes {}
 #[doc = include_str!("guide/registration.md")]
