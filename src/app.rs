@@ -17,19 +17,13 @@ mod sockets;
 mod sources;
 mod status;
 
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
-use actix::Arbiter;
 use config::ConfigRooms;
 pub use inputs::Inputs;
-use remotes::Remotes;
 pub use running::Running;
 pub use sockets::Addresses;
 use sockets::Sockets;
-use tokio::sync::Mutex;
 
 use crate::{
     admin::{AdminState, Building, PagesOverXds},
@@ -37,8 +31,9 @@ use crate::{
     model::{PushRequest, Reason, XdsUpdater},
     runtime::{Readiness, RestartBudget, Shutdown, Supervision},
     settings::{ListenAddress, Settings},
-    sources::{Source, SourceId, SourceList, kube::Cluster, read_mesh},
+    sources::{Source, SourceId, SourceList, SourceStarter, kube::Cluster, read_mesh},
     status::{ReportBoard, StatusReporterActor},
+    store::StoreRegister,
     telemetry::{Metrics, SetupError},
 };
 
@@ -150,47 +145,39 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         inputs: inputs.clone(),
         xds: xds_server.clone(),
     };
-    let starter = sources::Starter {
-        configs: sinks.configs.clone(),
-        direct: sinks.direct.clone(),
+    let starter = SourceStarter {
+        sink: sinks.configs.clone(),
         supervision: supervision.clone(),
         silence: sources.silence.max(sources.rescan * 3),
     };
     // Name servers are asked for the gateways between networks of the context in force; addresses feed the next.
     let names = names::source(&sources.names, &state, &inputs, &xds_server);
-    let (flagged, deletion_hold) = (sources.remote_clusters.clone(), sources.deletion_hold);
-    let found = (sources.remotes.clone(), sources.kubernetes.as_ref().map(|k| k.revision.clone()).unwrap_or_default());
-    let of_cluster = (cluster.clone(), mesh_is_known);
-    let started = sources::start(named, (mesh, sources), of_cluster, &sinks, &starter, &shutdown, &readiness);
-    let list = SourceList::default();
-    list.add(&started.handles);
-    list.add(&[starter.begin(names.clone(), shutdown.child())]);
+    let (of_cluster, settings) = ((cluster.clone(), mesh_is_known), (mesh, sources.clone()));
+    let started = sources::start(named, settings, of_cluster, &sinks, &starter, &shutdown, &readiness);
+    let mut all = started.handles.clone();
+    all.push(starter.start(names.clone(), shutdown.child()));
+
+    // Remote clusters read the Secrets or files that name them, and feed the list of sources.
+    let register = StoreRegister::new(store.clone(), keeper.clone().map(|keeper| (keeper, kept.grace)));
+    let of_cluster = (cluster.clone(), &*started.handles);
+    let remotes =
+        remotes::start((&supervision, &shutdown), sources, of_cluster, (starter, register), inputs.follow_mesh());
+    let list = SourceList::new(all, remotes.follow());
     sources::follow_resyncs(resyncs, list.clone(), keeper.clone(), shutdown.child());
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
         registration::keep(entries, entries_folder, &shutdown),
     ];
 
-    // Remote clusters read the Secrets or files that name them, and feed the list of sources.
-    let remotes = Arc::new(Remotes {
-        starter,
-        thread: Arbiter::current(),
-        store: store.clone(),
-        keeper: keeper.map(|keeper| (keeper, kept.grace)),
-        list: list.clone(),
-        mesh: inputs.follow_mesh(),
-        settings: found.0,
-        revision: found.1,
-        deletion_hold,
-        shutdown: shutdown.clone(),
-        of_secrets: Mutex::default(),
-        began: AtomicBool::new(false),
-    });
-    let remotes_synced = remotes.begin(&flagged, cluster.clone(), &readiness).await;
+    let remotes_synced = readiness.guard("remote clusters");
     let (synced, first) = (started.synced, xds_server.clone());
     let (mut publications, resolved) = (state.publications(), readiness.guard("addresses of network gateways"));
     tokio::spawn(async move {
         // An empty mesh is published as well: it has proxies too.
+        let remotes_synced = async move {
+            remotes.synced().await;
+            drop(remotes_synced);
+        };
         tokio::join!(synced, remotes_synced);
         publications.mark_unchanged();
         first.config_update(PushRequest::everything(Reason::Global));

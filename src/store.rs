@@ -12,6 +12,7 @@ mod key;
 pub mod last_good;
 mod memory;
 mod patch;
+mod register;
 
 pub use crate::model::document;
 pub use actor::{AggregateCacheActor, EventHandler, HandlerError, StoreHandle};
@@ -19,3 +20,4 @@ pub use aggregate::{Aggregate, Shadowed};
 pub use key::StoreKey;
 pub use memory::{MemoryStore, StoreError};
 pub use patch::Patch;
+pub use register::StoreRegister;

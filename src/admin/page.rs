@@ -12,6 +12,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
         "config_dump",
         "resources that one proxy was sent, as Envoy's config_dump; ?proxyID=NAME.NAMESPACE [&types=cds,lds] [&resource=NAME]",
     ),
+    ("clusterz", "the main cluster and remote ones: the Secret or file that names each, whether it has delivered"),
     ("configz", "all objects in force"),
     ("connections", "open connections"),
     ("edsz", "endpoints that one proxy was sent; ?proxyID="),
@@ -159,16 +160,16 @@ fn proxies(state: &AdminState, body: &mut String) {
 }
 
 fn pushes(state: &AdminState, body: &mut String) {
-    body.push_str("<h2>Last pushes</h2><table><tr><th>#</th><th>why</th><th>what</th><th>proxies</th><th>bytes</th><th>last ACK</th></tr>");
+    body.push_str("<h2>Last pushes</h2><table><tr><th>#</th><th>why</th><th>objects</th><th>proxies</th><th>bytes</th><th>last ACK</th></tr>");
     for event in state.xds.events().iter().take(20) {
         let reasons: Vec<String> = event.reasons.iter().map(|(why, n)| format!("{why} ({n})")).collect();
-        let what = if event.forced { "everything".to_string() } else { event.keys.join(", ") };
+        let objects = if event.forced { "everything".to_string() } else { event.keys.join(", ") };
         let _ = write!(
             body,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.1} ms</td></tr>",
             event.version,
             escape(&reasons.join(", ")),
-            escape(&what),
+            escape(&objects),
             event.connections,
             event.bytes,
             event.last_ack_ms

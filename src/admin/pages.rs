@@ -23,6 +23,7 @@ pub(super) async fn page_of(
         "registryz" => registry::services(state),
         "endpointShardz" | "endpointz" => registry::endpoint_shards(state),
         "mesh" => registry::mesh(state),
+        "clusterz" => json!(state.sources.remotes().statuses()),
         "sourcez" => registry::sources(state).await,
         "queuez" => json!(state.supervision.reports()),
         "eventz" => json!(state.xds.events()),

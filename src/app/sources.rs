@@ -5,7 +5,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use futures::{
@@ -21,11 +20,10 @@ use crate::{
     model::{Interrupted, Mesh, PushRequest, Reason, XdsUpdater},
     registration,
     registry::RegistryHandle,
-    runtime::{Readiness, Shutdown, Supervision},
+    runtime::{Readiness, Shutdown},
     settings::{KubeAccess, MeshSettings, RemoteCluster, SourceSettings, StateSettings},
     sources::{
-        ConfigSink, MeshSink, MeshSource, Source, SourceActor, SourceBoard, SourceHandle, SourceList, SourcePort,
-        SourceState,
+        ConfigSink, MeshSink, MeshSource, Source, SourceBoard, SourceHandle, SourceList, SourceStarter, SourceState,
         file::FileSource,
         kube::{Cluster, Group, KubeMesh, KubeSource, check_access, mesh_values, saved_mesh_values},
         xds::{Target, TargetError, UpstreamSource},
@@ -220,35 +218,6 @@ pub(super) struct Sinks {
     pub(super) xds: XdsServerHandle,
 }
 
-/// Starts actors of sources.
-#[derive(Clone)]
-pub(super) struct Starter {
-    /// The way to the store, past what is kept on disk.
-    pub(super) configs: Arc<dyn ConfigSink>,
-    /// The way to the store for what is kept elsewhere.
-    pub(super) direct: Arc<dyn ConfigSink>,
-    /// All actors.
-    pub(super) supervision: Supervision,
-    /// A source that gives no sign of life for this long is restarted.
-    pub(super) silence: Duration,
-}
-
-impl Starter {
-    /// Starts the actor of a source, on a thread of actix; `stop` ends it.
-    pub(super) fn begin(&self, source: Arc<dyn Source>, stop: CancellationToken) -> SourceHandle {
-        let board = Arc::new(SourceBoard::new(source.id()));
-        let port = SourcePort {
-            sink: if *source.id() == *registration::SOURCE { self.direct.clone() } else { self.configs.clone() },
-            board: board.clone(),
-            stop,
-            resync: Arc::default(),
-            confirm: Arc::default(),
-        };
-        let actor_health = self.supervision.admit(&format!("source {}", source.id()));
-        SourceHandle::new(board, SourceActor::start(source, port, actor_health, self.silence))
-    }
-}
-
 /// The sources that were started.
 pub(super) struct Started {
     /// All of them, the mesh settings last.
@@ -265,11 +234,15 @@ pub(super) fn start(
     (mesh, settings): (MeshSettings, SourceSettings),
     (cluster, mesh_is_known): (Option<Arc<Cluster>>, bool),
     sinks: &Sinks,
-    starter: &Starter,
+    starter: &SourceStarter,
     shutdown: &Shutdown,
     readiness: &Readiness,
 ) -> Started {
-    let begin = |source| starter.begin(source, shutdown.child());
+    let past_keeper = SourceStarter { sink: sinks.direct.clone(), ..starter.clone() };
+    let begin = |source: Arc<dyn Source>| {
+        let starter = if *source.id() == *registration::SOURCE { &past_keeper } else { starter };
+        starter.start(source, shutdown.child())
+    };
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
     let kept = handles.iter().filter(|h| *h.id() != *registration::SOURCE).cloned().collect();
     let mut waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();

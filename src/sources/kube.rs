@@ -3,7 +3,7 @@
 //! `watch` follows one kind (list, watch, pace, verdicts on errors), `content` keeps what it told (pure), `feed` joins the
 //! two for a kind of objects, `source` hands over what changed. `crds` and `namespaces` are what all feeds of a cluster
 //! share; `mesh` reads the mesh settings of the cluster, `remote` the Secrets that name other clusters,
-//! `remote_files` the kubeconfigs of a folder that do.
+//! `remote_files` the kubeconfigs of a folder that do, and `remotes` owns the clusters that they name.
 //!
 //! Invariants: content is swapped at the end of a list and never emptied by an outage, an expired version, a relist, a
 //! restart, a CRD that goes or a right that is taken away; one bad object is refused by name and its last good version
@@ -27,6 +27,7 @@ mod read;
 pub mod readers;
 mod remote;
 mod remote_files;
+mod remotes;
 mod reports;
 mod source;
 mod status;
@@ -42,10 +43,13 @@ pub use groups::Group;
 pub use mesh::{KubeMesh, mesh_values, saved_mesh_values};
 pub use objects::Place;
 pub use raw::RawObject;
-pub use remote::{RemoteClusters, RemoteSecrets};
+pub use remote::{RemoteClusterSink, RemoteSecrets};
 pub use remote_files::RemoteFiles;
+pub use remotes::{
+    ClusterStatus, MainCluster, RemoteClusters, RemoteClustersActor, RemoteClustersHandle, RemoteSetup, SyncStatus,
+};
 pub use reports::ReportLease;
 pub use source::KubeSource;
 pub use status::{FeedReport, FeedState};
-pub use wanted::Wanted;
+pub use wanted::{Wanted, WantedCluster};
 pub use write::{KubeWriter, LeaseRecord};

@@ -1,36 +1,41 @@
-//! The sources that there are now: those that were named at the start, and those that come and go.
+//! All sources that there are now: those that were named at the start, and those of remote clusters, which come and go.
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
-use super::{SourceHandle, SourceId};
+use super::{SourceHandle, kube::RemoteClusters};
 
-/// All sources, in order of precedence; shared by those who show them or speak to them.
-#[derive(Clone, Default)]
-pub struct SourceList(Arc<ArcSwap<Vec<SourceHandle>>>);
+/// All sources, to read; shared by those who show them or speak to them.
+#[derive(Clone)]
+pub struct SourceList {
+    named: Arc<[SourceHandle]>,
+    remotes: watch::Receiver<Arc<RemoteClusters>>,
+}
 
 impl SourceList {
-    /// All of them, now.
+    /// The list of the sources of the start, and of the published remote clusters.
     #[must_use]
-    pub fn all(&self) -> Arc<Vec<SourceHandle>> {
-        self.0.load_full()
+    pub fn new(named: Vec<SourceHandle>, remotes: watch::Receiver<Arc<RemoteClusters>>) -> Self {
+        Self { named: named.into(), remotes }
+    }
+
+    /// All of them, now, in order of precedence.
+    #[must_use]
+    pub fn all(&self) -> Vec<SourceHandle> {
+        self.named.iter().chain(self.remotes().sources()).cloned().collect()
     }
 
     /// The source of this name.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<SourceHandle> {
-        self.all().iter().find(|s| *s.id() == *id).cloned()
+        self.all().into_iter().find(|s| *s.id() == *id)
     }
 
-    /// Adds sources after the others.
-    pub fn add(&self, more: &[SourceHandle]) {
-        self.0.rcu(|list| list.iter().chain(more).cloned().collect::<Vec<_>>());
-    }
-
-    /// Removes these sources.
-    pub fn remove(&self, ids: &[SourceId]) {
-        self.0.rcu(|list| list.iter().filter(|s| !ids.contains(&s.id())).cloned().collect::<Vec<_>>());
+    /// The remote clusters that are followed now.
+    #[must_use]
+    pub fn remotes(&self) -> Arc<RemoteClusters> {
+        self.remotes.borrow().clone()
     }
 }
 

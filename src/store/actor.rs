@@ -53,12 +53,12 @@ struct Seed(SourceId, Vec<Arc<Config>>);
 
 /// Adds a source.
 #[derive(Message)]
-#[rtype(result = "()")]
+#[rtype(result = "Result<(), Interrupted>")]
 struct AddSource(SourceId);
 
 /// Forgets a source with everything that it holds.
 #[derive(Message)]
-#[rtype(result = "()")]
+#[rtype(result = "Result<(), Interrupted>")]
 struct RemoveSource(SourceId);
 
 /// Asks what a source holds.
@@ -246,25 +246,27 @@ impl Handler<Seed> for AggregateCacheActor {
 }
 
 impl Handler<AddSource> for AggregateCacheActor {
-    type Result = ();
+    type Result = Result<(), Interrupted>;
 
-    fn handle(&mut self, AddSource(source): AddSource, context: &mut Self::Context) {
+    fn handle(&mut self, AddSource(source): AddSource, context: &mut Self::Context) -> Self::Result {
         if !self.order.contains(&source) {
             self.order.push(source.clone());
         }
         let aggregate = &mut self.aggregate;
-        self.actor_health.guard(context, || aggregate.add_source(source));
+        self.actor_health.guard(context, || aggregate.add_source(source)).ok_or(Interrupted)
     }
 }
 
 impl Handler<RemoveSource> for AggregateCacheActor {
-    type Result = AtomicResponse<Self, ()>;
+    type Result = AtomicResponse<Self, Result<(), Interrupted>>;
 
     fn handle(&mut self, RemoveSource(source): RemoveSource, context: &mut Self::Context) -> Self::Result {
         self.order.retain(|known| *known != source);
         let aggregate = &mut self.aggregate;
-        let events = self.actor_health.guard(context, || aggregate.remove_source(&source)).unwrap_or_default();
-        AtomicResponse::new(Box::pin(self.tell(events)))
+        let Some(events) = self.actor_health.guard(context, || aggregate.remove_source(&source)) else {
+            return AtomicResponse::new(Box::pin(fut::ready(Err(Interrupted))));
+        };
+        AtomicResponse::new(Box::pin(self.tell(events).map(|(), _, _| Ok(()))))
     }
 }
 
@@ -292,14 +294,20 @@ impl StoreHandle {
         self.mailbox.send(Seed(source, configs)).await.unwrap_or_default()
     }
 
-    /// Adds a source with the lowest precedence; nothing waits for what it has to say.
-    pub async fn add_source(&self, source: SourceId) {
-        let _ = self.mailbox.send(AddSource(source)).await;
+    /// Adds a source with the lowest precedence; nothing waits for its content.
+    ///
+    /// # Errors
+    /// [`Interrupted`] when the store restarts; the call has to be repeated.
+    pub async fn add_source(&self, source: SourceId) -> Result<(), Interrupted> {
+        self.mailbox.send(AddSource(source)).await.map_err(|_| Interrupted)?
     }
 
-    /// Forgets a source with everything that it holds.
-    pub async fn remove_source(&self, source: SourceId) {
-        let _ = self.mailbox.send(RemoveSource(source)).await;
+    /// Forgets a source with all its objects.
+    ///
+    /// # Errors
+    /// [`Interrupted`] when the store restarts; the call has to be repeated.
+    pub async fn remove_source(&self, source: SourceId) -> Result<(), Interrupted> {
+        self.mailbox.send(RemoveSource(source)).await.map_err(|_| Interrupted)?
     }
 
     /// What a source holds; `None` while the store cannot say.

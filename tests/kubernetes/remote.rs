@@ -172,6 +172,47 @@ async fn clusters_come_change_and_go_with_their_secrets_and_a_bad_one_stops_no_o
     end(running).await;
 }
 
+/// The actor of the remote clusters restarted this often.
+fn restarts(running: &Running) -> u32 {
+    let queues = running.supervision.reports();
+    queues.iter().find(|queue| &*queue.actor == "remote-clusters").map_or(0, |queue| queue.restarts)
+}
+
+#[actix::test]
+async fn a_fault_of_their_actor_leaves_remote_clusters_served_and_loses_no_secret() {
+    let (main, west, east) = (cluster("10.1.0.1").await, cluster("10.2.0.1").await, cluster("10.3.0.1").await);
+    let dir = tempfile::tempdir().unwrap();
+    name(&main, "one", &[("east", &text(&east))]);
+    let running = start(&kubeconfig(dir.path(), &main.url), None, None).await;
+    let three = [("Kubernetes", "10.1.0.1"), ("east", "10.3.0.1"), ("west", "10.2.0.1")];
+    until_endpoints(&running, &three[..2]).await;
+    let before = running.all_sources.find("kube:east/registry").unwrap();
+    let lists = || east.seen().iter().filter(|s| s.path.ends_with("/services")).count();
+    let listed = lists();
+
+    running.supervision.faults().order("remote-clusters", 1);
+    name(&main, "two", &[("west", &text(&west))]);
+    until(&running, "a restart", |r| restarts(r) == 1).await;
+    assert_eq!(endpoints(&running)["east"], ["10.3.0.1"]);
+    until_endpoints(&running, &three).await;
+    let after = running.all_sources.find("kube:east/registry").unwrap();
+    assert!(Arc::ptr_eq(&before.board, &after.board), "the sources of a cluster do not restart with their actor");
+    assert_eq!((after.board.read().restarts, lists()), (0, listed));
+    endpoint(&east, "10.3.0.2");
+    until_endpoints(&running, &[three[0], ("east", "10.3.0.2"), three[2]]).await;
+
+    running.supervision.faults().order("remote-clusters", 1);
+    main.delete("secrets", "istio-system/one");
+    until(&running, "another restart", |r| restarts(r) == 2).await;
+    until_endpoints(&running, &[three[0], three[2]]).await;
+    let status = |r: &Running| {
+        let statuses = r.all_sources.remotes().statuses();
+        statuses.iter().map(|s| format!("{} {} {:?}", s.id, s.secret_name, s.sync_status)).collect::<Vec<_>>()
+    };
+    until(&running, "the statuses", |r| status(r) == ["Kubernetes  Synced", "west istio-system/two Synced"]).await;
+    end(running).await;
+}
+
 #[actix::test]
 async fn a_start_without_any_cluster_remembers_those_that_secrets_named() {
     let (main, east) = (cluster("10.1.0.1").await, cluster("10.3.0.1").await);

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
@@ -19,17 +20,28 @@ use super::{
     watch::{End, Follower, Target, Told, alone},
 };
 use crate::{
-    model::Kind,
+    model::{Interrupted, Kind},
     sources::{Findings, Source, SourceId, SourcePort, SourceState},
 };
 
 /// The label of the Secrets.
 const LABEL: &str = "istio/multiCluster=true";
 
-/// Takes which remote clusters are to be followed.
-pub trait RemoteClusters: Send + Sync + 'static {
-    /// Hands all of them over. The reply comes when they are followed, and have delivered or taken too long about it.
-    fn follow(&self, wanted: Wanted) -> BoxFuture<'static, ()>;
+/// Pause before the set of clusters is handed over again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Takes the remote clusters that are named.
+pub trait RemoteClusterSink: Send + Sync + 'static {
+    /// Hands all of them over. The reply comes when they are followed; that to the first ones when they have delivered or taken
+    /// too long about it.
+    fn follow(&self, wanted: Wanted) -> BoxFuture<'static, Result<(), Interrupted>>;
+}
+
+/// Hands the clusters over until they were taken.
+pub(super) async fn hand_over(sink: &dyn RemoteClusterSink, wanted: &Wanted) {
+    while sink.follow(wanted.clone()).await.is_err() {
+        tokio::time::sleep(RETRY).await;
+    }
 }
 
 /// The Secrets with remote clusters as a source.
@@ -37,7 +49,7 @@ pub struct RemoteSecrets {
     cluster: Arc<Cluster>,
     taken: Arc<[String]>,
     allowed: Arc<BTreeSet<String>>,
-    sink: Arc<dyn RemoteClusters>,
+    sink: Arc<dyn RemoteClusterSink>,
 }
 
 impl RemoteSecrets {
@@ -48,7 +60,7 @@ impl RemoteSecrets {
         cluster: Arc<Cluster>,
         taken: Vec<String>,
         allowed: BTreeSet<String>,
-        sink: Arc<dyn RemoteClusters>,
+        sink: Arc<dyn RemoteClusterSink>,
     ) -> Self {
         Self { cluster, taken: taken.into(), allowed: Arc::new(allowed), sink }
     }
@@ -83,7 +95,7 @@ struct SecretFollower {
     cluster: Arc<Cluster>,
     taken: Arc<[String]>,
     allowed: Arc<BTreeSet<String>>,
-    sink: Arc<dyn RemoteClusters>,
+    sink: Arc<dyn RemoteClusterSink>,
     secrets: BTreeMap<String, Named>,
     board: FeedBoard,
     source: SourceId,
@@ -104,7 +116,7 @@ impl SecretFollower {
             tracing::warn!(source = &*self.source, "{refusal}");
         }
         // Beats go on meanwhile.
-        self.sink.follow(wanted).await;
+        hand_over(&*self.sink, &wanted).await;
         self.port.board.write(|r| {
             (r.state, r.objects) = (SourceState::Synced, clusters);
             r.findings = Arc::new(Findings { refused, ..Findings::default() });

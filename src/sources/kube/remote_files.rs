@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use kube::config::Kubeconfig;
 
 use super::{
-    RemoteClusters,
+    remote::{RemoteClusterSink, hand_over},
     wanted::{Named, wanted},
 };
 use crate::sources::{Findings, Source, SourceId, SourcePort, SourceState};
@@ -37,7 +37,7 @@ pub struct RemoteFiles {
     main: Arc<str>,
     taken: Vec<String>,
     allowed: BTreeSet<String>,
-    sink: Arc<dyn RemoteClusters>,
+    sink: Arc<dyn RemoteClusterSink>,
     files: Arc<Mutex<Files>>,
 }
 
@@ -52,7 +52,7 @@ impl RemoteFiles {
         root: &Path,
         (main, taken): (Arc<str>, Vec<String>),
         allowed: BTreeSet<String>,
-        sink: Arc<dyn RemoteClusters>,
+        sink: Arc<dyn RemoteClusterSink>,
     ) -> Self {
         let id = format!("kube:{main}/remote-clusters").into();
         Self { id, root: root.to_path_buf(), main, taken, allowed, sink, files: Arc::default() }
@@ -85,7 +85,7 @@ struct Run {
     main: Arc<str>,
     taken: Vec<String>,
     allowed: BTreeSet<String>,
-    sink: Arc<dyn RemoteClusters>,
+    sink: Arc<dyn RemoteClusterSink>,
     files: Arc<Mutex<Files>>,
     port: SourcePort,
 }
@@ -129,7 +129,18 @@ impl Run {
             tracing::warn!(source = &*self.id, "{refusal}");
         }
         let clusters = wanted.len();
-        self.sink.follow(wanted).await;
+        // A hand-over may take long; the source lives meanwhile.
+        let beat = async {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                self.port.board.beat();
+            }
+        };
+        tokio::select! {
+            () = self.port.stop.cancelled() => return,
+            () = hand_over(&*self.sink, &wanted) => {}
+            () = beat => {}
+        }
         let findings = Arc::new(Findings { refused, ..Findings::default() });
         self.port.board.write(|r| (r.objects, r.findings) = (clusters, findings));
     }

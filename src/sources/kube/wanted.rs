@@ -21,8 +21,17 @@ pub(super) struct Named {
     pub(super) clusters: BTreeMap<String, Option<Arc<str>>>,
 }
 
-/// Remote clusters by id. `None`: it is named, with a kubeconfig that is no good; what is followed of it is still good.
-pub type Wanted = BTreeMap<String, Option<KubeconfigText>>;
+/// A remote cluster that is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedCluster {
+    /// The Secret (`NAMESPACE/NAME`) or the file that names it.
+    pub by: Arc<str>,
+    /// How it is reached; `None` for a kubeconfig that is refused: the last good one stays in force.
+    pub kubeconfig: Option<KubeconfigText>,
+}
+
+/// Remote clusters by id.
+pub type Wanted = BTreeMap<String, WantedCluster>;
 
 /// Which clusters are to be followed, and what of the Secrets is not taken. A cluster that several Secrets name is the
 /// oldest one's. `main` and `taken` are ids that no Secret may name, `allowed` are options that a kubeconfig may have
@@ -62,7 +71,9 @@ pub(super) fn wanted(
                 let checked =
                     text.as_ref().ok_or_else(|| "not a text".to_string()).and_then(|t| check(t, allowed).map(|()| t));
                 let text = checked.map(|t| KubeconfigText(t.clone())).map_err(&mut refuse).ok();
-                wanted.insert(id.clone(), text);
+                let by =
+                    if namespace.is_empty() { secret.as_str().into() } else { format!("{namespace}/{secret}").into() };
+                wanted.insert(id.clone(), WantedCluster { by, kubeconfig: text });
             }
         }
     }
@@ -135,9 +146,10 @@ mod tests {
             wanted(&secrets, "main", &taken, allowed, (&"test".into(), "Secret", "istio-system"))
         };
         let (wanted, refused) = of(&BTreeSet::new());
-        let followed: Vec<&str> = wanted.iter().filter(|(_, k)| k.is_some()).map(|(id, _)| id.as_str()).collect();
+        let followed: Vec<&str> =
+            wanted.iter().filter(|(_, k)| k.kubeconfig.is_some()).map(|(id, _)| id.as_str()).collect();
         assert_eq!(followed, ["east", "west"]);
-        assert_eq!(wanted["west"], good().map(KubeconfigText), "the older Secret's");
+        assert_eq!(wanted["west"].kubeconfig, good().map(KubeconfigText), "the older Secret's");
         let reasons: Vec<String> = refused.iter().map(|r| format!("{} {}", r.name, r.reason)).collect();
         assert_eq!(
             reasons,
@@ -156,7 +168,7 @@ mod tests {
         // What the operator allows by name is taken.
         let allowed = ["exec", "tokenFile", "certificateAuthority"].map(str::to_string);
         let (wanted, refused) = of(&BTreeSet::from(allowed));
-        assert_eq!(wanted.values().filter(|k| k.is_some()).count(), 5);
+        assert_eq!(wanted.values().filter(|k| k.kubeconfig.is_some()).count(), 5);
         assert_eq!(refused.len(), 5);
     }
 }

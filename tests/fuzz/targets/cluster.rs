@@ -45,14 +45,14 @@ pub fn remote_secret(data: &[u8]) {
     let (wanted, refused) = readers::remote_secrets(&secrets);
     assert!(!wanted.contains_key("main"), "the main cluster is named");
     assert!(refused.iter().all(|r| r.reason.len() <= 2 * text.len() + 512));
-    wanted.into_values().flatten().for_each(|text| connect(KubeAccess::Text(text)));
+    wanted.into_values().filter_map(|named| named.kubeconfig).for_each(|text| connect(KubeAccess::Text(text)));
 }
 
 /// A kubeconfig of a folder, and one that a Secret would hold.
 pub fn kubeconfig(data: &[u8]) {
     let (wanted, refused) = readers::kubeconfigs(&[("east.yaml", data)]);
     assert!(wanted.len() + refused.len() >= 1, "a file that is neither taken nor refused");
-    wanted.into_values().flatten().for_each(|text| connect(KubeAccess::Text(text)));
+    wanted.into_values().filter_map(|named| named.kubeconfig).for_each(|text| connect(KubeAccess::Text(text)));
 }
 
 fn connect(access: KubeAccess) {
