@@ -18,6 +18,7 @@ mod cleanup;
 mod cluster;
 mod crowd;
 mod entry;
+mod guest;
 mod keeping;
 mod ledger;
 mod memory;

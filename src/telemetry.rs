@@ -16,6 +16,7 @@ mod throttle;
 mod writer;
 
 pub use labels::count_rejected;
-pub use log::{LogFormat, flush_log, init_log, log_level};
+pub use line::LogFormat;
+pub use log::{flush_log, init_log, log_level};
 pub use metrics::{Metrics, SetupError};
 pub use throttle::LogThrottle;

@@ -23,8 +23,8 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use changes::READS;
 use changes::same_basis;
 use draft::Output;
+pub use draft::PoolRule;
 use gateway_api::Grants;
-pub use gateway_api::PoolRule;
 use objects::{Objects, ReadEndpoints};
 use revision::Revisions;
 use serde_json::Value;
@@ -114,9 +114,9 @@ impl Translation {
 
     fn made(basis: PushInputs, before: Option<&Self>) -> Self {
         let mut output = Output::default();
-        let objects = Objects::of(&basis);
+        let (objects, mut grants) = (Objects::of(&basis), Grants::default());
         if basis.features.enable_gateway_api {
-            gateway_api::translate(&objects, &mut output);
+            grants = gateway_api::translate(&objects, &mut output);
             service_apis::translate(&objects, &mut output);
         }
         ingress::translate(&objects, &mut output);
@@ -135,7 +135,7 @@ impl Translation {
             statuses: output.statuses,
             reports: output.reports,
             pools: output.pools,
-            grants: Arc::new(output.grants),
+            grants: Arc::new(grants),
             endpoints,
             effective: ConfigSnapshot::default(),
             basis,

@@ -22,7 +22,8 @@ use super::{
     cleanup::Gone,
     crowd::Limits,
     entry::{GROUP, wish},
-    ledger::{Guest, Ledger, Outcome, Task},
+    guest::Guest,
+    ledger::{Ledger, Outcome, Task},
     plan::Said,
     work::{Failure, Rules, clean, settle},
 };

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
-use super::ledger::Guest;
+use super::guest::Guest;
 use crate::discovery::Refusal;
 
 /// Bounds on registrations.

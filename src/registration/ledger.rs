@@ -3,8 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,11 +14,12 @@ use super::{
     cleanup::{Departures, Gone, Viewer},
     crowd::{Crowd, Limits},
     entry::{CONNECTED_AT, CONTROLLER, GROUP},
+    guest::Guest,
     plan::{Claim, Said},
 };
 use crate::{
     discovery::Refusal,
-    model::{Config, ConfigSnapshot, Identity, Kind, Node},
+    model::{Config, ConfigSnapshot, Kind},
 };
 
 /// The number of concurrent tasks.
@@ -29,51 +29,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The same while the store is unreachable: then a trial is cheap, and all registrations wait for its success.
 const LONGEST_OUTAGE_PAUSE: Duration = Duration::from_secs(8);
-
-/// A connection of a proxy that represents an entry.
-#[derive(Debug, Clone)]
-pub struct Guest {
-    /// Number of the connection.
-    pub id: u64,
-    /// The entry of the proxy.
-    pub key: EntryKey,
-    /// The group to make the entry from; empty when it is not made.
-    pub group: Arc<str>,
-    /// The proxy's node.
-    pub node: Arc<Node>,
-    /// The identity that the proxy authenticated with.
-    pub identity: Option<Identity>,
-    /// The address that the proxy connects from.
-    pub peer: Option<IpAddr>,
-    /// Time of the connection.
-    pub at: Timestamp,
-    /// The last health report of the workload.
-    pub health: Arc<Health>,
-}
-
-/// The last health report of a connection. It outlives the ledger.
-#[derive(Debug, Default)]
-pub struct Health(Mutex<(Option<Said>, bool)>);
-
-impl Health {
-    fn lock(&self) -> MutexGuard<'_, (Option<Said>, bool)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Stores a report; returns whether the actor must be notified, because no unread report was there.
-    pub fn say(&self, said: Said) -> bool {
-        let mut health = self.lock();
-        health.0 = Some(said);
-        !std::mem::replace(&mut health.1, true)
-    }
-
-    /// Takes the last report.
-    pub fn take(&self) -> Option<Said> {
-        let mut health = self.lock();
-        health.1 = false;
-        health.0.clone()
-    }
-}
 
 /// A task on an entry.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use super::{
     EntryKey, EntryStore,
     cleanup::{Fate, Gone, Verdict, Viewer},
     entry::{HEALTH_CHECKS, document, may_control},
-    ledger::Guest,
+    guest::Guest,
     plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
 };
 use crate::{discovery::Refusal, model::Config, sources::WriteError};

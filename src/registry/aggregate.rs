@@ -6,7 +6,7 @@ use std::{any::Any, collections::HashMap, net::IpAddr, sync::Arc};
 use super::{
     auto_allocation,
     external::{External, Instance},
-    kube::{Cluster, Directory},
+    kube::{Cluster, Directory, stated_namespace},
     service_order::service_order,
 };
 use crate::model::{
@@ -177,14 +177,6 @@ fn same_instances(a: &Arc<[Instance]>, b: &Arc<[Instance]>) -> bool {
         a.0.stamp == b.0.stamp && a.0.key() == b.0.key() && (Arc::ptr_eq(&a.1, &b.1) || a.1 == b.1)
     };
     Arc::ptr_eq(a, b) || (a.len() == b.len() && a.iter().zip(b.iter()).all(same))
-}
-
-/// The namespace in the proxy's metadata, else the one in its DNS domain.
-pub fn stated_namespace(node: &Node) -> &str {
-    match node.metadata.other("NAMESPACE") {
-        "" => &node.namespace,
-        stated => stated,
-    }
 }
 
 /// The service account name in a SPIFFE URI.

@@ -12,6 +12,6 @@ mod service;
 mod space;
 
 pub use cluster::Cluster;
-pub use directory::Directory;
+pub use directory::{Directory, stated_namespace};
 pub use pod::Pod;
 pub use space::{Flushed, Moved, Unit};

@@ -17,10 +17,12 @@ mod connect;
 pub mod content;
 mod crds;
 mod feed;
+mod follower;
 mod groups;
 mod mesh;
 mod namespaces;
 mod objects;
+mod presence;
 mod raw;
 mod read;
 #[cfg(any(test, feature = "testing"))]

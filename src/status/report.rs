@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::distribution::Reach;
+use super::reach::Reach;
 use crate::model::{ConfigKey, Kind};
 
 /// Limit of the objects that a report names; an object beyond it counts as not reached.

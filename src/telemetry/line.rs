@@ -14,7 +14,15 @@ use tracing_subscriber::fmt::{
     time::{FormatTime, SystemTime},
 };
 
-use super::LogFormat;
+/// The format of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// Text for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
 
 /// Maximum number of written bytes of one value; the rest is counted.
 const LONGEST_VALUE: usize = 4096;

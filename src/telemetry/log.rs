@@ -16,17 +16,11 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::{line::Line, repeats::Repeats, writer::Queue};
-
-/// The format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum LogFormat {
-    /// Text for people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
-}
+use super::{
+    line::{Line, LogFormat},
+    repeats::Repeats,
+    writer::Queue,
+};
 
 /// The log of this process, once installed.
 static LOG: OnceLock<Log> = OnceLock::new();

@@ -8,10 +8,7 @@ use std::{
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{
-    Report,
-    gateway_api::{Grants, PoolRule},
-};
+use super::Report;
 use crate::{
     model::{Config, ConfigKey, Kind, Labels, Meta, Origin, Spec, Status, Timestamp},
     proto::to_json,
@@ -41,6 +38,17 @@ impl Draft {
     }
 }
 
+/// The endpoint picker that Envoy calls for a rule (external processing).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolRule {
+    /// Host name of the picker.
+    pub fqdn: String,
+    /// Port of the picker.
+    pub port: String,
+    /// Whether requests proceed when the picker does not answer (`failure_mode_allow`).
+    pub failure_mode_allow: bool,
+}
+
 /// The collected output of all translators.
 #[derive(Debug, Default)]
 pub struct Output {
@@ -49,8 +57,6 @@ pub struct Output {
     pub statuses: BTreeMap<ConfigKey, Value>,
     /// Reports of refused objects and of settings without effect.
     pub reports: Vec<Report>,
-    /// Permissions given by ReferenceGrants.
-    pub grants: Grants,
     /// Endpoint pickers by VirtualService and rule name.
     pub pools: BTreeMap<ConfigKey, BTreeMap<String, PoolRule>>,
 }

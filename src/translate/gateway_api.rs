@@ -19,6 +19,7 @@ mod gateway_status;
 mod http;
 mod input;
 mod listener;
+mod listener_sets;
 mod listening;
 mod matching;
 mod parent;
@@ -32,14 +33,13 @@ mod tls;
 #[allow(missing_docs, reason = "a field is the field of that name, documented by Gateway API")]
 mod types;
 
-pub use pool::PoolRule;
 pub use reference::Grants;
 
 use self::{gateway::Gateways, input::Input, parent::RouteContext, route::Routes};
 use super::{draft::Output, objects::Objects};
 
-/// Translates all Gateway API objects.
-pub fn translate(objects: &Objects<'_>, output: &mut Output) {
+/// Translates all Gateway API objects. Returns the permissions given by ReferenceGrants.
+pub fn translate(objects: &Objects<'_>, output: &mut Output) -> Grants {
     let input = Input::of(objects, output);
     let grants = Grants::of(&input.grants);
     class::report(&input, output);
@@ -54,7 +54,7 @@ pub fn translate(objects: &Objects<'_>, output: &mut Output) {
     let policies = policy::policies(&input, &routes.ancestors, output);
     destination_rule::write(&input, policies, output);
     pool::report(&input, output);
-    output.grants = grants;
+    grants
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! by all clients with the same content.
 
 pub(super) mod claims;
+mod onward;
 pub(super) mod resource;
 pub(super) mod shared;
 pub(super) mod snapshot;

@@ -45,16 +45,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const CIRCLES: &[(&[&str], &str)] = &[
     (
         &[
-            "generate::listener::dynamic_dns",
-            "generate::listener::hcm",
-            "generate::listener::http_filters",
-            "generate::listener::stats",
-            "generate::listener::tcp",
-        ],
-        "the helpers of a listener share the naming of statistics; to be cut by noun",
-    ),
-    (
-        &[
             "push::changes",
             "push::context",
             "push::gateways",
@@ -62,56 +52,11 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "push::sidecar_scope::change",
             "push::sidecar_scope::index",
         ],
-        "indexes take their inputs from the context that holds them",
-    ),
-    (&["registration::crowd", "registration::ledger"], "the bounds count the lanes of the ledger that asks them"),
-    (
-        &["registry::aggregate", "registry::kube::directory"],
-        "the directory of pods is read as the aggregate of clusters merges it",
+        "the context holds its indexes, and an index that answers for one proxy reads the others through the context",
     ),
     (
-        &["sources::file::disk", "sources::file::read", "sources::file::scan"],
-        "a scan reads through the disk thread, whose answers are of the kinds that a scan finds",
-    ),
-    (
-        &["sources::file::folder", "sources::file::load", "sources::file::tree"],
-        "a tree loads what its folder holds, and the folder owns the tree",
-    ),
-    (
-        &["sources::kube::cluster", "sources::kube::crds", "sources::kube::watch"],
-        "a cluster starts watches, which begin and end with CRDs of that cluster",
-    ),
-    (&["status::distribution", "status::report"], "a report is made from the distribution, which keeps the last one"),
-    (
-        &["telemetry::line", "telemetry::log", "telemetry::repeats"],
-        "a line is cut and counted by the layer that writes it",
-    ),
-    (
-        &[
-            "translate::decoded",
-            "translate::draft",
-            "translate::gateway_api::address",
-            "translate::gateway_api::backend",
-            "translate::gateway_api::class",
-            "translate::gateway_api::conflict",
-            "translate::gateway_api::gateway",
-            "translate::gateway_api::gateway_status",
-            "translate::gateway_api::input",
-            "translate::gateway_api::listener",
-            "translate::gateway_api::listening",
-            "translate::gateway_api::parent",
-            "translate::gateway_api::pool",
-            "translate::gateway_api::reference",
-            "translate::gateway_api::tls",
-            "translate::gateway_api::types::gateway",
-            "translate::gateway_api::types::policy",
-            "translate::gateway_api::types::route",
-        ],
-        "the general draft imports types of Gateway API; to be cut when `translate` is drawn anew",
-    ),
-    (
-        &["xds::views::claims", "xds::views::snapshot", "xds::views::update", "xds::views::updates"],
-        "a snapshot keeps the updates that lead onward from it, which end with it",
+        &["xds::views::onward", "xds::views::snapshot", "xds::views::update"],
+        "a type that holds itself: a snapshot keeps the updates that lead onward from it, so that they end with it",
     ),
 ];
 

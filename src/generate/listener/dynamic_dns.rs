@@ -1,7 +1,10 @@
 //! Filters that resolve a host when it is asked for: wildcard services of resolution `DYNAMIC_DNS`, and the outbound policy
 //! `ALLOW_ANY_DYNAMIC_DNS`. The DNS cache settings must be those of the clusters behind them: Envoy shares caches by name.
 
-use super::{builder::Builder, http_filters::http_filter, tcp::network_filter};
+use super::{
+    builder::Builder,
+    filter::{http_filter, network_filter},
+};
 use crate::{
     generate::dns_cache,
     proto::{

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::hcm::{HttpOptions, parse_prefix};
+use super::{hcm::parse_prefix, http_options::HttpOptions};
 use crate::proto::envoy::{
     config::{
         core::v3::{CidrRange, Metadata},

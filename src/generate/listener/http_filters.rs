@@ -4,7 +4,12 @@
 //! Order: peer metadata, [custom authorization, authentication, authorization], grpc-web, grpc-stats, ALPN, fault, CORS,
 //! metrics, stateful session, dynamic forward proxy, router. The bracketed ones have their place in `security`.
 
-use super::{builder::Builder, dynamic_dns, hcm::HttpOptions};
+use super::{
+    builder::Builder,
+    dynamic_dns,
+    filter::{METADATA_EXCHANGE, http_filter, http_filter_of_any, typed_struct},
+    http_options::HttpOptions,
+};
 use crate::{
     generate::proxy_config::ListenerClass,
     model::{Protocol, Resolution, host},
@@ -18,41 +23,15 @@ use crate::{
                 router::v3::Router,
                 stateful_session::v3::StatefulSession,
             },
-            network::http_connection_manager::v3::{HttpFilter, http_filter::ConfigType},
+            network::http_connection_manager::v3::HttpFilter,
         },
         istio::envoy::config::filter::http::alpn::v2alpha1::{
             FilterConfig as Alpn,
             filter_config::{AlpnOverride, Protocol as AlpnProtocol},
         },
-        to_any,
-        udpa::r#type::v1::TypedStruct,
-        wkt,
     },
 };
-use prost::Name;
-use serde_json::{Value, json};
-
-/// Name of Istio's peer metadata filters, HTTP and TCP.
-pub const METADATA_EXCHANGE: &str = "istio.metadata_exchange";
-
-/// An HTTP filter with a typed configuration.
-#[must_use]
-pub fn http_filter<M: Name>(name: &str, config: &M) -> HttpFilter {
-    filter_of_any(name, to_any(config))
-}
-
-/// An HTTP filter with a packed configuration.
-#[must_use]
-pub fn filter_of_any(name: &str, config: wkt::Any) -> HttpFilter {
-    HttpFilter { name: name.to_string(), config_type: Some(ConfigType::TypedConfig(config)), ..Default::default() }
-}
-
-/// A `TypedStruct` of the given type, as Istio sends configurations of its own filters.
-#[must_use]
-pub fn typed_struct(type_name: &str, value: &Value) -> wkt::Any {
-    let value = crate::proto::json_to_struct(value);
-    to_any(&TypedStruct { type_url: format!("type.googleapis.com/{type_name}"), value })
-}
+use serde_json::json;
 
 /// All filters of a connection manager.
 #[must_use]
@@ -140,5 +119,5 @@ fn metadata_exchange(options: &HttpOptions) -> HttpFilter {
     } else {
         json!({"upstream_discovery": discovery, "upstream_propagation": [{"istio_headers": {}}]})
     };
-    filter_of_any(METADATA_EXCHANGE, typed_struct("io.istio.http.peer_metadata.Config", &config))
+    http_filter_of_any(METADATA_EXCHANGE, typed_struct("io.istio.http.peer_metadata.Config", &config))
 }

@@ -1,7 +1,10 @@
 //! Istio's metrics filter `istio.stats`, as the mesh's default metrics providers ask for it. Only Istio's build of Envoy has
 //! it. Telemetry objects, which refine it, will be read here.
 
-use super::{builder::Builder, http_filters::http_filter, tcp::network_filter};
+use super::{
+    builder::Builder,
+    filter::{http_filter, network_filter},
+};
 use crate::{
     generate::proxy_config::ListenerClass,
     proto::{

@@ -1,14 +1,13 @@
 //! Network filters: the TCP proxy with one or several clusters, the protocol filters for Mongo, Redis and MySQL, and Istio's
 //! metadata exchange and metrics where the proxy has them (Istio's `networkfilter.go`).
 
-use prost::Name;
 use serde_json::json;
 
 use super::{
     access_log,
     builder::Builder,
     dynamic_dns,
-    http_filters::{METADATA_EXCHANGE, typed_struct},
+    filter::{METADATA_EXCHANGE, network_filter, network_filter_of_any, typed_struct},
     stats,
 };
 use crate::{
@@ -16,7 +15,7 @@ use crate::{
     model::{Config, Port, Protocol, Resolution, Service, host},
     proto::{
         envoy::{
-            config::listener::v3::{Filter, filter::ConfigType},
+            config::listener::v3::Filter,
             extensions::filters::network::{
                 mongo_proxy::v3::MongoProxy,
                 mysql_proxy::v3::MySqlProxy,
@@ -35,7 +34,7 @@ use crate::{
             DestinationRule, RouteDestination, TrafficPolicy,
             load_balancer_settings::{LbPolicy, consistent_hash_lb::HashKey},
         },
-        seconds, to_any, wkt,
+        seconds,
     },
 };
 
@@ -43,18 +42,6 @@ use crate::{
 pub const BLACK_HOLE_CLUSTER: &str = "BlackHoleCluster";
 /// Sends traffic where its client wanted it to go.
 pub const PASSTHROUGH_CLUSTER: &str = "PassthroughCluster";
-
-/// A network filter with a typed configuration.
-#[must_use]
-pub fn network_filter<M: Name>(name: &str, config: &M) -> Filter {
-    filter_of_any(name, to_any(config))
-}
-
-/// A network filter with a packed configuration.
-#[must_use]
-pub fn filter_of_any(name: &str, config: wkt::Any) -> Filter {
-    Filter { name: name.to_string(), config_type: Some(ConfigType::TypedConfig(config)) }
-}
 
 /// The filter of a finished TCP proxy.
 #[must_use]
@@ -77,7 +64,10 @@ pub fn to_cluster(stat_prefix: &str, cluster: &str) -> TcpProxy {
 pub fn metadata_exchange(builder: &Builder) -> Option<Filter> {
     (builder.features().enable_metadata_exchange && builder.is_istio_proxy()).then(|| {
         let config = json!({"protocol": "istio-peer-exchange", "enable_discovery": true});
-        filter_of_any(METADATA_EXCHANGE, typed_struct("envoy.tcp.metadataexchange.config.MetadataExchange", &config))
+        network_filter_of_any(
+            METADATA_EXCHANGE,
+            typed_struct("envoy.tcp.metadataexchange.config.MetadataExchange", &config),
+        )
     })
 }
 

@@ -17,7 +17,7 @@ use crate::{
     model::{
         Endpoint, LabelSet, MovedNodes, Node, Port, Protocol, ServiceTarget, Workload, WorkloadInstance, difference,
     },
-    registry::{aggregate::stated_namespace, env::names},
+    registry::env::names,
 };
 
 /// An immutable view of one cluster for lookups by proxy.
@@ -234,4 +234,12 @@ fn distinct<'a>(unit: &Unit, ports: impl IntoIterator<Item = (&'a PortTarget, u3
 
 fn target(unit: &Unit, port: &Port, number: u32) -> ServiceTarget {
     ServiceTarget { service: unit.service.clone(), port: port.clone(), target_port: number }
+}
+
+/// The namespace in the proxy's metadata, else the one in its DNS domain.
+pub fn stated_namespace(node: &Node) -> &str {
+    match node.metadata.other("NAMESPACE") {
+        "" => &node.namespace,
+        stated => stated,
+    }
 }

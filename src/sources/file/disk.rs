@@ -11,14 +11,15 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::sync::Notify;
 
 use super::{
+    progress::Progress,
     read::{ReadError, Stat, read},
-    scan::{Listing, Request, scan},
+    scan::{Listing, Request, is_below, scan},
 };
 use crate::runtime::catch;
 
@@ -40,48 +41,6 @@ pub enum Follow {
 
 /// The text of a file as it was read, or why it cannot be had.
 pub type Read = (Arc<PathBuf>, Result<(String, Stat), ReadError>);
-
-/// Where a thread is in its work.
-#[derive(Debug)]
-pub struct Progress(Mutex<Step>);
-
-#[derive(Debug)]
-struct Step {
-    path: PathBuf,
-    since: Instant,
-    abandoned: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self(Mutex::new(Step { path: PathBuf::new(), since: Instant::now(), abandoned: false }))
-    }
-
-    fn step(&self) -> MutexGuard<'_, Step> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next calls are about this path. False when the result is not wanted any more.
-    pub fn at(&self, path: &Path) -> bool {
-        let mut step = self.step();
-        if !step.abandoned {
-            step.path.as_mut_os_string().clear();
-            step.path.push(path);
-            step.since = Instant::now();
-        }
-        !step.abandoned
-    }
-
-    /// A call has returned, and another one about the same path follows.
-    pub fn renew(&self) {
-        self.step().since = Instant::now();
-    }
-
-    #[cfg(test)]
-    pub(super) fn unwatched() -> Self {
-        Self::new()
-    }
-}
 
 /// The paths that do not answer, and the way to make calls that may not.
 #[derive(Debug, Clone)]
@@ -227,11 +186,6 @@ impl Disk {
 
 fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink())
-}
-
-/// Whether a path is one of these, or below one.
-pub fn is_below(paths: &BTreeSet<PathBuf>, path: &Path) -> bool {
-    !paths.is_empty() && path.ancestors().any(|p| paths.contains(p))
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use std::{
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    disk::{Disk, Follow, Read, is_below},
-    load::line_of,
+    disk::{Disk, Follow, Read},
     parse::{Document, FileText, is_blank, parse_files},
     read::{ReadError, Stat},
-    scan::{Listing, Request, Root},
+    refusal::line_of,
+    scan::{Listing, Request, Root, is_below},
     settle::Work,
     tree::{InForce, Tree},
     writing::Writing,

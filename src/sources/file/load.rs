@@ -10,13 +10,13 @@ use super::{
     disk::{Disk, Follow},
     folder::notes,
     parse::{Document, FileText, parse_files},
-    read::ReadError,
+    refusal::{line_of, whole_file},
     scan::{Request, Root},
     tree::{findings_of, note, shadowed},
 };
 use crate::{
     model::{Config, ConfigKey, ConfigSnapshot, Origin},
-    sources::{Findings, Refused, Warned},
+    sources::{Findings, Warned},
 };
 
 /// What was read.
@@ -97,27 +97,4 @@ fn first_of_each_key(configs: Vec<Arc<Config>>, warned: &mut Vec<Warned>) -> Vec
         firsts.push(config);
     }
     firsts
-}
-
-/// The finding for a file that cannot be read at all.
-#[must_use]
-pub fn whole_file(path: &Path, line: u32, reason: String) -> Refused {
-    Refused {
-        file: path.display().to_string(),
-        line,
-        column: 0,
-        kind: String::new(),
-        namespace: String::new(),
-        name: String::new(),
-        reason,
-    }
-}
-
-/// The line that a read error is about; 0 for the whole file.
-#[must_use]
-pub fn line_of(error: &ReadError) -> u32 {
-    match error {
-        ReadError::NotText { line, .. } => *line,
-        _ => 0,
-    }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::disk::Progress;
+use super::progress::Progress;
 
 /// A file that changed this recently before it was read may have changed again within the clock's grain.
 const RACY: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    disk::{Progress, is_below},
+    progress::Progress,
     read::{Stat, special},
 };
 
@@ -301,6 +301,11 @@ pub fn is_config_name(path: &Path) -> bool {
 /// Whether the name is that of a config file but for upper case.
 fn is_nearly_config_name(path: &Path) -> bool {
     path.extension().is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e.eq_ignore_ascii_case(known)))
+}
+
+/// Whether a path is one of these, or below one.
+pub fn is_below(paths: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    !paths.is_empty() && path.ancestors().any(|p| paths.contains(p))
 }
 
 #[cfg(test)]

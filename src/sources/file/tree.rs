@@ -11,9 +11,9 @@ use std::{
 };
 
 use super::{
-    disk::is_below,
-    load::whole_file,
     parse::{Document, Outcome},
+    refusal::whole_file,
+    scan::is_below,
 };
 use crate::{
     model::{Config, ConfigKey, Kind},

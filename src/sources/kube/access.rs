@@ -1,6 +1,6 @@
 //! What we do to the API server, as a table: the least rights that work, which `config/kubernetes/rbac.yaml` grants.
 
-use super::{Group, crds::CrdFollower};
+use super::{Group, presence};
 use crate::model::Kind;
 
 /// Kinds of the service APIs have no status of ours, as they had none of Istio's.
@@ -33,7 +33,7 @@ pub fn rights() -> Vec<Right> {
             rights.extend(["list", "watch"].map(|verb| right(kind.group(), kind.plural(), verb)));
         }
     }
-    let crds = CrdFollower::resource();
+    let crds = presence::resource();
     rights.extend(["get", "list", "watch"].map(|verb| right(&crds.group, &crds.plural, verb)));
     // The mesh settings, before anything is watched.
     rights.push(right("", "configmaps", "get"));

@@ -13,11 +13,11 @@ use super::{
     ConnectError, FeedReport, FeedState, RawObject,
     answers::Answers,
     connect::Connection,
-    crds::{CrdFollower, Crds},
+    follower::{Follower, Target},
     namespaces::Namespaces,
+    presence::{self, Crds},
     status::FeedBoard,
     told::Told,
-    watch::{Follower, Target},
 };
 use crate::{
     model::Mesh,
@@ -60,7 +60,7 @@ impl Cluster {
     fn with(id: &str, remote: bool, settings: KubeSettings, mesh: watch::Receiver<Arc<Mesh>>) -> Self {
         let connection = Connection::new(&settings);
         let (crds, namespaces) = (watch::Sender::default(), watch::Sender::default());
-        let resource = CrdFollower::resource();
+        let resource = presence::resource();
         let crd_board = FeedBoard::new(format!("{}.{}", resource.plural, resource.group));
         Self { id: id.into(), remote, settings, connection, crds, crd_board, namespaces, mesh, told: Arc::default() }
     }

@@ -7,61 +7,22 @@ use std::{
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use http::Request;
-use kube::core::{ApiResource, GroupVersionKind};
 use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::{
     Cluster, FeedReport, FeedState,
+    follower::{End, Follower, Target, Told},
     groups::{crd_name, is_custom},
+    presence::{Crds, resource},
     raw::RawMetadata,
     status::FeedBoard,
     verdict::of_error,
-    watch::{End, Follower, Target, Told},
 };
 use crate::model::Kind;
 
 /// CRDs that are read at the same time.
 const AT_ONCE: usize = 4;
-
-/// Which CRDs there are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Crds {
-    /// Not known yet.
-    #[default]
-    Unknown,
-    /// We may not know: each kind is tried.
-    Hidden,
-    /// These are established, with the version that we read them in.
-    Known(Arc<BTreeMap<Kind, String>>),
-}
-
-/// Whether a kind can be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Presence {
-    /// Not known yet.
-    Unknown,
-    /// It is there, in this version.
-    Present(String),
-    /// It may be there, in this version.
-    Possible(String),
-    /// It is not there.
-    Absent,
-}
-
-impl Crds {
-    pub(super) fn presence(&self, kind: Kind) -> Presence {
-        let usual = || kind.versions().first().copied().unwrap_or_default().to_string();
-        if !is_custom(kind) {
-            return Presence::Present(usual());
-        }
-        match self {
-            Self::Unknown => Presence::Unknown,
-            Self::Hidden => Presence::Possible(usual()),
-            Self::Known(kinds) => kinds.get(&kind).cloned().map_or(Presence::Absent, Presence::Present),
-        }
-    }
-}
 
 #[derive(Deserialize)]
 struct Resources {
@@ -163,12 +124,6 @@ impl CrdFollower {
         Self { cluster, board, changed, ours }
     }
 
-    /// How CRDs are asked for.
-    pub(super) fn resource() -> ApiResource {
-        let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions")
-    }
-
     /// Reads the CRDs of these kinds. The others stay as they are; with `all`, they are gone.
     async fn refresh(&self, kinds: BTreeSet<Kind>, all: bool) -> Result<(), End> {
         let cluster = &self.cluster;
@@ -206,7 +161,7 @@ impl Follower for CrdFollower {
     type Item = Option<Kind>;
 
     fn target(&mut self) -> BoxFuture<'_, Target> {
-        async { Target { resource: Self::resource(), namespace: None, fields: None, labels: None } }.boxed()
+        async { Target { resource: resource(), namespace: None, fields: None, labels: None } }.boxed()
     }
 
     fn read(&mut self, object: RawMetadata, _: bool) -> Option<Kind> {
@@ -261,13 +216,5 @@ mod tests {
         assert_eq!(version(None, &["v1"], "False"), None);
         assert_eq!(version(Some("2024-01-01T00:00:00Z"), &["v1"], "True"), None);
         assert_eq!(version(None, &[], "True"), None);
-    }
-
-    #[test]
-    fn built_in_kinds_need_no_crd() {
-        assert_eq!(Crds::Unknown.presence(Kind::Service), Presence::Present("v1".to_string()));
-        assert_eq!(Crds::Unknown.presence(Kind::Sidecar), Presence::Unknown);
-        assert_eq!(Crds::Hidden.presence(Kind::Sidecar), Presence::Possible("v1".to_string()));
-        assert_eq!(Crds::Known(Arc::default()).presence(Kind::Sidecar), Presence::Absent);
     }
 }

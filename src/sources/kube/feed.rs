@@ -11,11 +11,12 @@ use tokio::sync::{Notify, watch};
 use super::{
     Cluster, FeedReport, FeedState, RawObject,
     content::{Content, Item},
-    crds::{Crds, Presence, ask, is_served},
+    crds::{ask, is_served},
+    follower::{End, Follower, Target, Told},
     groups::{field_selector, is_custom, label_selector, resource},
     mesh,
+    presence::{Crds, Presence},
     read::Reader,
-    watch::{End, Follower, Target, Told},
 };
 use crate::model::{ConfigKey, Kind, Origin};
 

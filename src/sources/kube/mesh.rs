@@ -12,10 +12,11 @@ use serde_json::Value;
 
 use super::{
     Cluster, FeedReport, FeedState, RawObject,
+    follower::{End, Follower, Target, Told},
     groups::resource,
     status::FeedBoard,
     verdict::of_error,
-    watch::{End, Follower, Target, Told, alone},
+    watch::alone,
 };
 use crate::{
     model::{Config, Kind, Mesh, mesh::laid_over},

@@ -14,10 +14,11 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::{
     Cluster, FeedReport, FeedState, RawObject,
+    follower::{End, Follower, Target, Told},
     groups::resource,
     status::FeedBoard,
     wanted::{Named, Wanted, wanted},
-    watch::{End, Follower, Target, Told, alone},
+    watch::alone,
 };
 use crate::{
     model::{Interrupted, Kind},

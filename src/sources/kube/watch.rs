@@ -4,22 +4,19 @@
 //! failure in a row, and is the first again when there was none for as long as the longest pause: a server that lists well
 //! and refuses every watch is not listed ten times a second.
 
-use std::{
-    fmt::Debug,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::BoxStream};
+use futures::{FutureExt, StreamExt, stream::BoxStream};
 use http::{Request, header::ACCEPT};
 use kube::{
     Api, Client,
-    core::{ApiResource, DynamicResourceScope, Resource},
     runtime::watcher::{self, Event, watcher},
 };
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 
 use super::{
     Cluster, FeedReport, FeedState,
+    follower::{End, Follower, Target, Told},
     verdict::{Verdict, is_too_new, judge},
 };
 use crate::{runtime::Backoff, sources::SourcePort};
@@ -34,76 +31,6 @@ const PAGE: u32 = 500;
 const QUESTION: Duration = Duration::from_secs(10);
 /// Objects without their content, where the server can.
 const NAMES_ONLY: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
-
-/// What is followed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    pub(super) resource: ApiResource,
-    pub(super) namespace: Option<String>,
-    pub(super) fields: Option<String>,
-    pub(super) labels: Option<String>,
-}
-
-/// Something that happened to an object.
-#[derive(Debug)]
-pub(super) enum Told<T> {
-    Put(T),
-    Gone(T),
-}
-
-/// Why a watch ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
-    /// A new one is to begin with a list, after a pause.
-    Renew(String),
-    /// A new one is to begin with a list, now: it is time, nothing is wrong.
-    Relist,
-    /// We may not.
-    Forbidden(String),
-    /// There is no such kind.
-    Absent(String),
-}
-
-/// Takes what a watch tells.
-pub(super) trait Follower: Send {
-    /// An object as it comes.
-    type Object: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static;
-    /// An object as it is kept.
-    type Item: Send;
-
-    /// Waits until there is something to follow.
-    fn target(&mut self) -> BoxFuture<'_, Target>;
-    /// Whether the server has said that there is such a kind: an answer that there is none is soon another one.
-    fn is_expected(&self) -> bool {
-        true
-    }
-    /// Whether the server has no such kind, although it says no more than that we may not read it.
-    fn is_absent(&mut self) -> BoxFuture<'_, bool> {
-        std::future::ready(false).boxed()
-    }
-    /// Whether the process waits for this kind: it is asked for more often.
-    fn is_waited_for(&self) -> bool {
-        false
-    }
-    /// Waits until what is followed may be another.
-    fn shifted(&mut self) -> BoxFuture<'_, ()> {
-        std::future::pending().boxed()
-    }
-    /// Reads an object; one of a list need not be read again when its text is the one in force.
-    fn read(&mut self, object: Self::Object, listing: bool) -> Self::Item;
-    /// A list is complete.
-    fn listed(&mut self, list: Vec<Self::Item>) -> BoxFuture<'_, Result<(), End>>;
-    /// Objects changed, in this order.
-    fn told(&mut self, changes: Vec<Told<Self::Item>>) -> BoxFuture<'_, Result<(), End>>;
-    /// Says how the feed is.
-    fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport));
-}
 
 /// Pauses after failures.
 struct Pace {

@@ -1,15 +1,10 @@
 //! Backends of routes: the object that a reference resolves to, and the permission to use it.
 
-use super::{
-    conditions::Problem,
-    parent::RouteContext,
-    pool::{self, PoolRule},
-    reference::GroupKind,
-    types::route::BackendReference,
-};
+use super::{conditions::Problem, parent::RouteContext, pool, reference::GroupKind, types::route::BackendReference};
 use crate::{
     model::Kind,
     proto::networking::{Destination, PortSelector, RouteDestination},
+    translate::draft::PoolRule,
 };
 
 const NOT_FOUND: &str = "BackendNotFound";
@@ -73,7 +68,10 @@ pub fn resolve(context: &RouteContext<'_>, from: Referrer<'_>, to: &BackendRefer
     let (host, found) = if kind.is(Kind::XBackend) {
         return Ok(external(context, to, namespace));
     } else if kind.is(Kind::InferencePool) {
-        return pool::backend(context, to, namespace);
+        return Ok(match pool::resolve(context, to, namespace)? {
+            Ok((destination, rule)) => Backend { destination, pool: Some(rule), problem: None },
+            Err(problem) => Backend { destination: Destination::default(), pool: None, problem: Some(problem) },
+        });
     } else if kind.is(Kind::Service) {
         if to.name.contains('.') {
             let message = "service name invalid; the name of the Service must be used, not the hostname.";

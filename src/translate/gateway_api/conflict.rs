@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{
-    class, gateway,
+    class,
     input::{Input, Object},
+    listener_sets::accepts_listeners_of,
     types::gateway::{GatewaySpec, Listener},
 };
 use crate::model::{ConfigKey, Kind};
@@ -32,7 +33,7 @@ fn of_gateway(input: &Input<'_>, parent: &Object<GatewaySpec>, all: &mut Conflic
             let reference = &set.spec.parent_ref;
             reference.name == parent.name()
                 && reference.namespace.as_deref().unwrap_or(set.namespace()) == parent.namespace()
-                && gateway::accepts_listeners_of(input, parent, set.namespace())
+                && accepts_listeners_of(input, parent, set.namespace())
         })
         .collect();
     sets.sort_by_key(|set| (set.config.meta.creation, format!("{}/{}", set.namespace(), set.name())));

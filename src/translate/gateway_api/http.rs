@@ -5,13 +5,15 @@ use super::{
     conditions::Problem,
     filter, matching,
     parent::RouteContext,
-    pool::PoolRule,
     types::route::{BackendReference, Filter, GrpcRule, HttpRule},
 };
-use crate::proto::{
-    go_duration,
-    networking::{HttpDirectResponse, HttpRetry, HttpRoute, HttpRouteDestination},
-    wkt,
+use crate::{
+    proto::{
+        go_duration,
+        networking::{HttpDirectResponse, HttpRetry, HttpRoute, HttpRouteDestination},
+        wkt,
+    },
+    translate::draft::PoolRule,
 };
 
 /// One translated rule and match.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{
     class::Controller,
     conditions::{Condition, Conditions, Problem},
-    gateway::Owner,
     input::Input,
+    listening::Owner,
     reference::{GROUP, Grants, GroupKind},
     tls,
     types::{

@@ -6,8 +6,42 @@
 
 use std::collections::HashMap;
 
-use super::gateway::Parent;
-use crate::{model::Kind, translate::draft::Draft};
+use super::types::RouteGroupKind;
+use crate::{
+    model::{ConfigKey, Kind, Labels},
+    translate::draft::Draft,
+};
+
+/// The owner of a listener.
+pub struct Owner<'a> {
+    /// `KubernetesGateway` or `ListenerSet`.
+    pub kind: Kind,
+    /// Namespace of the owner.
+    pub namespace: &'a str,
+    /// Labels of the owner.
+    pub labels: &'a Labels,
+}
+
+/// A listener as the parent of routes.
+#[derive(Debug, Clone)]
+pub struct Parent {
+    /// Identity of the owner.
+    pub owner: ConfigKey,
+    /// `NAMESPACE/NAME` of the Istio Gateway.
+    pub internal_name: String,
+    /// Kinds of routes that may attach.
+    pub allowed_kinds: Vec<RouteGroupKind>,
+    /// `NAMESPACE/HOST`, as in the server.
+    pub hostnames: Vec<String>,
+    /// Host name as the user wrote it.
+    pub original_hostname: String,
+    /// Name of the listener.
+    pub section_name: String,
+    /// Port of the listener.
+    pub port: u32,
+    /// Protocol of the listener.
+    pub protocol: String,
+}
 
 /// A listener that routes may refer to.
 #[derive(Debug, Clone)]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     class::MESH_CONTROLLER,
-    gateway::Parent,
     input::Input,
     listener,
+    listening::Parent,
     reference::{GROUP, Grants, GroupKind},
     types::ParentReference,
 };

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{
-    backend::Backend,
     class,
     conditions::{Condition, Conditions, Problem},
     input::{Input, Object},
@@ -20,23 +19,12 @@ use super::{
 use crate::{
     model::Kind,
     proto::networking::{Destination, PortSelector},
-    translate::draft::Output,
+    translate::draft::{Output, PoolRule},
 };
 
 const SERVICE: &str = "istio.io/inferencepool-extension-service";
 const PORT: &str = "istio.io/inferencepool-extension-port";
 const FAILURE_MODE: &str = "istio.io/inferencepool-extension-failure-mode";
-
-/// The endpoint picker that Envoy calls for a rule (external processing).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolRule {
-    /// Host name of the picker.
-    pub fqdn: String,
-    /// Port of the picker.
-    pub port: String,
-    /// Whether requests proceed when the picker does not answer (`failure_mode_allow`).
-    pub failure_mode_allow: bool,
-}
 
 /// Name of the service that represents a pool: within Kubernetes' length limit, unique by pool.
 fn service_name(pool: &str) -> String {
@@ -48,16 +36,17 @@ fn service_name(pool: &str) -> String {
     format!("{base}-ip-{hash}")
 }
 
-/// Resolves a reference to an InferencePool.
+/// Resolves a reference to an InferencePool: the destination and its endpoint picker, or why this backend cannot be used.
 ///
 /// # Errors
 /// The problem that makes the whole rule invalid.
-pub fn backend(context: &RouteContext<'_>, to: &BackendReference, namespace: &str) -> Result<Backend, Problem> {
+pub fn resolve(
+    context: &RouteContext<'_>,
+    to: &BackendReference,
+    namespace: &str,
+) -> Result<Result<(Destination, PoolRule), Problem>, Problem> {
     let input = context.input;
-    let unusable = |reason, message: String| {
-        let problem = Some(Problem::new(reason, message));
-        Ok(Backend { destination: Destination::default(), pool: None, problem })
-    };
+    let unusable = |reason, message: String| Ok(Err(Problem::new(reason, message)));
     let invalid = |message: &str| Err(Problem::new("InvalidDestination", message));
     if !input.objects.features().enable_gateway_api_inference_extension {
         let message =
@@ -85,7 +74,7 @@ pub fn backend(context: &RouteContext<'_>, to: &BackendReference, namespace: &st
     };
     let number = service.ports.first().map_or(0, |p| p.port);
     let destination = Destination { host, port: Some(PortSelector { number }), ..Destination::default() };
-    Ok(Backend { destination, pool: Some(rule), problem: None })
+    Ok(Ok((destination, rule)))
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

@@ -3,8 +3,8 @@
 use super::{
     certificate,
     conditions::Problem,
-    gateway::Owner,
     input::{Input, Object},
+    listening::Owner,
     reference::{Grants, GroupKind},
     types::{
         ObjectReference,

@@ -15,8 +15,8 @@ use std::{
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{
+    onward::Onward,
     resource::{Block, Resource},
-    updates::Onward,
 };
 use crate::xds::{
     names::{NameSet, Scope},

@@ -5,7 +5,8 @@ use crate::{
     generate::{
         listener::{
             builder::Builder,
-            hcm::{self, HttpOptions, Routes},
+            hcm,
+            http_options::{HttpOptions, Routes},
             tls_context::{self, Transport},
         },
         proxy_config::{self, ListenerClass},

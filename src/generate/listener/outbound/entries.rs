@@ -16,7 +16,7 @@ use crate::{
             builder::Builder,
             conflict::Conflict,
             filter_chain::Chain,
-            hcm::{HttpOptions, Routes},
+            http_options::{HttpOptions, Routes},
         },
         proxy_config::ListenerClass,
     },

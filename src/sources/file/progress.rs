@@ -1,0 +1,50 @@
+//! The progress of a thread that makes file system calls, watched by those who wait for it.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+/// Where a thread is in its work.
+#[derive(Debug)]
+pub struct Progress(Mutex<Step>);
+
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) path: PathBuf,
+    pub(super) since: Instant,
+    /// The result is not wanted any more.
+    pub(super) abandoned: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Step { path: PathBuf::new(), since: Instant::now(), abandoned: false }))
+    }
+
+    pub(super) fn step(&self) -> MutexGuard<'_, Step> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next calls are about this path. False when the result is not wanted any more.
+    pub fn at(&self, path: &Path) -> bool {
+        let mut step = self.step();
+        if !step.abandoned {
+            step.path.as_mut_os_string().clear();
+            step.path.push(path);
+            step.since = Instant::now();
+        }
+        !step.abandoned
+    }
+
+    /// A call has returned, and another one about the same path follows.
+    pub fn renew(&self) {
+        self.step().since = Instant::now();
+    }
+
+    #[cfg(test)]
+    pub(super) fn unwatched() -> Self {
+        Self::new()
+    }
+}
