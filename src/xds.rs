@@ -18,7 +18,7 @@ mod views;
 pub mod wire;
 
 pub use names::{NameSet, Scope};
-pub use protocol::{refusals::Backoff, session::Session};
+pub use protocol::{lists::ClientLists, refusals::Backoff, session::Session};
 pub(crate) use protocol::{subscription::Received, unknown::UnknownTypes};
 pub use resource_type::{ObjectType, PerType, ResourceType, TypeSet};
 pub use server::{accept::listen, options::XdsOptions};

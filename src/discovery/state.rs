@@ -32,7 +32,7 @@ use crate::{
     model::{MovedNodes, Node, PushRequest},
     push::{Change, PushContext},
     runtime::catch,
-    xds::{Admission, Clients, Entry, Table, Updates, XdsOptions},
+    xds::{Admission, ClientLists, Clients, Entry, Table, Updates, XdsOptions},
 };
 pub(super) use table::TableOwner;
 
@@ -63,6 +63,7 @@ struct Inner {
     views: Arc<DashMap<u128, Weak<View>>>,
     connections: DashMap<u64, Arc<Connection>>,
     updates: Updates,
+    lists: Arc<ClientLists>,
     loads: LoadTable,
     history: History,
     counter: AtomicU64,
@@ -100,6 +101,7 @@ impl XdsState {
             views: Arc::default(),
             connections: DashMap::new(),
             updates: Updates::default(),
+            lists: Arc::default(),
             loads: LoadTable::default(),
             history: History::default(),
             counter: AtomicU64::new(0),
@@ -250,6 +252,10 @@ impl XdsState {
 
     pub(super) fn updates(&self) -> &Updates {
         &self.inner.updates
+    }
+
+    pub(super) fn lists(&self) -> &Arc<ClientLists> {
+        &self.inner.lists
     }
 
     pub(super) fn loads(&self) -> &LoadTable {

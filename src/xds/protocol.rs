@@ -4,6 +4,7 @@
 pub(super) mod channel;
 #[cfg(test)]
 mod convergence;
+pub(super) mod lists;
 #[cfg(test)]
 mod make_before_break;
 #[cfg(test)]

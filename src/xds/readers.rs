@@ -21,7 +21,7 @@ use super::{
         body::{self, Requests},
         budget::{Budget, Hold},
     },
-    views::claims::Claims,
+    views::claims::KnownClaims,
     wire::request::{Request, RequestError},
 };
 
@@ -33,7 +33,7 @@ static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| Builder::new_cu
 /// # Errors
 /// Entries that are malformed or too many.
 pub fn claimed(request: &Request<'_>) -> Result<Vec<Arc<str>>, RequestError> {
-    let claims = Claims::read(&request.initial_versions()?)?;
+    let claims = KnownClaims::default().read(&request.initial_versions()?)?;
     Ok(claims.map_or_else(Vec::new, |claims| claims.names().names().to_vec()))
 }
 

@@ -4,6 +4,8 @@
 pub mod request;
 mod written;
 
+pub use written::WrittenLists;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 

@@ -127,6 +127,7 @@ pub(super) async fn open(
 
 fn open_session(state: &XdsState, protocol: Protocol, number: u64, only: Option<ResourceType>) -> Session {
     let session = Session::new(protocol, number as u32, state.options().refused_again, Instant::now().into_std());
+    let session = session.sharing(state.lists());
     if only.is_some() { session.alone() } else { session }
 }
 

@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
-use super::subscription::{Received, Subscription};
+use super::{
+    lists::ClientLists,
+    subscription::{Received, Subscription},
+};
 use crate::xds::{
     names::Scope,
     resource_type::ResourceType,
@@ -45,6 +48,7 @@ impl Channel {
         &mut self,
         kind: ResourceType,
         request: &Request<'_>,
+        lists: &ClientLists,
         now: Instant,
     ) -> Result<Received, RequestError> {
         let ends = request.names.count == 0 && (!kind.is_wildcard() || self.named);
@@ -63,18 +67,18 @@ impl Channel {
             Some(current) if !request.nonce.is_empty() => {
                 // Nothing can cross a request while nothing was sent.
                 if !current.nonce().is_empty() && !current.is_answered_by(request) {
-                    current.overlook_sotw(request)?;
+                    current.overlook_sotw(request, lists)?;
                     return Ok(Received::Expired);
                 }
                 let received = current.settle(request.error.clone(), now);
                 if !ends {
-                    current.rename_sotw(request, &mut self.named)?;
+                    current.rename_sotw(request, &mut self.named, lists)?;
                 }
                 return Ok(received);
             }
             _ => {}
         }
-        let (star, names) = request.names.parse_set()?;
+        let (star, names) = request.names.parse_set(&lists.written)?;
         let wildcard = star || (names.is_empty() && kind.is_wildcard() && !self.named);
         self.named |= star || !names.is_empty();
         let mut fresh = Subscription::new(kind, Protocol::Sotw, Scope { wildcard, names });
@@ -100,10 +104,11 @@ impl Channel {
         &mut self,
         kind: ResourceType,
         request: &Request<'_>,
+        lists: &ClientLists,
         now: Instant,
     ) -> Result<Received, RequestError> {
         let Some(current) = &mut self.subscription else {
-            self.subscription = Some(Subscription::start_delta(kind, request)?);
+            self.subscription = Some(Subscription::start_delta(kind, request, lists)?);
             return Ok(Received::Started);
         };
         let received = if request.nonce.is_empty() {
@@ -114,7 +119,7 @@ impl Channel {
             // Names are told once only, so they count even though the acknowledgement does not.
             Received::Expired
         };
-        current.rename_delta(request, received == Received::Changed)?;
+        current.rename_delta(request, received == Received::Changed, lists)?;
         Ok(received)
     }
 }

@@ -20,6 +20,7 @@ use std::{
 
 use super::{
     channel::Channel,
+    lists::ClientLists,
     refusals::Backoff,
     response::Response,
     subscription::{Received, Subscription},
@@ -62,6 +63,8 @@ pub struct Session {
     subscribed: TypeSet,
     /// The stream is of a service of one type: there is nothing to wait for.
     alone: bool,
+    /// The lists of names that the clients of the server have in common.
+    lists: Arc<ClientLists>,
     backoff: Backoff,
     now: Instant,
 }
@@ -97,6 +100,7 @@ impl Session {
             held: BTreeMap::new(),
             subscribed: TypeSet::EMPTY,
             alone: false,
+            lists: Arc::default(),
             backoff,
             now,
         }
@@ -106,6 +110,13 @@ impl Session {
     #[must_use]
     pub const fn alone(mut self) -> Self {
         self.alone = true;
+        self
+    }
+
+    /// The same with the lists of names of other sessions.
+    #[must_use]
+    pub fn sharing(mut self, lists: &Arc<ClientLists>) -> Self {
+        self.lists = lists.clone();
         self
     }
 
@@ -128,8 +139,8 @@ impl Session {
     pub fn receive(&mut self, kind: ResourceType, request: &Request<'_>) -> Result<Received, RequestError> {
         let Some(channel) = self.types.get_mut(kind) else { return Ok(Received::Expired) };
         let received = match self.protocol {
-            Protocol::Sotw => channel.receive_sotw(kind, request, self.now)?,
-            Protocol::Delta => channel.receive_delta(kind, request, self.now)?,
+            Protocol::Sotw => channel.receive_sotw(kind, request, &self.lists, self.now)?,
+            Protocol::Delta => channel.receive_delta(kind, request, &self.lists, self.now)?,
         };
         match channel.subscription_mut() {
             Some(subscription) => {

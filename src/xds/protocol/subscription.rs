@@ -6,7 +6,10 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::refusals::{Backoff, Refused};
+use super::{
+    lists::ClientLists,
+    refusals::{Backoff, Refused},
+};
 use crate::xds::{
     names::{NameSet, Scope},
     resource_type::ResourceType,
@@ -205,19 +208,24 @@ impl Subscription {
 
     /// An expired request does not change the subscription. But what it no longer names the client has dropped, and should
     /// the client's next valid request name it again, only this tells that it has to be sent again.
-    pub(crate) fn overlook_sotw(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
+    pub(crate) fn overlook_sotw(&mut self, request: &Request<'_>, lists: &ClientLists) -> Result<(), RequestError> {
         if request.names.hash != self.raw_hash && request.names.count > 0 {
-            let (_, names) = request.names.parse_set()?;
+            let (_, names) = request.names.parse_set(&lists.written)?;
             self.again(self.scope.names.minus(&names));
         }
         Ok(())
     }
 
-    pub(crate) fn rename_sotw(&mut self, request: &Request<'_>, named: &mut bool) -> Result<(), RequestError> {
+    pub(crate) fn rename_sotw(
+        &mut self,
+        request: &Request<'_>,
+        named: &mut bool,
+        lists: &ClientLists,
+    ) -> Result<(), RequestError> {
         if request.names.hash == self.raw_hash {
             return Ok(());
         }
-        let (star, names) = request.names.parse_set()?;
+        let (star, names) = request.names.parse_set(&lists.written)?;
         self.raw_hash = request.names.hash;
         let wildcard = star || (names.is_empty() && !*named);
         *named |= star || !names.is_empty();
@@ -228,10 +236,14 @@ impl Subscription {
         Ok(())
     }
 
-    pub(crate) fn start_delta(kind: ResourceType, request: &Request<'_>) -> Result<Self, RequestError> {
-        let (star, subscribed) = request.names.parse_set()?;
-        let (_, unsubscribed) = request.unsubscribe.parse_set()?;
-        let claims = Claims::read(&request.initial_versions()?)?;
+    pub(crate) fn start_delta(
+        kind: ResourceType,
+        request: &Request<'_>,
+        lists: &ClientLists,
+    ) -> Result<Self, RequestError> {
+        let (star, subscribed) = request.names.parse_set(&lists.written)?;
+        let (_, unsubscribed) = request.unsubscribe.parse_set(&lists.written)?;
+        let claims = lists.claims.read(&request.initial_versions()?)?;
         let wildcard = star || (subscribed.is_empty() && kind.is_wildcard());
         let mut names = subscribed;
         if !kind.is_wildcard() && !wildcard {
@@ -244,12 +256,17 @@ impl Subscription {
         Ok(fresh)
     }
 
-    pub(crate) fn rename_delta(&mut self, request: &Request<'_>, spontaneous: bool) -> Result<(), RequestError> {
+    pub(crate) fn rename_delta(
+        &mut self,
+        request: &Request<'_>,
+        spontaneous: bool,
+        lists: &ClientLists,
+    ) -> Result<(), RequestError> {
         if request.names.count == 0 && request.unsubscribe.count == 0 {
             return Ok(());
         }
-        let (star, subscribed) = request.names.parse_set()?;
-        let (no_star, unsubscribed) = request.unsubscribe.parse_set()?;
+        let (star, subscribed) = request.names.parse_set(&lists.written)?;
+        let (no_star, unsubscribed) = request.unsubscribe.parse_set(&lists.written)?;
         let mut names = self.scope.names.plus(&subscribed);
         if !unsubscribed.is_empty() {
             names = names.minus(&unsubscribed);

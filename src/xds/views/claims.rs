@@ -8,7 +8,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -29,10 +29,14 @@ const RECENT_NAMES: usize = 1 << 15;
 /// Snapshots for which it is remembered what they lack.
 const TARGETS: usize = 4;
 
+/// Numbers lists, so that no update is made for two of them.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
-#[derive(Default)]
+/// The lists that clients of one server told.
+#[derive(Debug, Default)]
+pub(crate) struct KnownClaims(Mutex<Known>);
+
+#[derive(Debug, Default)]
 struct Known {
     by_sum: HashMap<u128, Weak<Claims>>,
     recent: VecDeque<Arc<Claims>>,
@@ -56,28 +60,6 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// The list of these entries of a protobuf map; an equal one that is known is shared. `None` where there is no entry.
-    ///
-    /// # Errors
-    /// [`RequestError`] for entries that are malformed or too many.
-    pub(crate) fn read(entries: &[&[u8]]) -> Result<Option<Arc<Self>>, RequestError> {
-        if entries.len() > MAX_NAMES {
-            return Err(RequestError::TooMany { what: "initial resource versions", limit: MAX_NAMES });
-        }
-        if entries.is_empty() {
-            return Ok(None);
-        }
-        let hashes: Vec<u128> = entries.iter().map(|e| xxh3_128(e)).collect();
-        let sum = hashes.iter().fold(0u128, |sum, hash| sum.wrapping_add(*hash));
-        let candidate = locked(&KNOWN).by_sum.get(&sum).and_then(Weak::upgrade);
-        if let Some(known) = candidate.filter(|known| known.is_of(entries, &hashes)) {
-            return Ok(Some(known));
-        }
-        let claims = Arc::new(Self::parse(entries, &hashes)?);
-        locked(&KNOWN).remember(sum, &claims);
-        Ok(Some(claims))
-    }
-
     fn parse(entries: &[&[u8]], hashes: &[u128]) -> Result<Self, RequestError> {
         let mut list = Vec::with_capacity(entries.len());
         for (entry, hash) in entries.iter().zip(hashes) {
@@ -148,6 +130,30 @@ impl Claims {
     }
 }
 
+impl KnownClaims {
+    /// The list of these entries of a protobuf map; an equal one that is known is shared. `None` where there is no entry.
+    ///
+    /// # Errors
+    /// [`RequestError`] for entries that are malformed or too many.
+    pub(crate) fn read(&self, entries: &[&[u8]]) -> Result<Option<Arc<Claims>>, RequestError> {
+        if entries.len() > MAX_NAMES {
+            return Err(RequestError::TooMany { what: "initial resource versions", limit: MAX_NAMES });
+        }
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let hashes: Vec<u128> = entries.iter().map(|e| xxh3_128(e)).collect();
+        let sum = hashes.iter().fold(0u128, |sum, hash| sum.wrapping_add(*hash));
+        let candidate = locked(&self.0).by_sum.get(&sum).and_then(Weak::upgrade);
+        if let Some(known) = candidate.filter(|known| known.is_of(entries, &hashes)) {
+            return Ok(Some(known));
+        }
+        let claims = Arc::new(Claims::parse(entries, &hashes)?);
+        locked(&self.0).remember(sum, &claims);
+        Ok(Some(claims))
+    }
+}
+
 impl Known {
     fn remember(&mut self, sum: u128, claims: &Arc<Claims>) {
         if self.by_sum.len() == self.by_sum.capacity() {
@@ -203,23 +209,26 @@ mod tests {
         out.to_vec()
     }
 
-    fn read(entries: &[Vec<u8>]) -> Option<Arc<Claims>> {
-        Claims::read(&entries.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap()
+    fn read(known: &KnownClaims, entries: &[Vec<u8>]) -> Option<Arc<Claims>> {
+        known.read(&entries.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
     fn equal_lists_are_one_in_any_order_and_no_other() {
         let version = wire::version(0xfeed);
         let mut list: Vec<_> = (0..40).map(|n| entry(&format!("claims-{n}"), &version)).collect();
-        let first = read(&list).unwrap();
+        let known = KnownClaims::default();
+        let first = read(&known, &list).unwrap();
         list.reverse();
-        assert!(Arc::ptr_eq(&first, &read(&list).unwrap()));
+        assert!(Arc::ptr_eq(&first, &read(&known, &list).unwrap()));
+        let other = read(&KnownClaims::default(), &list).unwrap();
+        assert!(!Arc::ptr_eq(&first, &other) && first.id() != other.id(), "another server's");
         list[7] = entry("claims-7", "0");
-        assert!(!Arc::ptr_eq(&first, &read(&list).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &read(&known, &list).unwrap()));
         let hashes = [xxh3_128(&list[0]); 40];
         let twice = vec![list[0].as_slice(); 40];
         assert!(!first.is_of(&twice, &hashes), "one entry forty times is not forty entries");
-        assert!(read(&[]).is_none());
+        assert!(read(&known, &[]).is_none());
     }
 
     #[test]
@@ -246,7 +255,7 @@ mod tests {
             let target = Snapshot::new(vec![Block::build(content.clone().map(resource), None)], scope);
             let entries: Vec<_> = kept.iter().map(|(n, v)| entry(&name(n), &resource((n, v)).version())).collect();
             let map: std::collections::BTreeMap<u8, u8> = kept.iter().copied().collect();
-            let Some(claims) = read(&entries) else { return Ok(()) };
+            let Some(claims) = read(&KnownClaims::default(), &entries) else { return Ok(()) };
             let found = claims.difference(&target);
             let changed: Vec<_> = content.filter(|(n, v)| map.get(n) != Some(v)).map(|(n, _)| name(n)).collect();
             prop_assert_eq!(found.changed.iter().map(|r| r.name().clone()).collect::<Vec<_>>(), changed);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Field, Fields, Malformed, written};
+use super::{Field, Fields, Malformed, WrittenLists, written::LOOKED_UP_FROM};
 use crate::xds::names::NameSet;
 
 /// Names in one request or on one stream; Istio has no bound.
@@ -84,19 +84,19 @@ impl<'a> RawNames<'a> {
         Ok(names)
     }
 
-    /// Parses the names into a set, `*` apart: whether it was there, and the others.
+    /// Parses the names into a set, `*` apart: whether it was there, and the others. A list that is `known` is not parsed.
     ///
     /// # Errors
     /// As [`RawNames::parse`].
-    pub fn parse_set(&self) -> Result<(bool, Arc<NameSet>), RequestError> {
-        let looked_up = self.hash != 0 && self.count >= written::LOOKED_UP_FROM;
-        if looked_up && let Some(known) = written::recall(self.hash, self.values()) {
-            return Ok(known);
+    pub fn parse_set(&self, known: &WrittenLists) -> Result<(bool, Arc<NameSet>), RequestError> {
+        let looked_up = self.hash != 0 && self.count >= LOOKED_UP_FROM;
+        if looked_up && let Some(found) = known.recall(self.hash, self.values()) {
+            return Ok(found);
         }
         let list = self.parse()?;
         let names = NameSet::of(list.iter().filter(|n| &***n != "*").cloned());
         if looked_up {
-            written::remember(self.hash, &list, &names);
+            known.remember(self.hash, &list, &names);
         }
         Ok((list.iter().any(|n| &**n == "*"), names))
     }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((request.type_url, request.nonce, request.names.count), ("t/u", &b"7"[..], 3));
         assert_eq!(Node::decode(request.node).unwrap().id, "n");
         assert_eq!(request.error, Some(Complaint { code: 3, message: "bad".into() }));
-        let (star, names) = request.names.parse_set().unwrap();
+        let (star, names) = request.names.parse_set(&WrittenLists::default()).unwrap();
         assert!(star);
         assert_eq!(names.names(), ["a".into(), "b".into()]);
     }
@@ -280,7 +280,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_request_or_an_error(bytes: Vec<u8>) {
             for request in [Request::sotw(&bytes), Request::delta(&bytes)].into_iter().flatten() {
-                let _ = (request.names.parse(), request.unsubscribe.parse_set(), request.initial_versions());
+                let _ = (request.names.parse(), request.unsubscribe.parse_set(&WrittenLists::default()), request.initial_versions());
             }
         }
     }

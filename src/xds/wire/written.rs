@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use crate::xds::names::NameSet;
@@ -23,45 +23,49 @@ struct Written {
     order: Arc<[u32]>,
 }
 
-static KNOWN: LazyLock<Mutex<HashMap<u128, Written>>> = LazyLock::new(Mutex::default);
+/// The lists of names that clients of one server wrote, for as long as their sets are held.
+#[derive(Debug, Default)]
+pub struct WrittenLists(Mutex<HashMap<u128, Written>>);
 
-fn known() -> MutexGuard<'static, HashMap<u128, Written>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The set of a list with this hash, and whether `*` was in the list, if the set of an equal list is held.
-pub(crate) fn recall<'a>(hash: u128, list: impl Iterator<Item = &'a [u8]>) -> Option<(bool, Arc<NameSet>)> {
-    let (set, order) = {
-        let known = known();
-        let written = known.get(&hash)?;
-        (written.set.upgrade()?, written.order.clone())
-    };
-    let (mut at, mut star) = (order.iter(), false);
-    for name in list {
-        let position = *at.next()?;
-        if position == STAR {
-            star = true;
-        }
-        let expected = if position == STAR { "*" } else { set.names().get(position as usize)? };
-        if expected.as_bytes() != name {
-            return None;
-        }
+impl WrittenLists {
+    fn known(&self) -> MutexGuard<'_, HashMap<u128, Written>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    at.next().is_none().then_some((star, set))
-}
 
-/// Remembers the set of a list for as long as it is held.
-pub(crate) fn remember(hash: u128, list: &[Arc<str>], set: &Arc<NameSet>) {
-    let position = |name: &Arc<str>| match set.names().binary_search(name) {
-        Ok(at) => u32::try_from(at).ok(),
-        Err(_) => (&**name == "*").then_some(STAR),
-    };
-    let Some(order) = list.iter().map(position).collect() else { return };
-    let mut known = known();
-    if known.len() == known.capacity() {
-        known.retain(|_, written| written.set.strong_count() > 0);
+    /// The set of a list with this hash, and whether `*` was in the list, if the set of an equal list is held.
+    pub(crate) fn recall<'a>(&self, hash: u128, list: impl Iterator<Item = &'a [u8]>) -> Option<(bool, Arc<NameSet>)> {
+        let (set, order) = {
+            let known = self.known();
+            let written = known.get(&hash)?;
+            (written.set.upgrade()?, written.order.clone())
+        };
+        let (mut at, mut star) = (order.iter(), false);
+        for name in list {
+            let position = *at.next()?;
+            if position == STAR {
+                star = true;
+            }
+            let expected = if position == STAR { "*" } else { set.names().get(position as usize)? };
+            if expected.as_bytes() != name {
+                return None;
+            }
+        }
+        at.next().is_none().then_some((star, set))
     }
-    known.insert(hash, Written { set: Arc::downgrade(set), order });
+
+    /// Remembers the set of a list for as long as it is held.
+    pub(crate) fn remember(&self, hash: u128, list: &[Arc<str>], set: &Arc<NameSet>) {
+        let position = |name: &Arc<str>| match set.names().binary_search(name) {
+            Ok(at) => u32::try_from(at).ok(),
+            Err(_) => (&**name == "*").then_some(STAR),
+        };
+        let Some(order) = list.iter().map(position).collect() else { return };
+        let mut known = self.known();
+        if known.len() == known.capacity() {
+            known.retain(|_, written| written.set.strong_count() > 0);
+        }
+        known.insert(hash, Written { set: Arc::downgrade(set), order });
+    }
 }
 
 #[cfg(test)]
@@ -72,20 +76,19 @@ mod tests {
         names.iter().map(|n| Arc::from(*n)).collect()
     }
 
-    fn ask(hash: u128, names: &[&str]) -> Option<(bool, Arc<NameSet>)> {
-        recall(hash, names.iter().map(|n| n.as_bytes()))
-    }
-
     #[test]
     fn an_equal_list_is_recalled_and_no_other_of_its_hash() {
         const HASH: u128 = 0x7e57;
         // Equal sets are one set: no other test may hold this one.
         let names = ["written-c", "written-a", "*", "written-b", "written-a"];
         let set = NameSet::of(list(&["written-a", "written-b", "written-c"]));
+        let known = WrittenLists::default();
+        let ask = |hash, names: &[&str]| known.recall(hash, names.iter().map(|n| n.as_bytes()));
         assert!(ask(HASH, &names).is_none());
-        remember(HASH, &list(&names), &set);
+        known.remember(HASH, &list(&names), &set);
         let (star, found) = ask(HASH, &names).unwrap();
         assert!(star && Arc::ptr_eq(&found, &set));
+        assert!(WrittenLists::default().recall(HASH, names.iter().map(|n| n.as_bytes())).is_none(), "another server");
         for other in [
             &["written-c", "written-a", "*", "written-b"][..],
             &["written-c", "written-a", "*", "written-b", "written-a", "written-a"],

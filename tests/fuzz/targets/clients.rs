@@ -4,7 +4,10 @@ use bytes::Bytes;
 use pilothouse::{
     discovery::readers,
     model::{Identity, Locality, Node},
-    xds::{Protocol, readers as framing, wire::request::Request},
+    xds::{
+        Protocol, readers as framing,
+        wire::{WrittenLists, request::Request},
+    },
 };
 use serde_json::Value;
 use tonic::Status;
@@ -41,12 +44,12 @@ pub fn grpc_frames(data: &[u8]) {
 fn walk(request: Request<'_>, length: usize) {
     if let Ok(names) = request.names.parse() {
         assert_eq!(names.len(), request.names.count);
-        let (star, set) = request.names.parse_set().unwrap();
+        let (star, set) = request.names.parse_set(&WrittenLists::default()).unwrap();
         assert_eq!(star, names.iter().any(|n| &**n == "*"));
         assert!(names.iter().filter(|n| &***n != "*").all(|n| set.contains(n)));
         assert!(set.names().windows(2).all(|pair| pair[0] < pair[1]), "a set is sorted");
     }
-    let _ = request.unsubscribe.parse_set();
+    let _ = request.unsubscribe.parse_set(&WrittenLists::default());
     if let Ok(claimed) = framing::claimed(&request) {
         assert!(claimed.len() <= length && claimed.windows(2).all(|pair| pair[0] < pair[1]));
     }
