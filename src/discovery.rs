@@ -24,6 +24,7 @@ mod ports;
 mod published;
 #[cfg(any(test, feature = "testing"))]
 pub mod readers;
+mod rebuild;
 pub mod registrar;
 mod services;
 mod state;

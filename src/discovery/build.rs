@@ -10,6 +10,8 @@ use std::{
     time::Instant,
 };
 
+use tokio::sync::Notify;
+
 use super::{
     generator::{Generator, Slot},
     published::Published,
@@ -25,6 +27,13 @@ use crate::{
 #[error("the resources could not be generated")]
 pub struct BuildError;
 
+/// A type of a slot whose generator failed while earlier resources stand in.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) slot_cache: Weak<SlotCache>,
+    pub(super) kind: ResourceType,
+}
+
 /// Runs the generator and shares equal resources between slots.
 #[derive(Debug)]
 pub(super) struct Builder {
@@ -33,6 +42,8 @@ pub(super) struct Builder {
     shared: Shared,
     /// Builds so far, for `/metrics` and tests.
     pub(super) builds: AtomicU64,
+    failures: Mutex<Vec<Failure>>,
+    failed: Notify,
     #[cfg(any(test, feature = "testing"))]
     faults: crate::runtime::Faults,
 }
@@ -44,6 +55,8 @@ impl Builder {
             turns: Turns::new(threads),
             shared: Shared::default(),
             builds: AtomicU64::new(0),
+            failures: Mutex::default(),
+            failed: Notify::new(),
             #[cfg(any(test, feature = "testing"))]
             faults: crate::runtime::Faults::from_env(),
         }
@@ -62,6 +75,27 @@ impl Builder {
     /// The snapshot of these blocks; views with equal content share it.
     pub(super) fn arrange(&self, kind: ResourceType, scope: &Scope, blocks: Vec<Arc<Block>>) -> Arc<Snapshot> {
         self.shared.snapshot(kind, scope, blocks)
+    }
+
+    /// Notes that earlier resources stand in for those that could not be made.
+    fn stands_in(&self, slot_cache: &Arc<SlotCache>, kind: ResourceType) {
+        let mut failures = locked(&self.failures);
+        let slot_cache = Arc::downgrade(slot_cache);
+        if !failures.iter().any(|known| known.kind == kind && known.slot_cache.ptr_eq(&slot_cache)) {
+            failures.push(Failure { slot_cache, kind });
+        }
+        drop(failures);
+        self.failed.notify_one();
+    }
+
+    /// Waits until earlier resources stand in somewhere.
+    pub(super) async fn failed(&self) {
+        self.failed.notified().await;
+    }
+
+    /// Takes the failures that nothing was done about.
+    pub(super) fn take_failures(&self) -> Vec<Failure> {
+        std::mem::take(&mut *locked(&self.failures))
     }
 
     async fn run(
@@ -108,7 +142,7 @@ struct TypeCache {
     /// Version of the last publication that may have changed the type.
     dirty: AtomicU64,
     list: Mutex<Option<(u64, Arc<Block>)>>,
-    named: Mutex<Named>,
+    named: Mutex<NamedCache>,
     building: tokio::sync::Mutex<()>,
 }
 
@@ -116,7 +150,7 @@ struct TypeCache {
 const MOST_ABSENT: usize = 10_000;
 
 #[derive(Debug, Default)]
-struct Named {
+struct NamedCache {
     known: HashMap<Arc<str>, NamedEntry>,
     /// Names that nothing is made for, as of now.
     absent: HashSet<Arc<str>>,
@@ -199,7 +233,11 @@ impl SlotCache {
         let before = known.as_ref().map(|(_, block)| block);
         let block = match made {
             Ok(resources) => builder.block(resources, before),
-            Err(error) => before.cloned().ok_or(error)?,
+            Err(error) => {
+                let before = before.cloned().ok_or(error)?;
+                builder.stands_in(self, kind);
+                before
+            }
         };
         *known = Some((version, block.clone()));
         Ok(block)
@@ -236,6 +274,7 @@ impl SlotCache {
                 if before.is_empty() && found.is_empty() {
                     return Err(error);
                 }
+                builder.stands_in(self, kind);
                 found.extend(before);
             }
         }
@@ -243,7 +282,7 @@ impl SlotCache {
     }
 }
 
-impl Named {
+impl NamedCache {
     fn split(&self, names: &[Arc<str>]) -> (Vec<Arc<Resource>>, Vec<Arc<str>>) {
         let (mut found, mut missing) = (Vec::with_capacity(names.len()), Vec::new());
         for name in names {

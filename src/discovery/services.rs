@@ -22,6 +22,7 @@ use super::{
     claimant::presented,
     load_reports::LoadReports,
     ports::Ports,
+    rebuild::{pauses, rebuild},
     state::XdsState,
     stream::{self, Start},
 };
@@ -104,6 +105,7 @@ pub async fn serve(
         .add_service(reflection);
     let drain = state.options().drain + Duration::from_secs(1);
     let stopping = shutdown.clone();
+    tokio::spawn(rebuild(state.clone(), pauses(), shutdown.clone()));
     let serving = router.serve_with_incoming_shutdown(incoming, async move {
         shutdown.cancelled().await;
         reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;

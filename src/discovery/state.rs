@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    build::{Builder, SlotCache},
+    build::{Builder, Failure, SlotCache},
     connection::{Connection, Load, ViewSummary},
     debug::Desk,
     generator::{Affected, Audience, Claim, Generator},
@@ -29,7 +29,7 @@ use super::{
     view::View,
 };
 use crate::{
-    model::{MovedNodes, Node, PushRequest},
+    model::{MovedNodes, Node, PushRequest, Reason},
     push::{Change, PushContext},
     runtime::catch,
     xds::{Admission, ClientLists, Clients, Entry, Table, Updates, XdsOptions},
@@ -120,19 +120,46 @@ impl XdsState {
         let inner = &*self.inner;
         let _one = inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.current.load_full();
-        let version = before.as_ref().map_or(0, |p| p.version) + 1;
-        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed)));
-        let published = Arc::new(Published { version, context, record: record.clone() });
-        inner.current.store(Some(published.clone()));
-        inner.publications.send_replace(version);
-        inner.history.push(record.clone());
+        let published = self.put_in_force(context, request);
         let change = before.as_ref().filter(|_| !request.forced);
         let change = change.map(|before| Change::between(&before.context, &published.context));
-        self.invalidate(change.as_ref(), version);
+        self.invalidate(change.as_ref(), published.version);
         let moved = match &change {
             Some(change) => self.move_connections(&published, &inner.builder.generator.moves(change)),
             None => self.move_connections(&published, &MovedNodes::all()),
         };
+        self.propagate(&published, &moved, request);
+        published.version
+    }
+
+    /// Publishes the context in force once more, for the resources whose generator failed; nothing else is affected.
+    pub(super) fn publish_again(&self, failed: &[Failure]) {
+        let failed: Vec<_> = failed.iter().filter_map(|f| Some((f.slot_cache.upgrade()?, f.kind))).collect();
+        let _one = self.inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(current) = self.inner.current.load_full().filter(|_| !failed.is_empty()) else { return };
+        let request = PushRequest::quiet(Reason::Unknown);
+        let published = self.put_in_force(current.context.clone(), &request);
+        for (slot_cache, kind) in failed {
+            slot_cache.invalidate(kind, published.version, |_, _| true);
+        }
+        self.propagate(&published, &[], &request);
+    }
+
+    /// Makes a context the one in force; its effects are not known yet.
+    fn put_in_force(&self, context: Arc<PushContext>, request: &PushRequest) -> Arc<Published> {
+        let inner = &*self.inner;
+        let version = inner.current.load_full().map_or(0, |p| p.version) + 1;
+        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed)));
+        let published = Arc::new(Published { version, context, record: record.clone() });
+        inner.current.store(Some(published.clone()));
+        inner.publications.send_replace(version);
+        inner.history.push(record);
+        published
+    }
+
+    /// Wakes the clients of the views that a publication may have changed, and those that got another view.
+    fn propagate(&self, published: &Published, moved: &[Arc<Connection>], request: &PushRequest) {
+        let (inner, version) = (&*self.inner, published.version);
         inner.propagated_version.store(version, Ordering::Release);
         // Not before the line above: what a client is sent from its new view has to count as of this publication.
         moved.iter().for_each(|connection| connection.moved.notify_one());
@@ -147,11 +174,10 @@ impl XdsState {
             c.moved_at.load(Ordering::Acquire) == version || views.binary_search(&c.view_key()).is_ok()
         };
         self.wake_reader();
-        record.targets(views.len(), inner.connections.iter().filter(|c| told(c)).count());
+        published.record.targets(views.len(), inner.connections.iter().filter(|c| told(c)).count());
         for (reason, count) in &request.reasons {
             metrics::counter!("pilot_push_triggers", "type" => reason.as_str()).increment(u64::from(*count));
         }
-        version
     }
 
     /// Marks what a publication may have changed.

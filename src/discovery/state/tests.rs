@@ -16,6 +16,7 @@ use crate::{
     discovery::generator::{Layout, Part, Slot},
     model::{Identity, Locality, Reason},
     push::{ProxyView, context::PushInputs},
+    runtime::Backoff,
     xds::{NameSet, Protocol, Resource, ResourceType, Scope, Snapshot, TypeSet},
 };
 
@@ -264,4 +265,80 @@ fn names_beside_everything_are_answered() {
         let listed = made.get("Own 0").unwrap();
         assert!(!listed.any().windows(5).any(|bytes| bytes == b"named"), "the one of the list counts");
     }
+}
+
+/// Lists its generation, or panics.
+#[derive(Default)]
+struct Failing {
+    generation: AtomicU64,
+    /// So many calls fail.
+    faults: AtomicU64,
+}
+
+impl Generator for Failing {
+    fn audience(&self, _: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+        let view = Arc::new(ProxyView::of_node(node));
+        Audience::new(view.clone(), view.clone(), view, identity.cloned())
+    }
+
+    fn layout(&self, _: &Slot, kind: ResourceType) -> Layout {
+        Layout { parts: &[Part::Own], listed: kind == ResourceType::Cluster }
+    }
+
+    fn list(&self, context: &PushContext, slot: &Slot, kind: ResourceType) -> Vec<Arc<Resource>> {
+        self.named(context, slot, kind, &["listed".into()])
+    }
+
+    fn named(&self, _: &PushContext, _: &Slot, _: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
+        let faults = self.faults.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(faults.is_err(), "as the test wants");
+        let content = self.generation.load(Ordering::Relaxed).to_string();
+        names.iter().map(|name| Arc::new(Resource::of_parts(name.clone(), "t/x", content.as_bytes()))).collect()
+    }
+
+    fn affects<'a>(&self, _: &Change<'_>, _: &Slot) -> Affected<'a> {
+        Affected::whole(TypeSet::MESH)
+    }
+
+    fn moves<'a>(&self, _: &'a Change<'_>) -> Cow<'a, MovedNodes> {
+        Cow::Owned(MovedNodes::default())
+    }
+}
+
+/// A generator that fails once must not leave its clients with old resources until something else changes.
+#[tokio::test]
+async fn what_a_generator_failed_to_make_is_made_again_without_another_change() {
+    let generator = Arc::new(Failing::default());
+    let state = XdsState::new(generator.clone(), XdsOptions::default());
+    let publish = || {
+        generator.generation.fetch_add(1, Ordering::Relaxed);
+        let context = PushContext::build(PushInputs::default());
+        state.publish(Arc::new(context), &PushRequest::quiet(Reason::Config))
+    };
+    publish();
+    let view = connect(&state, 1).current_view();
+    let (stop, pauses) = (CancellationToken::new(), Backoff::new(Duration::from_millis(1), Duration::from_millis(4)));
+    let again = tokio::spawn(crate::discovery::rebuild::rebuild(state.clone(), pauses, stop.clone()));
+    let names = NameSet::of([Arc::from("listed"), Arc::from("also")]);
+    for (kind, scope) in
+        [(ResourceType::Cluster, Scope::all()), (ResourceType::Endpoint, Scope { wildcard: false, names })]
+    {
+        let current = || state.current().unwrap();
+        let snapshot = async || view.snapshot(kind, &scope, state.builder(), &current).await.unwrap();
+        let content = |snapshot: &Snapshot| snapshot.get("listed").unwrap().version();
+        let first = snapshot().await;
+        generator.faults.store(3, Ordering::Relaxed);
+        publish();
+        let mut ticks = view.subscribe();
+        assert_eq!(content(&*snapshot().await), content(&first), "the earlier resources stand in");
+        let news = async {
+            while content(&*snapshot().await) == content(&first) {
+                ticks.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), news).await.unwrap();
+        assert_eq!(generator.faults.load(Ordering::Relaxed), 0, "each failure is followed by another trial");
+    }
+    stop.cancel();
+    again.await.unwrap();
 }
