@@ -9,7 +9,7 @@ use std::sync::Arc;
 use prost::{DecodeError, Message};
 
 use super::{
-    generator::{Audience, Generator, Part, Slot},
+    generator::{Audience, Generator, Part, Pick, Slot},
     mesh_generator::MeshGenerator,
 };
 use crate::{
@@ -134,9 +134,18 @@ impl<'a> Composer<'a> {
         let layout = self.generator.layout(self.own(), kind);
         let block = |part: &Part| {
             let (slot, names) = (&self.audience.slots[part.index()], scope.names.names());
-            let mut resources = match layout.listed || scope.wildcard {
-                true => self.generator.list(self.context, slot, kind),
-                false => self.generator.named(self.context, slot, kind, names),
+            let list = || self.generator.list(self.context, slot, kind);
+            let named = |names: &[Arc<str>]| self.generator.named(self.context, slot, kind, names);
+            let mut resources = match layout.pick(scope) {
+                Pick::Listed | Pick::NamedOfListed => list(),
+                Pick::Named => named(names),
+                Pick::ListedAndNamed => {
+                    let mut all = list();
+                    let is_other = |name: &&Arc<str>| all.iter().all(|resource| resource.name() != *name);
+                    let others: Vec<_> = names.iter().filter(is_other).cloned().collect();
+                    all.extend(named(&others));
+                    all
+                }
             };
             resources.retain(|resource| scope.contains(resource.name()));
             Block::build(resources, None)

@@ -11,7 +11,7 @@ use super::omission::Omission;
 use crate::{
     model::{ConfigKey, Identity, MovedNodes, Node},
     push::{Change, ProxyView, PushContext},
-    xds::{Resource, ResourceType, TypeSet},
+    xds::{Resource, ResourceType, Scope, TypeSet},
 };
 
 /// Which part of a proxy's resources a slot is for.
@@ -108,6 +108,32 @@ pub struct Layout {
     pub parts: &'static [Part],
     /// All resources are generated at once and picked from by name. Otherwise each is generated when it is asked for.
     pub listed: bool,
+}
+
+/// The resources of a part that a scope takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// All that are listed.
+    Listed,
+    /// All that are listed, and those of the scope's names that are not.
+    ListedAndNamed,
+    /// Those of the scope's names that are listed.
+    NamedOfListed,
+    /// Those of the scope's names, generated one by one.
+    Named,
+}
+
+impl Layout {
+    /// The resources that a scope takes.
+    pub(super) fn pick(self, scope: &Scope) -> Pick {
+        match (scope.wildcard, self.listed) {
+            // Names may be asked for beside everything that is listed.
+            (true, false) if !scope.names.is_empty() => Pick::ListedAndNamed,
+            (true, _) => Pick::Listed,
+            (false, true) => Pick::NamedOfListed,
+            (false, false) => Pick::Named,
+        }
+    }
 }
 
 /// Tells whether a change may change the resource of a name, for types whose resources are generated when asked for.

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{
     build::{BuildError, Builder, SlotCache},
-    generator::{Generator, Layout, Part},
+    generator::{Generator, Layout, Part, Pick},
     published::Published,
 };
 use crate::xds::{Block, Entry, PerType, ResourceType, Scope, Snapshot, TypeSet};
@@ -24,13 +24,13 @@ type Versions = [u64; Part::COUNT];
 
 /// The place of the snapshot of one type and scope. The first caller that finds it out of date makes it anew; others wait for that one.
 #[derive(Debug, Default)]
-struct Place {
+struct SnapshotCell {
     making: tokio::sync::Mutex<()>,
     /// The snapshot, and up to which publication each of its parts is known to be right.
     known: Mutex<(Versions, Weak<Snapshot>)>,
 }
 
-impl Place {
+impl SnapshotCell {
     fn known(&self) -> Option<(Versions, Arc<Snapshot>)> {
         let known = locked(&self.known);
         Some((known.0, known.1.upgrade()?))
@@ -54,7 +54,7 @@ pub(super) struct View {
     /// Types that may be asked for.
     pub(super) served: TypeSet,
     layouts: PerType<Option<Layout>>,
-    snapshots: Mutex<HashMap<SnapshotKey, Arc<Place>>>,
+    snapshots: Mutex<HashMap<SnapshotKey, Arc<SnapshotCell>>>,
     tick: watch::Sender<u64>,
     _entry: Entry<Self>,
 }
@@ -151,7 +151,7 @@ impl View {
         Ok(snapshot)
     }
 
-    fn place(&self, key: SnapshotKey) -> Arc<Place> {
+    fn place(&self, key: SnapshotKey) -> Arc<SnapshotCell> {
         let mut places = locked(&self.snapshots);
         if places.len() == places.capacity() {
             places.retain(|_, place| Arc::strong_count(place) > 1 || place.known().is_some());
@@ -169,28 +169,26 @@ impl View {
     ) -> Result<Vec<Arc<Block>>, BuildError> {
         let names = scope.names.names();
         let mut blocks = Vec::with_capacity(2);
+        let pick = self.layout(kind).pick(scope);
         for (at, slot_cache) in self.parts(kind).enumerate() {
-            let (before, listed) = (before.and_then(|s| s.blocks().get(at)), self.layout(kind).listed);
-            if scope.wildcard {
-                let all = slot_cache.list(kind, builder, current).await?;
-                blocks.push(match listed || names.is_empty() {
-                    true => all,
-                    false => {
-                        // Names may be asked for beside everything that is listed.
-                        let others: Vec<_> = names.iter().filter(|name| all.get(name).is_none()).cloned().collect();
-                        let others = slot_cache.named(kind, &others, builder, current).await?;
-                        builder.block(all.resources().iter().cloned().chain(others).collect(), before)
-                    }
-                });
-                continue;
-            }
-            let resources = if listed {
-                let all = slot_cache.list(kind, builder, current).await?;
-                names.iter().filter_map(|name| all.get(name).cloned()).collect()
-            } else {
-                slot_cache.named(kind, names, builder, current).await?
+            let resources = match pick {
+                Pick::Named => slot_cache.named(kind, names, builder, current).await?,
+                Pick::Listed => {
+                    blocks.push(slot_cache.list(kind, builder, current).await?);
+                    continue;
+                }
+                Pick::NamedOfListed => {
+                    let all = slot_cache.list(kind, builder, current).await?;
+                    names.iter().filter_map(|name| all.get(name).cloned()).collect()
+                }
+                Pick::ListedAndNamed => {
+                    let all = slot_cache.list(kind, builder, current).await?;
+                    let others: Vec<_> = names.iter().filter(|name| all.get(name).is_none()).cloned().collect();
+                    let others = slot_cache.named(kind, &others, builder, current).await?;
+                    all.resources().iter().cloned().chain(others).collect()
+                }
             };
-            blocks.push(builder.block(resources, before));
+            blocks.push(builder.block(resources, before.and_then(|s| s.blocks().get(at))));
         }
         Ok(blocks)
     }
