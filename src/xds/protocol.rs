@@ -8,6 +8,8 @@ pub(super) mod lists;
 #[cfg(test)]
 mod make_before_break;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod proxyless;
 mod quarantine;
 pub(super) mod refusals;

@@ -7,7 +7,7 @@
 //! of the four kinds, a hundred thousand in all.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,37 +15,22 @@ use std::{
 use proptest::prelude::*;
 use prost::Message;
 
-use super::{refusals::Backoff, session::Session};
+use super::model::{NAMES, Names, Wire, names, traces};
 use crate::{
     proto::{
-        envoy::service::discovery::v3::{
-            DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-        },
+        envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
         google::rpc::Status,
     },
     xds::{
         names::{NameSet, Scope},
         resource_type::{ResourceType, TypeSet},
-        views::{
-            resource::{Block, Resource},
-            snapshot::Snapshot,
-            update::Protocol,
-            updates::Updates,
-        },
-        wire::request::Request,
+        views::update::Protocol,
     },
 };
 
 type Content = BTreeMap<String, u8>;
-const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// A value that clients refuse.
 const BAD: u8 = 0;
-
-/// The number of traces of each kind.
-pub(crate) fn traces() -> u32 {
-    const FEW: u32 = 500;
-    std::env::var("PILOTHOUSE_XDS_TRACES").ok().and_then(|n| n.parse().ok()).unwrap_or(FEW)
-}
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -90,21 +75,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-fn chosen(mask: u8) -> impl Iterator<Item = String> {
-    NAMES.iter().enumerate().filter(move |(i, _)| mask & (1 << i) != 0).map(|(_, n)| (*n).to_string())
-}
-
 struct World {
     kind: ResourceType,
     protocol: Protocol,
     truth: Content,
-    session: Session,
-    updates: Updates,
-    last: BTreeMap<(bool, u128), Arc<Snapshot>>,
-    to_server: VecDeque<Vec<u8>>,
-    to_client: VecDeque<Vec<u8>>,
+    wire: Wire,
     wildcard: bool,
-    names: BTreeSet<String>,
+    names: Names,
     started: bool,
     /// A client that has named something in a wildcard type has to say `*` to ask for everything.
     ever_named: bool,
@@ -123,15 +100,11 @@ impl World {
             kind,
             protocol,
             truth: Content::new(),
-            session: Session::new(protocol, 1, Backoff::default(), now),
+            wire: Wire::new(protocol, now),
             stale: String::new(),
             now,
-            updates: Updates::default(),
-            last: BTreeMap::new(),
-            to_server: VecDeque::new(),
-            to_client: VecDeque::new(),
             wildcard: false,
-            names: BTreeSet::new(),
+            names: Names::new(),
             started: false,
             ever_named: false,
             held: Content::new(),
@@ -140,41 +113,11 @@ impl World {
         }
     }
 
-    fn snapshot(&mut self, scope: &Scope) -> Arc<Snapshot> {
-        // The value, then the name, so that a state-of-the-world client can tell what it got.
-        let resources = self.truth.iter().filter(|(n, _)| scope.contains(n));
-        let resources =
-            resources.map(|(n, v)| Arc::new(Resource::of_parts(n.as_str(), "t", &[&[*v], n.as_bytes()].concat())));
-        let before = self.last.get(&scope.key());
-        let block = Block::build(resources, before.and_then(|s| s.blocks().first()));
-        if let Some(before) = before.filter(|s| Arc::ptr_eq(&s.blocks()[0], &block)) {
-            return before.clone();
-        }
-        let snapshot = Snapshot::new(vec![block], scope.clone());
-        self.last.insert(scope.key(), snapshot.clone());
-        snapshot
-    }
-
     fn serve(&mut self) {
-        while let Some((kind, scope)) = self.session.next() {
-            let scope = scope.clone();
-            let target = self.snapshot(&scope);
-            if let Some(response) = self.session.offer(kind, &target, &self.updates) {
-                let (first, rest) = response.frames();
-                let message = [&first[5..], rest.as_deref().unwrap_or_default()].concat();
-                self.to_client.push_back(message);
-                assert!(self.session.next().is_none_or(|(k, _)| k != kind), "one unacknowledged response per type");
-            }
-        }
-    }
-
-    fn hear(&mut self) {
-        let Some(message) = self.to_server.pop_front() else { return };
-        let request = match self.protocol {
-            Protocol::Sotw => Request::sotw(&message).unwrap(),
-            Protocol::Delta => Request::delta(&message).unwrap(),
-        };
-        self.session.receive(self.kind, &request).unwrap();
+        // The value, then the name, so that a state-of-the-world client can tell what it got.
+        let content = self.truth.iter().map(|(n, v)| (n.clone(), [&[*v], n.as_bytes()].concat()));
+        let content: Vec<(String, Vec<u8>)> = content.collect();
+        self.wire.serve(|_, _| content.clone());
     }
 
     fn asks(&self, name: &str) -> bool {
@@ -210,7 +153,7 @@ impl World {
             .encode_to_vec(),
         };
         self.started = true;
-        self.to_server.push_back(message);
+        self.wire.to_server.push_back((self.kind, message));
     }
 
     fn start(&mut self) {
@@ -232,21 +175,21 @@ impl World {
                 self.started = false;
                 self.nonce.clear();
                 self.held.clear();
-                while !self.to_server.is_empty() {
-                    self.hear();
+                while !self.wire.to_server.is_empty() {
+                    self.wire.hear();
                 }
-                self.to_client.clear();
+                self.wire.to_client.clear();
             }
         }
     }
 
     fn quiet(&self) -> bool {
-        self.to_client.is_empty() && self.to_server.is_empty()
+        self.wire.is_quiet()
     }
 
     fn wait(&mut self, seconds: u8) {
         self.now += Duration::from_secs(seconds.into());
-        self.session.tick(self.now);
+        self.wire.session.tick(self.now);
     }
 
     /// The client wants nothing any more.
@@ -263,13 +206,12 @@ impl World {
         }
         // A crossing request is not read, or answered with a list that is still empty.
         while !self.quiet() {
-            self.hear();
-            match self.to_client.pop_front() {
+            self.wire.hear();
+            match self.wire.read() {
                 Some(_) if forgets => {}
-                Some(message) => {
-                    let nonce = DiscoveryResponse::decode(&*message).unwrap().nonce;
-                    self.nonce.clone_from(&nonce);
-                    self.request(nonce, false, vec![], vec![]);
+                Some((_, heard)) => {
+                    self.nonce.clone_from(&heard.nonce);
+                    self.request(heard.nonce, false, vec![], vec![]);
                     self.started = false;
                 }
                 None => {}
@@ -278,25 +220,11 @@ impl World {
     }
 
     fn read(&mut self, answers: bool) {
-        let Some(message) = self.to_client.pop_front() else { return };
-        let (nonce, got, gone) = match self.protocol {
-            Protocol::Sotw => {
-                let response = DiscoveryResponse::decode(&*message).unwrap();
-                let got = response
-                    .resources
-                    .iter()
-                    .map(|any| (String::from_utf8_lossy(&any.value[1..]).into_owned(), any.value[0], String::new()));
-                (response.nonce, got.collect(), vec![])
-            }
-            Protocol::Delta => {
-                let response = DeltaDiscoveryResponse::decode(&*message).unwrap();
-                let got = response.resources.iter().map(|r| {
-                    let value = r.resource.as_ref().unwrap().value[0];
-                    (r.name.clone(), value, r.version.clone())
-                });
-                (response.nonce, got.collect::<Vec<_>>(), response.removed_resources)
-            }
-        };
+        let Some((_, heard)) = self.wire.read() else { return };
+        let (nonce, gone) = (heard.nonce, heard.removed);
+        let of_text = |value: &[u8]| String::from_utf8_lossy(&value[1..]).into_owned();
+        let got = heard.resources.into_iter().map(|(_, value, version)| (of_text(&value), value[0], version));
+        let got: Vec<(String, u8, String)> = got.collect();
         let distinct: BTreeSet<_> = got.iter().map(|(n, ..)| n).collect();
         assert_eq!(distinct.len(), got.len(), "no name twice");
         let refused = got.iter().any(|(_, value, _)| *value == BAD);
@@ -327,14 +255,14 @@ impl World {
         match step {
             Step::Set(name, value) => {
                 self.truth.insert(NAMES[name].into(), value);
-                self.session.mark(TypeSet::ALL);
+                self.wire.session.mark(TypeSet::ALL);
             }
             Step::Remove(name) => {
                 self.truth.remove(NAMES[name]);
-                self.session.mark(TypeSet::ALL);
+                self.wire.session.mark(TypeSet::ALL);
             }
             Step::Subscribe(mask) => {
-                let add: Vec<String> = chosen(mask).filter(|n| !self.names.contains(n)).collect();
+                let add: Vec<String> = names(mask).into_iter().filter(|n| !self.names.contains(n)).collect();
                 self.ever_named |= !add.is_empty();
                 self.names.extend(add.iter().cloned());
                 self.changed(add, vec![]);
@@ -342,7 +270,7 @@ impl World {
             // A state-of-the-world client that gives a name up and takes it back while a response is on its way cannot tell
             // whether the server saw it: that is the protocol's, so the model waits.
             Step::Unsubscribe(mask) if self.protocol == Protocol::Delta || self.quiet() => {
-                let remove: Vec<String> = chosen(mask).filter(|n| self.names.remove(n)).collect();
+                let remove: Vec<String> = names(mask).into_iter().filter(|n| self.names.remove(n)).collect();
                 if !remove.is_empty() {
                     let asked: Vec<String> = self.held.keys().filter(|n| !self.asks(n)).cloned().collect();
                     for name in asked {
@@ -366,7 +294,7 @@ impl World {
             }
             Step::Unsubscribe(_) | Step::Star(_) => {}
             Step::Serve => self.serve(),
-            Step::Hear => self.hear(),
+            Step::Hear => self.wire.hear(),
             Step::Read => self.read(true),
             Step::ReadInSilence => self.read(false),
             Step::Leave(forgets) => self.leave(forgets),
@@ -384,10 +312,8 @@ impl World {
             Step::Stale | Step::Again => {}
             Step::Wait(seconds) => self.wait(seconds),
             Step::Reconnect => {
-                self.session = Session::new(self.protocol, 2, Backoff::default(), self.now);
+                self.wire.reconnect(self.now);
                 self.stale.clear();
-                self.to_client.clear();
-                self.to_server.clear();
                 self.nonce.clear();
                 self.started = false;
                 self.ever_named = !self.names.is_empty();
@@ -402,11 +328,11 @@ impl World {
         for value in self.truth.values_mut().filter(|v| **v == BAD) {
             *value = 9;
         }
-        self.session.mark(TypeSet::ALL);
+        self.wire.session.mark(TypeSet::ALL);
         // The pauses after refusals, and the wait for answers that never come, end.
         for _ in 0..4 {
             for _ in 0..50 {
-                self.hear();
+                self.wire.hear();
                 self.serve();
                 self.read(true);
             }
@@ -427,8 +353,7 @@ fn check(mut world: World, steps: Vec<Step>) -> Result<(), TestCaseError> {
         world.held.retain(|n, _| want.contains_key(n));
     }
     prop_assert_eq!(&world.held, &want);
-    let session = &mut world.session;
-    session.mark(TypeSet::ALL);
+    world.wire.session.mark(TypeSet::ALL);
     world.serve();
     prop_assert!(world.quiet(), "nothing is sent when nothing changed");
     Ok(())

@@ -2,34 +2,22 @@
 //! has no endpoints, and in the end it holds what is in force.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet},
     time::Instant,
 };
 
 use proptest::prelude::*;
 use prost::Message;
 
-use super::{convergence::traces, refusals::Backoff, session::Session};
+use super::model::{Names, Truth, Wire, names, traces};
 use crate::{
-    proto::envoy::service::discovery::v3::{
-        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-    },
+    proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest},
     xds::{
         resource_type::{ResourceType, TypeSet},
-        views::{
-            resource::{Block, Resource},
-            snapshot::Snapshot,
-            update::Protocol,
-            updates::Updates,
-        },
-        wire::request::Request,
+        views::update::Protocol,
     },
 };
 use ResourceType::{Cluster, Endpoint, Route};
-
-/// One of these is in force from the beginning and always: an empty list of names would mean something else.
-const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -54,43 +42,36 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-fn names(mask: u8) -> BTreeSet<String> {
-    NAMES.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0).map(|(_, n)| (*n).to_string()).collect()
-}
-
 struct World {
     protocol: Protocol,
-    session: Session,
-    updates: Updates,
-    clusters: BTreeSet<String>,
-    routed: BTreeSet<String>,
-    version: u8,
-    last: BTreeMap<(usize, bool, u128), Arc<Snapshot>>,
-    to_server: VecDeque<(ResourceType, Vec<u8>)>,
-    to_client: VecDeque<(ResourceType, Vec<u8>)>,
+    wire: Wire,
+    truth: Truth,
     nonces: BTreeMap<usize, String>,
     /// Clusters that the client holds, and whether it was told their endpoints since it has them.
     held: BTreeMap<String, bool>,
-    routes: BTreeSet<String>,
+    routes: Names,
     /// Versions of what it holds, by type and name (delta).
     versions: BTreeMap<(usize, String), String>,
+}
+
+fn content(truth: &Truth, kind: ResourceType) -> Vec<(String, Vec<u8>)> {
+    let text = |name: &String| [&[truth.version], name.as_bytes()].concat();
+    match kind {
+        Cluster => truth.clusters.iter().map(|n| (n.clone(), text(n))).collect(),
+        Endpoint => truth.clusters.iter().map(|n| (n.clone(), n.clone().into_bytes())).collect(),
+        _ => vec![("r".into(), truth.routed.iter().flat_map(|n| n.bytes()).collect())],
+    }
 }
 
 impl World {
     fn new(protocol: Protocol) -> Self {
         let mut world = Self {
             protocol,
-            session: Session::new(protocol, 1, Backoff::default(), Instant::now()),
-            updates: Updates::default(),
-            clusters: names(1),
-            routed: names(1),
-            version: 0,
-            last: BTreeMap::new(),
-            to_server: VecDeque::new(),
-            to_client: VecDeque::new(),
+            wire: Wire::new(protocol, Instant::now()),
+            truth: Truth::new(),
             nonces: BTreeMap::new(),
             held: BTreeMap::new(),
-            routes: BTreeSet::new(),
+            routes: Names::new(),
             versions: BTreeMap::new(),
         };
         world.ask(Cluster, &[], &[]);
@@ -101,40 +82,9 @@ impl World {
         world
     }
 
-    fn content(&self, kind: ResourceType) -> Vec<(String, Vec<u8>)> {
-        let text = |name: &String| [&[self.version], name.as_bytes()].concat();
-        match kind {
-            Cluster => self.clusters.iter().map(|n| (n.clone(), text(n))).collect(),
-            Endpoint => self.clusters.iter().map(|n| (n.clone(), n.clone().into_bytes())).collect(),
-            _ => vec![("r".into(), self.routed.iter().flat_map(|n| n.bytes()).collect())],
-        }
-    }
-
     fn serve(&mut self) {
-        while let Some((kind, scope)) = self.session.next() {
-            let scope = scope.clone();
-            let content = self.content(kind).into_iter().filter(|(n, _)| scope.contains(n));
-            let resources = content.map(|(n, v)| Arc::new(Resource::of_parts(n.as_str(), "t", &v)));
-            let key = (kind.index(), scope.key().0, scope.key().1);
-            let before = self.last.get(&key).cloned();
-            let block = Block::build(resources, before.as_ref().and_then(|s| s.blocks().first()));
-            let same = before.filter(|s| Arc::ptr_eq(&s.blocks()[0], &block));
-            let target = same.unwrap_or_else(|| Snapshot::new(vec![block], scope));
-            self.last.insert(key, target.clone());
-            if let Some(response) = self.session.offer(kind, &target, &self.updates) {
-                let (first, rest) = response.frames();
-                self.to_client.push_back((kind, [&first[5..], rest.as_deref().unwrap_or_default()].concat()));
-            }
-        }
-    }
-
-    fn hear(&mut self) {
-        let Some((kind, message)) = self.to_server.pop_front() else { return };
-        let request = match self.protocol {
-            Protocol::Sotw => Request::sotw(&message).unwrap(),
-            Protocol::Delta => Request::delta(&message).unwrap(),
-        };
-        self.session.receive(kind, &request).unwrap();
+        let truth = &self.truth;
+        self.wire.serve(|kind, _| content(truth, kind));
     }
 
     /// A request; with names to be added and removed it is one of its own, else an acknowledgement.
@@ -158,7 +108,7 @@ impl World {
             }
             .encode_to_vec(),
         };
-        self.to_server.push_back((kind, message));
+        self.wire.to_server.push_back((kind, message));
     }
 
     fn claims(&self, kind: ResourceType) -> BTreeMap<String, String> {
@@ -171,9 +121,7 @@ impl World {
         if self.protocol == Protocol::Sotw {
             return;
         }
-        self.session = Session::new(self.protocol, 2, Backoff::default(), Instant::now());
-        self.to_server.clear();
-        self.to_client.clear();
+        self.wire.reconnect(Instant::now());
         self.nonces.clear();
         self.ask(Cluster, &[], &[]);
         self.ask(Endpoint, &self.held.keys().cloned().collect::<Vec<_>>(), &[]);
@@ -183,22 +131,15 @@ impl World {
     }
 
     fn read(&mut self) {
-        let Some((kind, message)) = self.to_client.pop_front() else { return };
+        let Some((kind, heard)) = self.wire.read() else { return };
         let whole = self.protocol == Protocol::Sotw && kind == Cluster;
-        let (nonce, got, mut gone) = match self.protocol {
-            Protocol::Sotw => {
-                let response = DiscoveryResponse::decode(&*message).unwrap();
-                (response.nonce, response.resources.into_iter().map(|any| any.value).collect::<Vec<_>>(), vec![])
-            }
-            Protocol::Delta => {
-                let response = DeltaDiscoveryResponse::decode(&*message).unwrap();
-                let versions = response.resources.iter().map(|r| ((kind.index(), r.name.clone()), r.version.clone()));
-                self.versions.extend(versions);
-                response.removed_resources.iter().for_each(|n| drop(self.versions.remove(&(kind.index(), n.clone()))));
-                let got = response.resources.into_iter().map(|r| r.resource.unwrap().value).collect();
-                (response.nonce, got, response.removed_resources)
-            }
-        };
+        let (nonce, mut gone) = (heard.nonce, heard.removed);
+        if self.protocol == Protocol::Delta {
+            let versions = heard.resources.iter().map(|(name, _, v)| ((kind.index(), name.clone()), v.clone()));
+            self.versions.extend(versions);
+            gone.iter().for_each(|n| drop(self.versions.remove(&(kind.index(), n.clone()))));
+        }
+        let got: Vec<Vec<u8>> = heard.resources.into_iter().map(|(_, value, _)| value).collect();
         self.nonces.insert(kind.index(), nonce);
         let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
         match kind {
@@ -232,21 +173,19 @@ impl World {
         for _ in 0..200 {
             self.serve();
             self.read();
-            self.hear();
+            self.wire.hear();
         }
-        assert!(self.to_client.is_empty() && self.to_server.is_empty(), "it never comes to rest");
+        assert!(self.wire.is_quiet(), "it never comes to rest");
     }
 
     fn step(&mut self, step: &Step) {
         match step {
             Step::Change(clusters, routed, version) => {
-                self.clusters = names(clusters | 1);
-                self.routed = names(routed & clusters | 1);
-                self.version = *version;
-                self.session.mark(TypeSet::from_iter([Cluster, Endpoint, Route]));
+                self.truth.change(*clusters, *routed, *version);
+                self.wire.session.mark(TypeSet::from_iter([Cluster, Endpoint, Route]));
             }
             Step::Serve => self.serve(),
-            Step::Hear => self.hear(),
+            Step::Hear => self.wire.hear(),
             Step::Read => self.read(),
             Step::Reconnect => self.reconnect(),
         }
@@ -257,8 +196,8 @@ fn run(protocol: Protocol, steps: &[Step]) {
     let mut world = World::new(protocol);
     steps.iter().for_each(|step| world.step(step));
     world.settle();
-    assert_eq!(world.routes, world.routed);
-    assert_eq!(world.held.keys().cloned().collect::<BTreeSet<_>>(), world.clusters);
+    assert_eq!(world.routes, world.truth.routed);
+    assert_eq!(world.held.keys().cloned().collect::<BTreeSet<_>>(), world.truth.clusters);
 }
 
 proptest! {
@@ -276,10 +215,10 @@ fn what_a_change_brings_comes_first_and_what_it_takes_goes_last() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         let mut world = World::new(protocol);
         world.step(&Step::Change(0b10, 0b10, 0));
-        world.clusters = names(0b10);
-        world.routed = names(0b10);
+        world.truth.clusters = names(0b10);
+        world.truth.routed = names(0b10);
         world.serve();
-        let sent = |world: &World| world.to_client.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
+        let sent = |world: &World| world.wire.to_client.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
         assert_eq!(sent(&world), [Cluster], "routes wait for the cluster, and what they leave stays");
         world.read();
         assert_eq!(world.held.keys().collect::<Vec<_>>(), ["a", "b"]);

@@ -4,38 +4,29 @@
 //! The client is as gRPC is: new routes are used once all of their clusters have endpoints, until then the ones before are
 //! used, and only then their clusters are no longer named. A cluster that is missing from a response is gone for it. It may
 //! leave at any moment without reading what is under way (gRPC-Java does), and come again on the same stream.
-//! `PILOTHOUSE_XDS_TRACES` says how many traces are run (see [`super::convergence`]).
+//! `PILOTHOUSE_XDS_TRACES` says how many traces are run (see [`super::model`]).
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use proptest::prelude::*;
 use prost::Message;
 
-use super::{convergence::traces, refusals::Backoff, session::Session};
+use super::model::{Names, Truth, Wire, names, traces};
 use crate::{
-    proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+    proto::envoy::service::discovery::v3::DiscoveryRequest,
     xds::{
+        names::Scope,
         resource_type::{ResourceType, TypeSet},
-        views::{
-            resource::{Block, Resource},
-            snapshot::Snapshot,
-            update::Protocol,
-            updates::Updates,
-        },
-        wire::request::Request,
+        views::update::Protocol,
     },
 };
 use ResourceType::{Cluster, Endpoint, Listener, Route};
 
-const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// A load assignment without endpoints.
 const NOWHERE: &str = "nowhere";
-
-type Names = BTreeSet<String>;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -63,10 +54,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..80)
 }
 
-fn names(mask: u8) -> Names {
-    NAMES.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0).map(|(_, n)| (*n).to_string()).collect()
-}
-
 /// The client's state of a cluster.
 #[derive(Debug, Clone, Default)]
 struct Known {
@@ -87,15 +74,9 @@ impl Known {
 }
 
 struct World {
-    session: Session,
+    wire: Wire,
     now: Instant,
-    updates: Updates,
-    clusters: Names,
-    routed: Names,
-    version: u8,
-    last: BTreeMap<(usize, bool, u128), Arc<Snapshot>>,
-    to_server: VecDeque<(ResourceType, Vec<u8>)>,
-    to_client: VecDeque<(ResourceType, Vec<u8>)>,
+    truth: Truth,
     nonces: BTreeMap<ResourceType, String>,
     asked: BTreeMap<ResourceType, Names>,
     /// The last routes, and those in use.
@@ -111,19 +92,27 @@ struct World {
     fresh: bool,
 }
 
+fn content(truth: &Truth, kind: ResourceType, scope: &Scope) -> Vec<(String, Vec<u8>)> {
+    assert!(!scope.wildcard, "{kind:?}: a client that names things is never sent everything");
+    let texts: Vec<(String, String)> = match kind {
+        Cluster => truth.clusters.iter().map(|n| (n.clone(), format!("{n}{}", truth.version))).collect(),
+        Endpoint => {
+            let leads = |n: &str| if truth.clusters.contains(n) { "somewhere" } else { NOWHERE };
+            scope.names.names().iter().map(|n| (n.to_string(), format!("{n}{}", leads(n)))).collect()
+        }
+        Route => vec![("r".into(), truth.routed.iter().cloned().collect())],
+        _ => vec![("l".into(), "l".into())],
+    };
+    texts.into_iter().map(|(name, text)| (name, text.into_bytes())).collect()
+}
+
 impl World {
     fn new() -> Self {
         let now = Instant::now();
         let mut world = Self {
-            session: Session::new(Protocol::Sotw, 1, Backoff::default(), now),
+            wire: Wire::new(Protocol::Sotw, now),
             now,
-            updates: Updates::default(),
-            clusters: names(1),
-            routed: names(1),
-            version: 0,
-            last: BTreeMap::new(),
-            to_server: VecDeque::new(),
-            to_client: VecDeque::new(),
+            truth: Truth::new(),
             nonces: BTreeMap::new(),
             asked: BTreeMap::new(),
             routes: None,
@@ -139,42 +128,9 @@ impl World {
         world
     }
 
-    fn content(&self, kind: ResourceType, asked: &[Arc<str>]) -> Vec<(String, String)> {
-        match kind {
-            Cluster => self.clusters.iter().map(|n| (n.clone(), format!("{n}{}", self.version))).collect(),
-            Endpoint => {
-                let leads = |n: &str| if self.clusters.contains(n) { "somewhere" } else { NOWHERE };
-                asked.iter().map(|n| (n.to_string(), format!("{n}{}", leads(n)))).collect()
-            }
-            Route => vec![("r".into(), self.routed.iter().cloned().collect())],
-            _ => vec![("l".into(), "l".into())],
-        }
-    }
-
     fn serve(&mut self) {
-        for _ in 0..100 {
-            let Some((kind, scope)) = self.session.next() else { return };
-            let scope = scope.clone();
-            assert!(!scope.wildcard, "{kind:?}: a client that names things is never sent everything");
-            let content = self.content(kind, scope.names.names()).into_iter().filter(|(n, _)| scope.contains(n));
-            let resources = content.map(|(n, v)| Arc::new(Resource::of_parts(n.as_str(), "t", v.as_bytes())));
-            let key = (kind.index(), scope.key().0, scope.key().1);
-            let before = self.last.get(&key).cloned();
-            let block = Block::build(resources, before.as_ref().and_then(|s| s.blocks().first()));
-            let same = before.filter(|s| Arc::ptr_eq(&s.blocks()[0], &block));
-            let target = same.unwrap_or_else(|| Snapshot::new(vec![block], scope));
-            self.last.insert(key, target.clone());
-            if let Some(response) = self.session.offer(kind, &target, &self.updates) {
-                let (first, rest) = response.frames();
-                self.to_client.push_back((kind, [&first[5..], rest.as_deref().unwrap_or_default()].concat()));
-            }
-        }
-        panic!("it never rests");
-    }
-
-    fn hear(&mut self) {
-        let Some((kind, message)) = self.to_server.pop_front() else { return };
-        self.session.receive(kind, &Request::sotw(&message).unwrap()).unwrap();
+        let truth = &self.truth;
+        self.wire.serve(|kind, scope| content(truth, kind, scope));
     }
 
     fn request(&mut self, kind: ResourceType, version: &str) {
@@ -184,7 +140,7 @@ impl World {
             response_nonce: self.nonces.get(&kind).cloned().unwrap_or_default(),
             ..Default::default()
         };
-        self.to_server.push_back((kind, message.encode_to_vec()));
+        self.wire.to_server.push_back((kind, message.encode_to_vec()));
     }
 
     /// Asks for these names, if they are others than before. A type of which nothing is asked any more is forgotten.
@@ -235,15 +191,14 @@ impl World {
     }
 
     fn read(&mut self) {
-        let Some((kind, message)) = self.to_client.pop_front() else { return };
-        let response = DiscoveryResponse::decode(&*message).unwrap();
+        let Some((kind, heard)) = self.wire.read() else { return };
         if self.asked.get(&kind).is_none_or(BTreeSet::is_empty) {
             return;
         }
-        self.nonces.insert(kind, response.nonce);
+        self.nonces.insert(kind, heard.nonce);
         self.request(kind, "some");
-        let texts: Vec<String> =
-            response.resources.into_iter().map(|any| String::from_utf8(any.value.to_vec()).unwrap()).collect();
+        let texts = heard.resources.into_iter().map(|(_, value, _)| String::from_utf8(value).unwrap());
+        let texts: Vec<String> = texts.collect();
         match kind {
             Listener => self.ask(Route, Names::from(["r".to_string()])),
             Route => {
@@ -281,13 +236,11 @@ impl World {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.to_client.is_empty() && self.to_server.is_empty() && self.session.next().is_none()
+        self.wire.is_quiet() && self.wire.session.next().is_none()
     }
 
     fn reconnect(&mut self, other_order: bool) {
-        self.session = Session::new(Protocol::Sotw, 2, Backoff::default(), self.now);
-        self.to_server.clear();
-        self.to_client.clear();
+        self.wire.reconnect(self.now);
         self.nonces.clear();
         let mut kinds = [Listener, Route, Cluster, Endpoint];
         if other_order {
@@ -300,23 +253,21 @@ impl World {
         }
         (self.returns, self.fresh) = (true, false);
         // Its first requests after a reconnect come in one flight.
-        (0..4).for_each(|_| self.hear());
+        (0..4).for_each(|_| self.wire.hear());
     }
 
     fn change(&mut self, clusters: u8, routed: u8, version: u8) {
-        self.clusters = names(clusters | 1);
-        self.routed = names(routed & clusters | 1);
-        self.version = version;
-        self.session.mark(TypeSet::from_iter([Cluster, Endpoint, Route]));
+        self.truth.change(clusters, routed, version);
+        self.wire.session.mark(TypeSet::from_iter([Cluster, Endpoint, Route]));
     }
 
     fn settle(&mut self) {
         for _ in 0..200 {
             self.serve();
             self.read();
-            self.hear();
+            self.wire.hear();
         }
-        assert!(self.to_client.is_empty() && self.to_server.is_empty(), "it never comes to rest");
+        assert!(self.wire.is_quiet(), "it never comes to rest");
     }
 
     fn step(&mut self, step: &Step) {
@@ -327,13 +278,13 @@ impl World {
         match step {
             Step::Change(clusters, routed, version) => self.change(*clusters, *routed, *version),
             Step::Serve => self.serve(),
-            Step::Hear => self.hear(),
+            Step::Hear => self.wire.hear(),
             Step::Read => self.read(),
             Step::Leave => self.leave(),
             Step::Enter => self.enter(),
             Step::Reconnect(change, order) => {
                 if let Some((clusters, routed)) = change {
-                    self.change(*clusters, *routed, self.version);
+                    self.change(*clusters, *routed, self.truth.version);
                 }
                 self.reconnect(*order);
                 // A change in the very moment of a return is not promised to be in order.
@@ -349,13 +300,13 @@ fn run(steps: &[Step]) {
     world.enter();
     world.settle();
     // Nothing hangs on a wait that only time ends.
-    assert_eq!((&world.in_use, world.routes.as_ref()), (&world.routed, Some(&world.routed)));
+    assert_eq!((&world.in_use, world.routes.as_ref()), (&world.truth.routed, Some(&world.truth.routed)));
     world.now += Duration::from_secs(120);
-    world.session.tick(world.now);
+    world.wire.session.tick(world.now);
     world.settle();
-    assert_eq!(world.in_use, world.routed);
-    assert_eq!(world.known.keys().cloned().collect::<Names>(), world.routed);
-    assert_eq!(world.session.wake_at(), None);
+    assert_eq!(world.in_use, world.truth.routed);
+    assert_eq!(world.known.keys().cloned().collect::<Names>(), world.truth.routed);
+    assert_eq!(world.wire.session.wake_at(), None);
 }
 
 proptest! {
