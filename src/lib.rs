@@ -19,7 +19,13 @@
 //!       services, endpoints, workloads         \                   registry    one actor
 //!                 |                              \
 //!                 v                               v
-//!       requests merged and debounced -> a new PushContext          push        immutable, old parts shared
+//!       requests merged and debounced: all inputs as they stand     push        one request waits at most
+//!                       |
+//!                       v
+//!       Gateway API, the service APIs, Ingress -> Istio's objects   translate   pure, with a status for each object
+//!                       | beside the user's objects
+//!                       v
+//!       a new PushContext, with its indexes                         push        immutable, old parts shared
 //!                       |
 //!                       v
 //!       PushContext + ProxyView -> Envoy's resources                generate    pure

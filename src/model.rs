@@ -33,7 +33,7 @@ pub mod validation;
 mod workload_certificate;
 
 pub use config::{Config, ConfigEvent, ConfigKey, EventKind, Meta, Origin, Spec, Status, Timestamp};
-pub use config_set::{ConfigSet, Place, Placed};
+pub use config_set::{ConfigSet, FullKey, Placed};
 pub use credential::{Credential, CredentialKind};
 pub use document::document;
 pub use endpoint::{Endpoint, EndpointIndex, EndpointSet, HealthStatus, Locality, ShardKey, WorkloadInstance};

@@ -52,14 +52,12 @@ pub(super) fn start(
     settings: &RegistrationSettings,
 ) -> Arc<dyn Registrar> {
     let (published, board) = (state.clone(), board.clone());
-    let configs = inputs.follow_configs();
     let writable = cluster.filter(|c| c.settings().write_status);
     let setup = Setup {
         me: me.into(),
         features: inputs.features.clone(),
-        // Before the first publication not every source has delivered, and a group may seem to be missing.
-        changes: configs.clone(),
-        snapshots: Arc::new(move || published.current().map(|_| configs.borrow().clone())),
+        configs: inputs.follow_configs(),
+        is_complete: Arc::new(move || published.current().is_some()),
         memory,
         cluster: writable.map(|c| ClusterEntries::new(KubeWriter::new(c.clone()))),
         limits: Limits { per_group: settings.per_group, per_peer: settings.per_peer },

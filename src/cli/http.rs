@@ -43,20 +43,20 @@ impl ServerArgs {
     ///
     /// # Errors
     /// A server that does not answer, or not in HTTP.
-    pub(super) fn ask(&self, method: &str, path: &str) -> anyhow::Result<Answer> {
+    pub(super) fn ask(&self, method: &str, path: &str) -> anyhow::Result<HttpResponse> {
         ask(method, &self.http_addr, path).with_context(|| format!("asking http://{}{path}", self.http_addr))
     }
 }
 
 /// An answer: status and body.
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     /// HTTP status.
     pub(super) status: u16,
     /// The whole body.
     pub(super) body: Vec<u8>,
 }
 
-fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<Answer> {
+fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<HttpResponse> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
@@ -68,7 +68,7 @@ fn ask(method: &str, address: &str, path: &str) -> anyhow::Result<Answer> {
     let split = answer.windows(4).position(|w| w == b"\r\n\r\n").context("the answer has no body")?;
     let head = String::from_utf8_lossy(&answer[..split]);
     let status = head.split_whitespace().nth(1).and_then(|s| s.parse().ok()).context("the answer has no status")?;
-    Ok(Answer { status, body: answer.split_off(split + 4) })
+    Ok(HttpResponse { status, body: answer.split_off(split + 4) })
 }
 
 fn fetch(address: &str, path: &str) -> anyhow::Result<Value> {

@@ -22,7 +22,7 @@ use left_out::{NOT_APPLIED, REJECTED, SECRET_ERRORS, omission, others, without_c
 use super::{
     generator::{Affected, Audience, Claim, Generator, Layout, Part, Slot},
     omission::Omission,
-    omissions::{Omissions, Told},
+    omissions::{NewOmissions, Omissions},
 };
 use crate::{
     generate::{
@@ -99,7 +99,7 @@ impl MeshGenerator {
             not_applied.extend(messages.into_iter().map(omission));
         }
         let told = self.omissions.set(slot, ResourceType::Route, Some(names), not_applied);
-        if let Some(Told { line: Some(times), new }) = told {
+        if let Some(NewOmissions { line: Some(times), new }) = told {
             let (namespace, reason) = (&*slot.view.namespace, new.first().map(|o| &*o.message));
             tracing::warn!(namespace, times, reason, "fields of routes have no effect for gRPC");
         }
@@ -117,7 +117,7 @@ impl MeshGenerator {
             object: None,
         };
         let refused = made.refused.iter().map(omission).collect();
-        if let Some(Told { line: Some(times), new }) =
+        if let Some(NewOmissions { line: Some(times), new }) =
             self.omissions.set(slot, ResourceType::Secret, Some(names), refused)
         {
             let (first, others) = (new.first(), others(&new));

@@ -30,7 +30,7 @@ const MOST: usize = 256;
 
 /// Omissions that were not known before.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct NewOmissions {
     /// Those of now that were not known of any slot.
     pub(super) new: Vec<Omission>,
     /// How many were found since the last line of the log about the slot, if a line is due.
@@ -53,7 +53,7 @@ impl Omissions {
         kind: ResourceType,
         about: Option<&[Arc<str>]>,
         found: BTreeSet<Omission>,
-    ) -> Option<Told> {
+    ) -> Option<NewOmissions> {
         let mut slots = self.lock();
         // Nearly always nothing is left out of any slot: then neither the slot nor the names are hashed.
         if found.is_empty() && slots.is_empty() {
@@ -70,7 +70,7 @@ impl Omissions {
         let empty = || OfSlot { view: Weak::new(), found: BTreeSet::new(), lines: LogThrottle::of_stream() };
         let entry = slots.entry(key).or_insert_with(empty);
         entry.view = Arc::downgrade(&slot.view);
-        let told = (!new.is_empty()).then(|| Told { line: entry.lines.note(new.len() as u64), new });
+        let told = (!new.is_empty()).then(|| NewOmissions { line: entry.lines.note(new.len() as u64), new });
         let before = std::mem::take(&mut entry.found);
         let mut metrics: BTreeSet<&'static str> = before.iter().chain(&found).map(|o| o.metric).collect();
         // Omissions of named resources are bounded; those that follow from the config alone count as a whole.

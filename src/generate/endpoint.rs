@@ -16,7 +16,7 @@ mod network;
 pub use client::{EndpointClient, proxy_labels};
 pub(crate) use group::Group;
 pub use inputs::{ClusterTarget, EndpointInputs, destination_rule, forces_unhealthy, service_entry};
-pub use locality::{LocalityLb, Place, TrafficDistribution};
+pub use locality::{LocalityLb, ProxyLocality, TrafficDistribution};
 
 use std::sync::Arc;
 

@@ -5,28 +5,28 @@ use std::{borrow::Borrow, cmp::Ordering, collections::BTreeSet, fmt, sync::Arc};
 use super::{Config, ConfigKey, Kind};
 
 /// The full identity of an object: cluster, kind, namespace and name.
-pub type Place<'a> = (&'a str, Kind, &'a str, &'a str);
+pub type FullKey<'a> = (&'a str, Kind, &'a str, &'a str);
 
 /// A type that carries the identity of an object.
 pub trait Placed {
     /// The identity of this value.
-    fn place(&self) -> Place<'_>;
+    fn place(&self) -> FullKey<'_>;
 }
 
 impl Placed for Config {
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> FullKey<'_> {
         (&self.origin.cluster, self.kind(), &self.meta.namespace, &self.meta.name)
     }
 }
 
 impl<T: Placed> Placed for Arc<T> {
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> FullKey<'_> {
         (**self).place()
     }
 }
 
-impl Placed for Place<'_> {
-    fn place(&self) -> Place<'_> {
+impl Placed for FullKey<'_> {
+    fn place(&self) -> FullKey<'_> {
         *self
     }
 }
@@ -34,7 +34,7 @@ impl Placed for Place<'_> {
 impl ConfigKey {
     /// The full identity of this key in a cluster.
     #[must_use]
-    pub fn within<'a>(&'a self, cluster: &'a str) -> Place<'a> {
+    pub fn within<'a>(&'a self, cluster: &'a str) -> FullKey<'a> {
         (cluster, self.kind, &self.namespace, &self.name)
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     struct Item(String, u32);
 
     impl Placed for Item {
-        fn place(&self) -> Place<'_> {
+        fn place(&self) -> FullKey<'_> {
             ("", Kind::Sidecar, "n", &self.0)
         }
     }

@@ -23,7 +23,7 @@ use super::{
     crowd::Limits,
     entry::{GROUP, wish},
     guest::Guest,
-    ledger::{Ledger, Outcome, Task},
+    ledger::{Ledger, Task, TaskOutcome},
     plan::Said,
     work::{Failure, Rules, clean, settle},
 };
@@ -40,9 +40,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How often entries that are not in force are asked for, although nothing has changed.
 const MISS_EVERY: Duration = Duration::from_secs(5);
 
-/// The effective objects; `None` before all sources have delivered.
-pub type Snapshots = Arc<dyn Fn() -> Option<Arc<ConfigSnapshot>> + Send + Sync>;
-type Answer = Result<Option<Guest>, Refusal>;
+type ArrivalReply = Result<Option<Guest>, Refusal>;
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -51,10 +49,10 @@ pub struct Setup {
     pub me: Arc<str>,
     /// Flags.
     pub features: Arc<Features>,
-    /// What is in force.
-    pub snapshots: Snapshots,
-    /// Tells that other objects are in force.
-    pub changes: watch::Receiver<Arc<ConfigSnapshot>>,
+    /// The objects in force, and their changes.
+    pub configs: watch::Receiver<Arc<ConfigSnapshot>>,
+    /// Whether all sources have delivered: before that a group may seem to be missing.
+    pub is_complete: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Entries that no cluster takes.
     pub memory: MemoryEntries,
     /// The cluster, where it may be written to.
@@ -65,9 +63,16 @@ pub struct Setup {
     pub gone: Arc<dyn Fn() -> Gone + Send + Sync>,
 }
 
+impl Setup {
+    /// The objects in force; `None` before all sources have delivered.
+    fn in_force(&self) -> Option<Arc<ConfigSnapshot>> {
+        (self.is_complete)().then(|| self.configs.borrow().clone())
+    }
+}
+
 /// A proxy connects. The answer comes when its entry stands, or cannot.
 #[derive(Message)]
-#[rtype(result = "Answer")]
+#[rtype(result = "ArrivalReply")]
 struct Arrive(Guest);
 
 /// A connection ended.
@@ -83,7 +88,7 @@ struct Listen(Guest);
 /// What became of a task.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Done(EntryKey, Result<Outcome, Failure>);
+struct Done(EntryKey, Result<TaskOutcome, Failure>);
 
 /// The connections that were accepted; they outlive a restart of the actor.
 type Roster = Arc<Mutex<BTreeMap<u64, Guest>>>;
@@ -98,7 +103,7 @@ pub struct RegistrationActor {
     rules: Arc<Rules>,
     ledger: Ledger,
     roster: Roster,
-    replies: HashMap<u64, oneshot::Sender<Answer>>,
+    replies: HashMap<u64, oneshot::Sender<ArrivalReply>>,
     seen: Option<Arc<ConfigSnapshot>>,
     gone: Gone,
     /// When entries were missed last.
@@ -163,7 +168,7 @@ impl RegistrationActor {
 
     /// Looks when other objects are in force, or something may be due.
     fn follow(&self, context: &mut Context<Self>) {
-        let mut configs = self.setup.changes.clone();
+        let mut configs = self.setup.configs.clone();
         configs.mark_unchanged();
         let wait = async move {
             tokio::time::sleep(PAUSE).await;
@@ -182,7 +187,7 @@ impl RegistrationActor {
         let gone = (self.setup.gone)();
         let news = gone != self.gone;
         let is_new = |now: &Arc<ConfigSnapshot>| news || !self.seen.as_ref().is_some_and(|seen| same(seen, now));
-        let in_force = (self.setup.snapshots)();
+        let in_force = self.setup.in_force();
         let now = in_force.clone().filter(is_new);
         if now.is_some() {
             self.gone = gone.clone();
@@ -205,7 +210,7 @@ impl RegistrationActor {
     }
 
     fn group(&self, key: &EntryKey, name: &str) -> Option<Arc<Config>> {
-        let snapshot = (self.setup.snapshots)()?;
+        let snapshot = self.setup.in_force()?;
         let groups = snapshot.list(Kind::WorkloadGroup).iter().filter(|c| c.is_of_main_cluster());
         groups.into_iter().find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *name).cloned()
     }
@@ -220,7 +225,7 @@ impl RegistrationActor {
         }
     }
 
-    fn work(&self, key: EntryKey, task: Task) -> BoxFuture<'static, Result<Outcome, Failure>> {
+    fn work(&self, key: EntryKey, task: Task) -> BoxFuture<'static, Result<TaskOutcome, Failure>> {
         let rules = self.rules.clone();
         match task {
             Task::Settle { guest, .. } if guest.group.is_empty() && self.is_elsewhere(&key) => {
@@ -231,7 +236,7 @@ impl RegistrationActor {
                 let store = self.store(&key, group.as_deref());
                 async move {
                     let ours = settle(&*store, &guest, &claim, group, &rules).await?;
-                    Ok(if ours { Outcome::Settled } else { Outcome::Left })
+                    Ok(if ours { TaskOutcome::Settled } else { TaskOutcome::Left })
                 }
                 .boxed()
             }
@@ -241,7 +246,7 @@ impl RegistrationActor {
                 async move {
                     let seen = (orphaned, abandoned);
                     let waits = clean(&*store, &key, (&rules, &gone), Timestamp::now(), seen).await?;
-                    Ok(waits.map_or(Outcome::Left, Outcome::Waits))
+                    Ok(waits.map_or(TaskOutcome::Left, TaskOutcome::Waits))
                 }
                 .boxed()
             }
@@ -250,7 +255,7 @@ impl RegistrationActor {
 
     /// Whether an entry is in force that nobody can write: one of a file, or of another control plane.
     fn is_elsewhere(&self, key: &EntryKey) -> bool {
-        let Some(snapshot) = (self.setup.snapshots)() else { return false };
+        let Some(snapshot) = self.setup.in_force() else { return false };
         let mut entries = snapshot.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
         let found = entries.find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name);
         let in_cluster = |source: &str| source.starts_with("kube:") && self.setup.cluster.is_some();
@@ -258,7 +263,7 @@ impl RegistrationActor {
     }
 
     fn is_orphaned_in_memory(&self, key: &EntryKey) -> bool {
-        let Some(snapshot) = (self.setup.snapshots)() else { return false };
+        let Some(snapshot) = self.setup.in_force() else { return false };
         let of_key = |c: &&Arc<Config>| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name;
         self.setup.memory.content().iter().find(of_key).is_some_and(|entry| is_orphaned(entry, &snapshot))
     }
@@ -306,7 +311,7 @@ impl Supervised for RegistrationActor {
 }
 
 impl Handler<Arrive> for RegistrationActor {
-    type Result = ResponseFuture<Answer>;
+    type Result = ResponseFuture<ArrivalReply>;
 
     fn handle(&mut self, Arrive(guest): Arrive, context: &mut Self::Context) -> Self::Result {
         self.actor_health.take_up();
@@ -363,9 +368,9 @@ impl Handler<Done> for RegistrationActor {
             }
             Err(Failure::Refused(refusal)) => {
                 tracing::warn!(entry = %key, %refusal, "a workload may not register");
-                Outcome::Refused
+                TaskOutcome::Refused
             }
-            Err(Failure::Ignored) => Outcome::Refused,
+            Err(Failure::Ignored) => TaskOutcome::Refused,
             Err(Failure::Unreached(error)) => {
                 metrics::counter!("auto_registration_errors_total").increment(1);
                 // Once for all entries: an outage meets them all.
@@ -373,12 +378,12 @@ impl Handler<Done> for RegistrationActor {
                     tracing::warn!(error, "WorkloadEntries cannot be written now, trying again");
                     self.outage = Some(error.clone());
                 }
-                Outcome::Unreached
+                TaskOutcome::Unreached
             }
             Err(Failure::Failed(error)) => {
                 metrics::counter!("auto_registration_errors_total").increment(1);
                 tracing::warn!(entry = %key, error, "the WorkloadEntry cannot be written now, trying again");
-                Outcome::Failed
+                TaskOutcome::Failed
             }
         };
         let (grace, mut finished) = (self.rules.grace, None);

@@ -16,7 +16,7 @@ use crate::{
     model::{Config, Kind, decode, validation::validate},
     sources::{
         WriteError,
-        kube::{KubeWriter, Place},
+        kube::{KubeWriter, ObjectRef},
     },
 };
 
@@ -67,9 +67,9 @@ impl Outage {
     }
 }
 
-fn place(stored: &Value) -> Place {
+fn place(stored: &Value) -> ObjectRef {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    Place {
+    ObjectRef {
         kind: Kind::WorkloadEntry,
         api_version: text(&stored["apiVersion"]),
         namespace: text(&stored["metadata"]["namespace"]),
@@ -95,14 +95,14 @@ impl EntryStore for ClusterEntries {
     fn get(&self, key: &EntryKey) -> BoxFuture<'static, Result<Option<Value>, WriteError>> {
         let kind = Kind::WorkloadEntry;
         let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
-        let place = Place { kind, api_version: kind.api_version(), namespace, name };
+        let place = ObjectRef { kind, api_version: kind.api_version(), namespace, name };
         let entries = self.clone();
         async move { entries.outage.ask(entries.writer.find(&place)).await }.boxed()
     }
 
     /// Entries and groups are watched apart: the deletion of an entry may be known before a change of its group.
     fn group(&self, known: Arc<Config>) -> BoxFuture<'static, Result<Option<Arc<Config>>, WriteError>> {
-        let place = Place {
+        let place = ObjectRef {
             kind: known.kind(),
             api_version: known.meta.api_version.to_string(),
             namespace: known.meta.namespace.to_string(),

@@ -51,7 +51,7 @@ pub enum Task {
 
 /// The outcome of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TaskOutcome {
     /// The entry matches the claim.
     Settled,
     /// The entry is gone, or is not ours.
@@ -66,7 +66,7 @@ pub enum Outcome {
     Unreached,
 }
 
-impl Outcome {
+impl TaskOutcome {
     /// The longest pause before a retry; `None` for an outcome without one.
     const fn longest_pause(self) -> Option<Duration> {
         match self {
@@ -294,14 +294,14 @@ impl Ledger {
     pub fn done(
         &mut self,
         key: &EntryKey,
-        outcome: Outcome,
+        outcome: TaskOutcome,
         grace: Duration,
         now: Timestamp,
     ) -> Option<(u64, Option<Guest>)> {
         let lane = self.lanes.get_mut(key)?;
         let arrival = lane.running.take()?;
         self.running -= 1;
-        lane.settled = outcome == Outcome::Settled;
+        lane.settled = outcome == TaskOutcome::Settled;
         let failed = outcome.longest_pause();
         if let Some(longest) = failed {
             let pause = FIRST_PAUSE.saturating_mul(1 << lane.failures.min(10)).min(longest);
@@ -312,7 +312,7 @@ impl Ledger {
         }
         let guest = arrival.and_then(|_| lane.arriving.pop_front());
         if let Some(guest) = guest {
-            if outcome == Outcome::Refused {
+            if outcome == TaskOutcome::Refused {
                 self.crowd.leave(guest.id);
                 self.forget(key);
                 return Some((guest.id, None));
@@ -328,12 +328,12 @@ impl Ledger {
         match (outcome, gone) {
             _ if failed.is_some() && lane.holder.is_some() => lane.dirty = true,
             _ if failed.is_some() => lane.clean_at = lane.not_before,
-            (Outcome::Settled, Some(gone)) if !lane.dirty => {
+            (TaskOutcome::Settled, Some(gone)) if !lane.dirty => {
                 lane.holder = None;
                 lane.clean_at = gone.checked_add(grace).ok();
             }
-            (Outcome::Waits(at), _) => lane.clean_at = Some(at),
-            (Outcome::Left | Outcome::Refused, Some(_)) => (lane.holder, lane.dirty) = (None, false),
+            (TaskOutcome::Waits(at), _) => lane.clean_at = Some(at),
+            (TaskOutcome::Left | TaskOutcome::Refused, Some(_)) => (lane.holder, lane.dirty) = (None, false),
             _ => {}
         }
         self.forget(key);

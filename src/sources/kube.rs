@@ -43,7 +43,7 @@ pub use cluster::Cluster;
 pub use connect::{ConnectError, check_access};
 pub use groups::Group;
 pub use mesh::{KubeMesh, mesh_values, saved_mesh_values};
-pub use objects::Place;
+pub use objects::ObjectRef;
 pub use raw::RawObject;
 pub use remote::{RemoteClusterSink, RemoteSecrets};
 pub use remote_files::RemoteFiles;

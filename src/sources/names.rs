@@ -10,4 +10,4 @@ mod table;
 
 pub use lookup::Dns;
 pub use source::{Lookup, NameSink, NameSource, WantedNames};
-pub use table::{Answer, NameTable};
+pub use table::{NameRecords, NameTable};

@@ -7,7 +7,7 @@ mod outline;
 
 use std::fmt;
 
-pub use outline::{Outline, Place};
+pub use outline::{Outline, Position};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::Options;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Leadership, Levels, Report, ReportBoard, Reporter,
     desired::Said,
-    plan::{Job, Outcome},
+    plan::{Job, WriteOutcome},
     ports::StatusSink,
     term::Term,
     write::carry_out,
@@ -49,7 +49,7 @@ pub struct Writing {
 /// The outcomes of a batch.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Wrote(Vec<(Job, Outcome)>);
+struct Wrote(Vec<(Job, WriteOutcome)>);
 
 /// Requests the report on the leader.
 #[derive(Message)]

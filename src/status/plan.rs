@@ -47,7 +47,7 @@ impl Job {
 
 /// The outcome of a write.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// Written; the status as the server stored it.
     Stored(Value),
     /// The object has changed or is gone; the watch brings the change.
@@ -154,25 +154,25 @@ impl Plan {
     }
 
     /// Records the outcome of a write. Returns the failure when it is new for this object.
-    pub fn done(&mut self, now: Instant, job: &Job, outcome: Outcome) -> Option<Failure> {
+    pub fn done(&mut self, now: Instant, job: &Job, outcome: WriteOutcome) -> Option<Failure> {
         let memory = self.memory.get_mut(&job.config.key())?;
         memory.under_way = false;
         memory.last = Some(now);
         memory.attempts = memory.attempts.saturating_add(1);
         match outcome {
-            Outcome::Stored(status) => {
+            WriteOutcome::Stored(status) => {
                 self.written += 1;
                 memory.error.clear();
                 if memory.desired == job.hash {
                     (memory.stored, memory.done) = (Some(hash(&status)), job.config.stamp);
                 }
             }
-            Outcome::Superseded => {
+            WriteOutcome::Superseded => {
                 if memory.desired == job.hash {
                     memory.done = job.config.stamp;
                 }
             }
-            Outcome::Failed(error) => {
+            WriteOutcome::Failed(error) => {
                 self.failed += 1;
                 self.waiting = true;
                 let is_news = memory.error != error;
@@ -290,7 +290,7 @@ mod tests {
                 let mut stored = job.body(&self.status, "t").unwrap();
                 stored["added"] = true.into();
                 self.status = stored.clone();
-                self.plan.done(self.now, job, Outcome::Stored(stored));
+                self.plan.done(self.now, job, WriteOutcome::Stored(stored));
                 self.writes += 1;
             }
             jobs.len()
@@ -326,7 +326,7 @@ mod tests {
         let refuse = |world: &mut World, why: &str| {
             let job = world.due("True").remove(0);
             world.pass(400);
-            world.plan.done(world.now - Duration::from_secs(400), &job, Outcome::Failed(why.to_string()))
+            world.plan.done(world.now - Duration::from_secs(400), &job, WriteOutcome::Failed(why.to_string()))
         };
         let told = refuse(&mut world, "forbidden").unwrap();
         assert_eq!((told.object, told.error.as_str()), (world.object().key(), "forbidden"));
@@ -377,7 +377,7 @@ mod tests {
         let mut world = world();
         let jobs = world.due("True");
         assert!(world.due("True").is_empty());
-        world.plan.done(world.now, &jobs[0], Outcome::Failed("403 no".into()));
+        world.plan.done(world.now, &jobs[0], WriteOutcome::Failed("403 no".into()));
         assert!(world.due("True").is_empty() && world.plan.is_waiting());
         assert_eq!(world.plan.state(&world.object()).unwrap()["error"], "403 no");
         world.pass(1);

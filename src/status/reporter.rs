@@ -8,7 +8,7 @@ use super::{
     addresses::{Claims, Ranges},
     desired::{self, LeftOut, Said},
     distribution::{Distribution, Levels},
-    plan::{Failure, Job, Outcome, Plan},
+    plan::{Failure, Job, Plan, WriteOutcome},
     report::Report,
 };
 use crate::{
@@ -112,7 +112,7 @@ impl Reporter {
     }
 
     /// Records the outcomes of writes. Returns the failures that are new.
-    pub fn done(&mut self, now: Instant, outcomes: Vec<(Job, Outcome)>) -> Vec<Failure> {
+    pub fn done(&mut self, now: Instant, outcomes: Vec<(Job, WriteOutcome)>) -> Vec<Failure> {
         outcomes.into_iter().filter_map(|(job, outcome)| self.plan.done(now, &job, outcome)).collect()
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     leader::Leadership,
-    plan::{Job, Outcome},
+    plan::{Job, WriteOutcome},
     ports::{Fresh, StatusSink},
 };
 use crate::sources::WriteError;
@@ -20,7 +20,7 @@ const TOGETHER: usize = 8;
 const ROUNDS: usize = 4;
 
 /// Executes the writes, in any order.
-pub async fn carry_out(sink: Arc<dyn StatusSink>, leadership: Leadership, jobs: Vec<Job>) -> Vec<(Job, Outcome)> {
+pub async fn carry_out(sink: Arc<dyn StatusSink>, leadership: Leadership, jobs: Vec<Job>) -> Vec<(Job, WriteOutcome)> {
     let each = jobs.into_iter().map(|job| {
         let (sink, leadership) = (sink.clone(), leadership.clone());
         async move {
@@ -31,7 +31,7 @@ pub async fn carry_out(sink: Arc<dyn StatusSink>, leadership: Leadership, jobs: 
     stream::iter(each).buffer_unordered(TOGETHER).collect().await
 }
 
-async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> Outcome {
+async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> WriteOutcome {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let meta = &job.config.meta;
     let mut held = Fresh {
@@ -40,25 +40,27 @@ async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> Outco
         generation: meta.generation,
     };
     for _ in 0..ROUNDS {
-        let Some(body) = job.body(&held.status, &now) else { return Outcome::Stored(held.status) };
-        let Some(_permit) = leadership.permit() else { return Outcome::Failed("another process leads".to_string()) };
+        let Some(body) = job.body(&held.status, &now) else { return WriteOutcome::Stored(held.status) };
+        let Some(_permit) = leadership.permit() else {
+            return WriteOutcome::Failed("another process leads".to_string());
+        };
         match sink.apply(&job.config, &held.version, &body).await {
-            Ok(stored) => return Outcome::Stored(stored.status),
+            Ok(stored) => return WriteOutcome::Stored(stored.status),
             Err(WriteError::Conflict) => {}
-            Err(WriteError::Gone) => return Outcome::Superseded,
-            Err(WriteError::Other(error) | WriteError::Unreachable(error)) => return Outcome::Failed(error),
+            Err(WriteError::Gone) => return WriteOutcome::Superseded,
+            Err(WriteError::Other(error) | WriteError::Unreachable(error)) => return WriteOutcome::Failed(error),
         }
         held = match sink.fetch(&job.config).await {
             // The computed status is for a spec that is no longer in force; the watch brings the new one.
-            Ok(fresh) if fresh.generation != meta.generation => return Outcome::Superseded,
+            Ok(fresh) if fresh.generation != meta.generation => return WriteOutcome::Superseded,
             // Another writer set addresses that we did not know of: ours may conflict with them.
-            Ok(fresh) if fresh.status["addresses"] != held.status["addresses"] => return Outcome::Superseded,
+            Ok(fresh) if fresh.status["addresses"] != held.status["addresses"] => return WriteOutcome::Superseded,
             Ok(fresh) => fresh,
-            Err(WriteError::Gone) => return Outcome::Superseded,
-            Err(error) => return Outcome::Failed(error.to_string()),
+            Err(WriteError::Gone) => return WriteOutcome::Superseded,
+            Err(error) => return WriteOutcome::Failed(error.to_string()),
         };
     }
-    Outcome::Failed("the object keeps changing".to_string())
+    WriteOutcome::Failed("the object keeps changing".to_string())
 }
 
 #[cfg(test)]
@@ -159,7 +161,7 @@ mod tests {
     async fn a_conflict_is_tried_again_on_the_fresh_object_and_loses_nothing() {
         let server = server(2, 1);
         let done = carry_out(Arc::new(server.clone()), leader().await, vec![job()]).await;
-        assert!(matches!(done[0].1, Outcome::Stored(_)), "{done:?}");
+        assert!(matches!(done[0].1, WriteOutcome::Stored(_)), "{done:?}");
         let applied = server.applied.lock().unwrap();
         let types: Vec<_> = applied[0]["conditions"].as_array().unwrap().iter().map(|c| c["type"].clone()).collect();
         assert_eq!((applied.len(), types), (1, vec![json!("Theirs"), json!("Reconciled")]));
@@ -168,11 +170,11 @@ mod tests {
     #[tokio::test]
     async fn another_generation_or_an_endless_fight_writes_nothing() {
         let done = carry_out(Arc::new(server(1, 2)), leader().await, vec![job()]).await;
-        assert_eq!(done[0].1, Outcome::Superseded);
+        assert_eq!(done[0].1, WriteOutcome::Superseded);
         let done = carry_out(Arc::new(server(99, 1)), leader().await, vec![job()]).await;
-        assert!(matches!(done[0].1, Outcome::Failed(_)));
+        assert!(matches!(done[0].1, WriteOutcome::Failed(_)));
         let server = server(0, 1);
         let done = carry_out(Arc::new(server.clone()), Leadership::default(), vec![job()]).await;
-        assert!(matches!(done[0].1, Outcome::Failed(_)) && server.applied.lock().unwrap().is_empty(), "{done:?}");
+        assert!(matches!(done[0].1, WriteOutcome::Failed(_)) && server.applied.lock().unwrap().is_empty(), "{done:?}");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use super::{MemoryStore, key::StoreKey};
 use crate::{
-    model::{Config, ConfigEvent, ConfigSet, ConfigSnapshot, EventKind, Kind, Place, Placed},
+    model::{Config, ConfigEvent, ConfigSet, ConfigSnapshot, EventKind, FullKey, Kind, Placed},
     sources::{Change, SourceBatch, SourceId},
 };
 
@@ -99,7 +99,7 @@ impl Aggregate {
     /// Objects that are hidden by another source's.
     #[must_use]
     pub fn shadowed(&self) -> Vec<Shadowed> {
-        let mut winners: BTreeMap<Place<'_>, (&SourceId, &Config)> = BTreeMap::new();
+        let mut winners: BTreeMap<FullKey<'_>, (&SourceId, &Config)> = BTreeMap::new();
         let mut found = Vec::new();
         for (id, store) in &self.sources {
             for config in store.iter() {
@@ -155,7 +155,7 @@ impl Aggregate {
                     touched.push(StoreKey::of(&config));
                     store.put(config);
                 }
-                let deletes: BTreeSet<Place<'_>> = deletes.iter().map(|key| key.within("")).collect();
+                let deletes: BTreeSet<FullKey<'_>> = deletes.iter().map(|key| key.within("")).collect();
                 let is_gone = |c: &&Arc<Config>| {
                     let (_, kind, namespace, name) = c.place();
                     !deletes.is_empty() && deletes.contains(&("", kind, namespace, name))

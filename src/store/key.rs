@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::model::{Config, ConfigKey, Place, Placed};
+use crate::model::{Config, ConfigKey, FullKey, Placed};
 
 /// Identity of an object over all clusters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ impl StoreKey {
 }
 
 impl Placed for StoreKey {
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> FullKey<'_> {
         self.key.within(&self.cluster)
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    super::{generator::Slot, omission::Omission, omissions::Told},
+    super::{generator::Slot, omission::Omission, omissions::NewOmissions},
     MeshGenerator,
 };
 use crate::{generate::check::Refusal, telemetry::count_rejected, xds::ResourceType};
@@ -45,7 +45,7 @@ pub(super) fn without_certificate(clusters: usize) -> Option<Omission> {
 impl MeshGenerator {
     /// Keeps what is left out of a type, and logs what is new.
     pub(super) fn tell(&self, slot: &Slot, kind: ResourceType, about: Option<&[Arc<str>]>, found: BTreeSet<Omission>) {
-        let Some(Told { line, new }) = self.omissions.set(slot, kind, about, found) else { return };
+        let Some(NewOmissions { line, new }) = self.omissions.set(slot, kind, about, found) else { return };
         for refused in new.iter().filter(|o| o.metric == REJECTED) {
             count_rejected(if kind == ResourceType::Listener { "gateway" } else { kind.label() }, &refused.resource);
         }

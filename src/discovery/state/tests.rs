@@ -276,9 +276,9 @@ struct Failing {
 }
 
 impl Generator for Failing {
-    fn audience(&self, _: &PushContext, node: &Node, identity: Option<&Identity>) -> Audience {
+    fn audience(&self, _: &PushContext, node: &Node, claim: Claim<'_>) -> Audience {
         let view = Arc::new(ProxyView::of_node(node));
-        Audience::new(view.clone(), view.clone(), view, identity.cloned())
+        Audience::new(view.clone(), view.clone(), view, claim.identity.cloned())
     }
 
     fn layout(&self, _: &Slot, kind: ResourceType) -> Layout {

@@ -4,7 +4,7 @@ use std::{hash::Hash, sync::Arc};
 
 use super::{
     client::{EndpointClient, proxy_labels},
-    locality::{LocalityLb, Place, TrafficDistribution},
+    locality::{LocalityLb, ProxyLocality, TrafficDistribution},
 };
 use crate::{
     generate::traffic_policy::{self, EffectivePolicy},
@@ -45,7 +45,7 @@ pub struct EndpointInputs<'a> {
     /// Who asks.
     pub client: &'a EndpointClient,
     /// Where the client is; set only where priorities and weights depend on it.
-    pub place: Option<Place>,
+    pub place: Option<ProxyLocality>,
     /// The client's node; set only for a service that keeps to the node.
     pub node_name: Option<Arc<str>>,
     /// Mesh settings.
@@ -74,7 +74,7 @@ impl<'a> EndpointInputs<'a> {
             EffectivePolicy::of_rule(rule.map(|r| &*r.rule), port.port, subset).over_mesh_default(&mesh.config);
         let place = LocalityLb::effective(&mesh.config, policy.load_balancer, service)
             .filter(|setting| setting.depends_on_proxy(policy.outlier_detection.is_some()))
-            .map(|setting| Place::of(&setting, &view.locality, &proxy_labels(view)));
+            .map(|setting| ProxyLocality::of(&setting, &view.locality, &proxy_labels(view)));
         Self {
             cluster_name,
             service,

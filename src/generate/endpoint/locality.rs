@@ -106,7 +106,7 @@ impl<'a> LocalityLb<'a> {
     }
 
     /// Sets priorities and weights as a proxy at `place` sees them.
-    pub(crate) fn apply(&self, groups: &mut Vec<Group>, place: &Place, failover: bool) {
+    pub(crate) fn apply(&self, groups: &mut Vec<Group>, place: &ProxyLocality, failover: bool) {
         match self {
             Self::ZoneAware(setting) => {
                 if setting.enabled == Some(false) {
@@ -139,14 +139,14 @@ impl<'a> LocalityLb<'a> {
 
 /// Where a proxy is, as far as locality load balancing asks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Place {
+pub struct ProxyLocality {
     /// Its locality.
     pub locality: Locality,
     /// Its labels among those that the setting compares.
     pub labels: Labels,
 }
 
-impl Place {
+impl ProxyLocality {
     /// The place of a proxy with these labels, narrowed to what `setting` reads.
     #[must_use]
     pub fn of(setting: &LocalityLb<'_>, locality: &Locality, labels: &Labels) -> Self {

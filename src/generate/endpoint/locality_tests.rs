@@ -34,8 +34,8 @@ fn setting(value: serde_json::Value) -> LocalityLoadBalancerSetting {
     from_json(&value, true).unwrap()
 }
 
-fn place(locality: &str) -> Place {
-    Place { locality: Locality::parse(locality), labels: Labels::new() }
+fn place(locality: &str) -> ProxyLocality {
+    ProxyLocality { locality: Locality::parse(locality), labels: Labels::new() }
 }
 
 fn priorities(groups: &[Group]) -> Vec<(String, u32)> {
@@ -85,7 +85,7 @@ fn labels_split_a_locality_by_the_first_that_differs() {
         ..Group::default()
     }];
     let labels = BTreeMap::from([("zone".to_string(), "z".to_string()), ("rack".to_string(), "1".to_string())]);
-    let place = Place { locality: Locality::default(), labels };
+    let place = ProxyLocality { locality: Locality::default(), labels };
     LocalityLb::Locality(&setting).apply(&mut groups, &place, true);
     assert_eq!(
         groups.iter().map(|g| (g.priority, g.weight)).collect::<Vec<_>>(),
@@ -106,7 +106,7 @@ fn another_network_comes_after_everything_in_the_own_one() {
         ..Group::default()
     }];
     let labels = here.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
-    setting.apply(&mut groups, &Place { locality: Locality::default(), labels }, false);
+    setting.apply(&mut groups, &ProxyLocality { locality: Locality::default(), labels }, false);
     let order: Vec<_> =
         groups.iter().map(|g| g.members[0].labels.get(NETWORK).unwrap_or_default().to_string()).collect();
     assert_eq!(order, ["n", "n", "m"]);

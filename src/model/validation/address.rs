@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::check::Answer;
+use super::check::Checked;
 
 pub(super) const UNIX_PREFIX: &str = "unix://";
 
@@ -12,12 +12,12 @@ pub(super) fn is_ip(text: &str) -> bool {
         || text.split_once('%').is_some_and(|(ip, zone)| !zone.is_empty() && ip.parse::<Ipv6Addr>().is_ok())
 }
 
-pub(super) fn ip(text: &str) -> Answer {
+pub(super) fn ip(text: &str) -> Checked {
     if is_ip(text) { Ok(()) } else { Err(format!("{text:?} is not an IP address")) }
 }
 
 /// An IP address or a CIDR block.
-pub(super) fn subnet(text: &str) -> Answer {
+pub(super) fn subnet(text: &str) -> Checked {
     if text.matches('/').count() != 1 {
         return ip(text);
     }
@@ -25,7 +25,7 @@ pub(super) fn subnet(text: &str) -> Answer {
 }
 
 /// The part after `unix://`: an absolute path, or an abstract name, which begins with `@`.
-pub(super) fn unix(path: &str) -> Answer {
+pub(super) fn unix(path: &str) -> Checked {
     if path.starts_with('@') || (path.starts_with('/') && !path.ends_with('/')) {
         return Ok(());
     }

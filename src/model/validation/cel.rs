@@ -2,7 +2,7 @@
 
 mod lexer;
 
-use super::check::Answer;
+use super::check::Checked;
 use lexer::Token;
 
 /// Maximum nesting, as in Istio's parser.
@@ -40,7 +40,7 @@ enum Shape {
 type Parsed = Result<Shape, String>;
 
 /// Checks that the text is an expression.
-pub(super) fn parse(text: &str) -> Answer {
+pub(super) fn parse(text: &str) -> Checked {
     let tokens = lexer::tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
     parser.expression().map_err(|e| format!("not a CEL expression: {e}"))?;

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::Validation;
 
 /// The result of a rule about one value: the error text begins without a path.
-pub(super) type Answer = Result<(), String>;
+pub(super) type Checked = Result<(), String>;
 
 /// Findings about one object, with the path of the current field.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Check {
     }
 
     /// Records the answer's error, if any, for a field below this path.
-    pub(super) fn field(&mut self, name: impl Display, answer: Answer) {
+    pub(super) fn field(&mut self, name: impl Display, answer: Checked) {
         if let Err(text) = answer {
             self.at(name, |c| c.error(text));
         }

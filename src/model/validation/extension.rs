@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    check::{Answer, Check},
+    check::{Check, Checked},
     policy, range, uri,
 };
 use crate::proto::istio::{
@@ -90,7 +90,7 @@ fn variable(c: &mut Check, env: &EnvVar) {
 }
 
 /// A URL with the scheme `file:`, `http:`, `https:` or `oci:`; without a scheme it is the name of an OCI image.
-fn url(text: &str) -> Answer {
+fn url(text: &str) -> Checked {
     if text.is_empty() {
         return Err("must be set".to_string());
     }

@@ -1,6 +1,6 @@
 //! Rules for HTTP headers: names, values with `%COMMANDS%`, operations, and string matches.
 
-use super::check::{Answer, Check};
+use super::check::{Check, Checked};
 use crate::proto::networking::{Headers, StringMatch, string_match::MatchType};
 
 const REGEX_MAX: usize = 1024;
@@ -10,12 +10,12 @@ fn is_token(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+,-.^_`|~".contains(c))
 }
 
-fn bad_name(name: &str) -> Answer {
+fn bad_name(name: &str) -> Checked {
     Err(format!("{name:?} is not a valid header name"))
 }
 
 /// A header name in a CORS policy; `*` means all.
-pub(super) fn cors_name(name: &str) -> Answer {
+pub(super) fn cors_name(name: &str) -> Checked {
     if is_token(name) { Ok(()) } else { bad_name(name) }
 }
 
@@ -28,19 +28,19 @@ pub(super) fn is_jwt_claim(name: &str) -> bool {
 }
 
 /// A header name in a match.
-pub(super) fn match_name(name: &str) -> Answer {
+pub(super) fn match_name(name: &str) -> Checked {
     let pseudo = matches!(name, ":method" | ":scheme" | ":authority" | ":path" | ":status");
     if is_jwt_claim(name) || pseudo || is_token(name) { Ok(()) } else { bad_name(name) }
 }
 
 /// A header name in a probe.
-pub(super) fn probe_name(name: &str) -> Answer {
+pub(super) fn probe_name(name: &str) -> Checked {
     let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     if good { Ok(()) } else { bad_name(name) }
 }
 
 /// A name of letters, digits, `-` and `_` only.
-pub(super) fn strict_name(name: &str) -> Answer {
+pub(super) fn strict_name(name: &str) -> Checked {
     let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     if good { Ok(()) } else { bad_name(name) }
 }
@@ -49,7 +49,7 @@ pub(super) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
 
-fn operation_name(name: &str, authority: bool) -> Answer {
+fn operation_name(name: &str, authority: bool) -> Checked {
     if name.is_empty() {
         return bad_name(name);
     }
@@ -60,7 +60,7 @@ fn operation_name(name: &str, authority: bool) -> Answer {
 }
 
 /// A header value for Envoy: no control characters, `%COMMAND(args)%` complete, a plain `%` written `%%`.
-pub(super) fn value(value: &str) -> Answer {
+pub(super) fn value(value: &str) -> Checked {
     if value.chars().any(|c| c != '\t' && c.is_ascii_control()) {
         return Err(format!("header value {value:?} must not hold control characters"));
     }
@@ -130,7 +130,7 @@ pub(super) fn operations(c: &mut Check, headers: Option<&Headers>) {
 }
 
 /// A regular expression of RE2 within Envoy's length limit.
-pub(super) fn regex(text: &str) -> Answer {
+pub(super) fn regex(text: &str) -> Checked {
     if text.len() > REGEX_MAX {
         return Err(format!("the regex is longer than {REGEX_MAX} characters; shorten it"));
     }
@@ -182,7 +182,7 @@ enum Repetition {
 }
 
 /// A string match whose regex must compile; an empty prefix is allowed.
-pub(super) fn string_regex(condition: Option<&StringMatch>) -> Answer {
+pub(super) fn string_regex(condition: Option<&StringMatch>) -> Checked {
     match condition.and_then(|m| m.match_type.as_ref()) {
         Some(MatchType::Regex(text)) if text.is_empty() => Err("an empty regex matches nothing; write one".to_string()),
         Some(MatchType::Regex(text)) => regex(text),
@@ -191,7 +191,7 @@ pub(super) fn string_regex(condition: Option<&StringMatch>) -> Answer {
 }
 
 /// A string match whose prefix and regex must not be empty.
-pub(super) fn string(condition: Option<&StringMatch>) -> Answer {
+pub(super) fn string(condition: Option<&StringMatch>) -> Checked {
     match condition.and_then(|m| m.match_type.as_ref()) {
         Some(MatchType::Prefix(text)) if text.is_empty() => Err("an empty prefix is refused; write one".to_string()),
         _ => string_regex(condition),

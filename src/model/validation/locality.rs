@@ -1,6 +1,6 @@
 //! Locality-aware load balancing: weights between localities, failover between regions.
 
-use super::check::{Answer, Check};
+use super::check::{Check, Checked};
 use crate::proto::networking::{LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 
 const TOPOLOGY: [&str; 3] =
@@ -53,7 +53,7 @@ pub(super) fn zone_aware(c: &mut Check, setting: Option<&ZoneAwareLoadBalancerSe
     });
 }
 
-fn regions(from: &str, to: &str) -> Answer {
+fn regions(from: &str, to: &str) -> Checked {
     if from == to {
         return Err(format!("from and to are both {from:?}; name different regions"));
     }
@@ -64,7 +64,7 @@ fn regions(from: &str, to: &str) -> Answer {
 }
 
 /// Checks that no locality is covered by an earlier one.
-fn apart(localities: &[&str]) -> Answer {
+fn apart(localities: &[&str]) -> Checked {
     let mut seen: Vec<Vec<&str>> = Vec::new();
     for text in localities {
         if text.contains('*') && (text.matches('*').count() > 1 || !text.ends_with('*')) {

@@ -1,7 +1,7 @@
 //! RequestAuthentication: accepted issuers, the places of tokens in a request, and the use of their claims.
 
 use super::{
-    check::{Answer, Check},
+    check::{Check, Checked},
     header, jwks, policy, range, uri,
 };
 use crate::proto::istio::security::v1beta1::{JwtRule, RequestAuthentication};
@@ -38,7 +38,7 @@ fn rule(c: &mut Check, rule: &JwtRule) {
     c.field("timeout", range::optional_duration(rule.timeout.as_ref()));
 }
 
-fn key_server(text: &str) -> Answer {
+fn key_server(text: &str) -> Checked {
     let uri = uri::reference(text)?;
     if uri.scheme != "http" && uri.scheme != "https" {
         return Err(format!("{text:?} must begin with http:// or https://"));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     address::{self, UNIX_PREFIX},
-    check::{Answer, Check},
+    check::{Check, Checked},
     destination, names, range, server_tls, traffic_policy,
 };
 use crate::{
@@ -98,7 +98,7 @@ fn ingress_tls(c: &mut Check, tls: &ServerTlsSettings) {
 }
 
 /// `127.0.0.1:PORT`, `0.0.0.0:PORT`, `[::1]:PORT`, `[::]:PORT`, `:PORT` or `unix://PATH`.
-fn default_endpoint(text: &str) -> Answer {
+fn default_endpoint(text: &str) -> Checked {
     if let Some(path) = text.strip_prefix(UNIX_PREFIX) {
         return address::unix(path);
     }

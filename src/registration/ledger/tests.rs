@@ -44,14 +44,14 @@ fn task(ledger: &mut Ledger, second: i64) -> String {
     }
 }
 
-fn done(ledger: &mut Ledger, outcome: Outcome, second: i64) -> Option<bool> {
+fn done(ledger: &mut Ledger, outcome: TaskOutcome, second: i64) -> Option<bool> {
     ledger.done(&key(), outcome, GRACE, at(second)).map(|(_, guest)| guest.is_some())
 }
 
 fn arrived(ledger: &mut Ledger, id: u64, second: i64) {
     ledger.arrive(guest(id, second)).unwrap();
     assert_eq!(task(ledger, second), format!("arrival {id}"));
-    assert_eq!(done(ledger, Outcome::Settled, second), Some(true));
+    assert_eq!(done(ledger, TaskOutcome::Settled, second), Some(true));
 }
 
 #[test]
@@ -61,10 +61,10 @@ fn a_proxy_comes_goes_and_is_cleaned_up_after_the_grace_period() {
     assert_eq!(task(&mut ledger, 1), "");
     ledger.leave(&key(), 1, at(2));
     assert_eq!(task(&mut ledger, 2), "leave");
-    assert_eq!(done(&mut ledger, Outcome::Settled, 2), None);
+    assert_eq!(done(&mut ledger, TaskOutcome::Settled, 2), None);
     assert_eq!(task(&mut ledger, 11), "");
     assert_eq!(task(&mut ledger, 12), "clean true");
-    done(&mut ledger, Outcome::Left, 12);
+    done(&mut ledger, TaskOutcome::Left, 12);
     assert_eq!((task(&mut ledger, 99), ledger.lanes.len()), (String::new(), 0));
 }
 
@@ -79,9 +79,9 @@ fn a_proxy_that_comes_back_is_not_cleaned_up_and_two_connections_count_as_one_pr
     assert_eq!(task(&mut ledger, 3), "leave");
     ledger.arrive(guest(3, 4)).unwrap();
     assert_eq!(task(&mut ledger, 4), "", "one task at a time");
-    done(&mut ledger, Outcome::Settled, 4);
+    done(&mut ledger, TaskOutcome::Settled, 4);
     assert_eq!(task(&mut ledger, 4), "arrival 3");
-    done(&mut ledger, Outcome::Settled, 4);
+    done(&mut ledger, TaskOutcome::Settled, 4);
     assert_eq!(task(&mut ledger, 99), "");
 }
 
@@ -90,15 +90,15 @@ fn a_failed_task_is_tried_again_slower_and_the_proxy_is_served_meanwhile() {
     let mut ledger = Ledger::default();
     ledger.arrive(guest(1, 0)).unwrap();
     task(&mut ledger, 0);
-    assert_eq!(done(&mut ledger, Outcome::Failed, 0), Some(true));
+    assert_eq!(done(&mut ledger, TaskOutcome::Failed, 0), Some(true));
     assert_eq!((task(&mut ledger, 0), task(&mut ledger, 1)), (String::new(), "settle".to_string()));
-    done(&mut ledger, Outcome::Failed, 1);
+    done(&mut ledger, TaskOutcome::Failed, 1);
     assert_eq!((task(&mut ledger, 2), task(&mut ledger, 3)), (String::new(), "settle".to_string()));
-    done(&mut ledger, Outcome::Settled, 3);
+    done(&mut ledger, TaskOutcome::Settled, 3);
     assert_eq!(task(&mut ledger, 99), "");
     ledger.arrive(guest(2, 100)).unwrap();
     task(&mut ledger, 100);
-    assert_eq!(done(&mut ledger, Outcome::Refused, 100), Some(false));
+    assert_eq!(done(&mut ledger, TaskOutcome::Refused, 100), Some(false));
     ledger.leave(&key(), 1, at(101));
     assert_eq!(task(&mut ledger, 101), "leave", "a refused proxy holds nothing");
 }
@@ -112,7 +112,7 @@ fn an_unreachable_store_is_tried_again_soon_and_health_reports_outlive_the_ledge
     let mut second = 0;
     for _ in 0..20 {
         assert_eq!(task(&mut ledger, second), "settle");
-        done(&mut ledger, Outcome::Unreached, second);
+        done(&mut ledger, TaskOutcome::Unreached, second);
         assert_eq!(task(&mut ledger, second), "");
         second += 8;
     }
@@ -160,11 +160,11 @@ fn entries_in_force_are_compared() {
         ledger.miss(configs);
         task(&mut ledger, 20)
     };
-    assert_eq!(miss(Outcome::Settled, &ConfigSnapshot::default()), "settle");
-    assert_eq!(miss(Outcome::Settled, &stored(here)), "");
+    assert_eq!(miss(TaskOutcome::Settled, &ConfigSnapshot::default()), "settle");
+    assert_eq!(miss(TaskOutcome::Settled, &stored(here)), "");
     ledger.say(&key(), Said { healthy: true, message: String::new(), at: at(20) });
     assert_eq!(task(&mut ledger, 20), "settle");
-    done(&mut ledger, Outcome::Refused, 20);
+    done(&mut ledger, TaskOutcome::Refused, 20);
     ledger.miss(&ConfigSnapshot::default());
     assert_eq!(task(&mut ledger, 20), "", "a refused claim is not tried again and again");
 }
@@ -180,7 +180,7 @@ fn groups_and_peers_have_bounds_and_those_that_leave_make_room() {
         let key = guest.key.clone();
         ledger.arrive(guest)?;
         ledger.due(at(0));
-        ledger.done(&key, Outcome::Settled, GRACE, at(0));
+        ledger.done(&key, TaskOutcome::Settled, GRACE, at(0));
         Ok::<_, Refusal>(())
     };
     for (id, entry) in [(1, "a"), (2, "b"), (3, "b")] {
@@ -198,7 +198,7 @@ fn groups_and_peers_have_bounds_and_those_that_leave_make_room() {
     ledger.leave(&gone, 1, at(1));
     arrive(&mut ledger, of(8, "10.0.0.1", "b")).unwrap();
     assert!(arrive(&mut ledger, of(9, "10.0.0.2", "c")).is_err(), "the entry has its grace period");
-    for (second, outcome) in [(1, Outcome::Settled), (11, Outcome::Left)] {
+    for (second, outcome) in [(1, TaskOutcome::Settled), (11, TaskOutcome::Left)] {
         ledger.due(at(second));
         ledger.done(&gone, outcome, GRACE, at(second));
     }

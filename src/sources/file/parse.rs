@@ -25,7 +25,7 @@ const WORTH_A_THREAD: usize = 32;
 
 /// What became of one object.
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub enum ObjectOutcome {
     /// Taken.
     Taken {
         /// The object.
@@ -64,8 +64,8 @@ pub struct Refusal {
     pub line: u32,
     /// Column, from 1; 0 when unknown.
     pub column: u32,
-    /// Identity, as far as it can be read.
-    pub who: Identity,
+    /// DocumentIdentity, as far as it can be read.
+    pub who: DocumentIdentity,
     /// Why, for a person.
     pub reason: String,
     /// It is no Kubernetes object, as far as can be seen.
@@ -74,7 +74,7 @@ pub struct Refusal {
 
 /// Kind, namespace and name as written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Identity {
+pub struct DocumentIdentity {
     /// `apiVersion`.
     pub api_version: String,
     /// `kind`.
@@ -87,7 +87,7 @@ pub struct Identity {
     pub sound: bool,
 }
 
-impl Identity {
+impl DocumentIdentity {
     /// The key, if the document is sound, of a kind that is ours, and has a name.
     #[must_use]
     pub fn key(&self) -> Option<ConfigKey> {
@@ -104,7 +104,7 @@ pub struct Document {
     /// Hash of its text.
     pub hash: u64,
     /// Its objects; more than one for a `List`.
-    pub outcomes: Arc<[Outcome]>,
+    pub outcomes: Arc<[ObjectOutcome]>,
 }
 
 /// A file to be read.
@@ -166,21 +166,27 @@ pub fn parse_text(base: &Origin, path: &Arc<PathBuf>, text: &str) -> Vec<Documen
 }
 
 /// Reads one document. A fault of ours while doing so refuses the document and nothing else.
-fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[Outcome]> {
+fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[ObjectOutcome]> {
     let read = catch(|| outcomes(base, path, chunk));
     read.unwrap_or_else(|_| {
         let reason = "reading it failed inside pilothouse; please report this document".to_string();
-        vec![Outcome::Refused(Arc::new(Refusal { line: 0, column: 0, who: guess(chunk.text), reason, foreign: false }))]
+        vec![ObjectOutcome::Refused(Arc::new(Refusal {
+            line: 0,
+            column: 0,
+            who: guess(chunk.text),
+            reason,
+            foreign: false,
+        }))]
     })
     .into()
 }
 
-fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<Outcome> {
+fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<ObjectOutcome> {
     let values = match yaml::values(chunk.text) {
         Ok(values) => values,
         Err(error) => {
             let (line, column) = (error.line.saturating_sub(1), error.column);
-            return vec![Outcome::Refused(Arc::new(Refusal {
+            return vec![ObjectOutcome::Refused(Arc::new(Refusal {
                 line,
                 column,
                 who: guess(chunk.text),
@@ -231,9 +237,9 @@ fn list_items(value: &Value) -> Option<&Vec<Value>> {
 }
 
 /// Reads one object: the document, or one entry of its list.
-fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Origin) -> Option<Outcome> {
+fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Origin) -> Option<ObjectOutcome> {
     let refuse_at = |(line, column): (u32, u32), reason: String| {
-        Some(Outcome::Refused(Arc::new(Refusal {
+        Some(ObjectOutcome::Refused(Arc::new(Refusal {
             line,
             column,
             who: identity(value),
@@ -256,7 +262,11 @@ fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Ori
     match with_warnings(&filled(value), origin) {
         Ok((config, _)) if config.meta.name.is_empty() => refuse("metadata.name is missing".to_string()),
         Ok((config, _)) if !config.is_of_main_cluster() && !config.kind().is_read_of_remote_clusters() => {
-            Some(Outcome::Ignored { api_version: who.api_version.into(), kind: who.kind.into(), name: who.name.into() })
+            Some(ObjectOutcome::Ignored {
+                api_version: who.api_version.into(),
+                kind: who.kind.into(),
+                name: who.name.into(),
+            })
         }
         Ok((mut config, mut warnings)) => {
             if config.meta.namespace.is_empty() {
@@ -277,10 +287,13 @@ fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Ori
                 let (line, column) = written.place(item, &text);
                 Notice { line, column, text }
             };
-            Some(Outcome::Taken { config: Arc::new(config), warnings: warnings.into_iter().map(notice).collect() })
+            Some(ObjectOutcome::Taken {
+                config: Arc::new(config),
+                warnings: warnings.into_iter().map(notice).collect(),
+            })
         }
         Err(DecodeError::UnknownKind { api_version, kind }) => {
-            Some(Outcome::Ignored { api_version: api_version.into(), kind: kind.into(), name: who.name.into() })
+            Some(ObjectOutcome::Ignored { api_version: api_version.into(), kind: kind.into(), name: who.name.into() })
         }
         Err(DecodeError::Invalid(reason)) => {
             let kind = Kind::parse(&who.api_version, &who.kind).filter(|_| item.is_none());
@@ -309,10 +322,10 @@ fn is_foreign(value: &Value) -> bool {
     has("kind") + has("apiVersion") + metadata < 2
 }
 
-fn identity(value: &Value) -> Identity {
+fn identity(value: &Value) -> DocumentIdentity {
     let text = |v: Option<&Value>| v.and_then(Value::as_str).unwrap_or_default().to_string();
     let meta = |key: &str| text(value.get("metadata").and_then(|m| m.get(key)));
-    Identity {
+    DocumentIdentity {
         api_version: text(value.get("apiVersion")),
         kind: text(value.get("kind")),
         namespace: meta("namespace"),
@@ -322,8 +335,8 @@ fn identity(value: &Value) -> Identity {
 }
 
 /// What a broken document most likely is, from its lines: for the message only.
-fn guess(text: &str) -> Identity {
-    let mut who = Identity::default();
+fn guess(text: &str) -> DocumentIdentity {
+    let mut who = DocumentIdentity::default();
     let mut in_metadata = false;
     for line in text.lines().take(200) {
         let indented = line.starts_with(char::is_whitespace);
@@ -356,7 +369,7 @@ mod tests {
             d.outcomes
                 .iter()
                 .filter_map(|o| match o {
-                    Outcome::Refused(r) => Some((d.line + r.line, r.column, r.reason.clone())),
+                    ObjectOutcome::Refused(r) => Some((d.line + r.line, r.column, r.reason.clone())),
                     _ => None,
                 })
                 .collect::<Vec<_>>()
@@ -370,7 +383,8 @@ mod tests {
     fn one_bad_document_leaves_the_others_alone() {
         let text = format!("{GOOD}---\nkind: [\n---\n{}", GOOD.replace("name: a", "name: b"));
         let documents = parsed(&text);
-        let taken = documents.iter().flat_map(|d| d.outcomes.iter()).filter(|o| matches!(o, Outcome::Taken { .. }));
+        let taken =
+            documents.iter().flat_map(|d| d.outcomes.iter()).filter(|o| matches!(o, ObjectOutcome::Taken { .. }));
         assert_eq!(taken.count(), 2);
         assert_eq!(refusals(&text).len(), 1);
         assert_eq!(refusals(&text)[0].0, 9);
@@ -401,7 +415,7 @@ mod tests {
         let found = refusals(&format!("---\n{invalid}"));
         assert_eq!((found[0].0, found[0].1), (10, 7), "{found:?}");
         let misspelt = parsed(&GOOD.replace("hosts: [a.b]", "hosts: [a.b]\n  resoluton: DNS"));
-        let Outcome::Taken { warnings, .. } = &misspelt[0].outcomes[0] else { panic!("{misspelt:?}") };
+        let ObjectOutcome::Taken { warnings, .. } = &misspelt[0].outcomes[0] else { panic!("{misspelt:?}") };
         let notice = Notice { line: 7, column: 3, text: "unknown field spec.resoluton".to_string() };
         assert_eq!(warnings.to_vec(), [notice]);
     }
@@ -422,7 +436,7 @@ mod tests {
         let text: String =
             (0..500).map(|i| format!("---\n{}", GOOD.replace("name: a", &format!("name: a{i}")))).collect();
         for (i, document) in parsed(&text).iter().enumerate() {
-            let Outcome::Taken { config, .. } = &document.outcomes[0] else { panic!("{:?}", document.outcomes) };
+            let ObjectOutcome::Taken { config, .. } = &document.outcomes[0] else { panic!("{:?}", document.outcomes) };
             assert_eq!(*config.meta.name, *format!("a{i}"));
             assert_eq!(config.origin.line as usize, 2 + i * 8);
         }
@@ -432,7 +446,7 @@ mod tests {
     fn a_broken_document_is_named_by_its_lines() {
         let text = GOOD.replace("hosts: [a.b]", "hosts: [a.b");
         let documents = parsed(&text);
-        let Outcome::Refused(refusal) = &documents[0].outcomes[0] else { panic!("taken") };
+        let ObjectOutcome::Refused(refusal) = &documents[0].outcomes[0] else { panic!("taken") };
         assert_eq!((refusal.who.kind.as_str(), refusal.who.name.as_str()), ("ServiceEntry", "a"));
         assert_eq!(refusal.who.key(), None);
     }

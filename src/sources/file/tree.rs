@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    parse::{Document, Outcome},
+    parse::{Document, ObjectOutcome},
     refusal::whole_file,
     scan::is_below,
 };
@@ -27,14 +27,14 @@ impl Document {
     /// The objects of this document that are taken.
     pub fn taken(&self) -> impl Iterator<Item = &Arc<Config>> {
         self.outcomes.iter().filter_map(|o| match o {
-            Outcome::Taken { config, .. } => Some(config),
+            ObjectOutcome::Taken { config, .. } => Some(config),
             _ => None,
         })
     }
 
     /// Whether it could not be read well enough to know which objects it means.
     fn is_broken(&self) -> bool {
-        self.outcomes.iter().any(|o| matches!(o, Outcome::Refused(r) if r.who.key().is_none()))
+        self.outcomes.iter().any(|o| matches!(o, ObjectOutcome::Refused(r) if r.who.key().is_none()))
     }
 }
 
@@ -47,21 +47,21 @@ struct FileState {
 }
 
 /// Where a key is written: file and document.
-type Place = (Arc<PathBuf>, usize, usize);
+type DocumentPosition = (Arc<PathBuf>, usize, usize);
 
 /// Where one key is written, in order. Nearly always it is one place, for which a map would be the larger part.
 #[derive(Debug, Default)]
-struct Written(Vec<(Place, Arc<Config>)>);
+struct Written(Vec<(DocumentPosition, Arc<Config>)>);
 
 impl Written {
-    fn insert(&mut self, place: Place, config: Arc<Config>) {
+    fn insert(&mut self, place: DocumentPosition, config: Arc<Config>) {
         self.remove(&place);
         let at = self.0.partition_point(|(p, _)| *p < place);
         self.0.reserve_exact(1);
         self.0.insert(at, (place, config));
     }
 
-    fn remove(&mut self, place: &Place) {
+    fn remove(&mut self, place: &DocumentPosition) {
         self.0.retain(|(p, _)| p != place);
     }
 }
@@ -123,18 +123,18 @@ impl Tree {
         for (d, document) in documents.iter().enumerate() {
             for (o, outcome) in document.outcomes.iter().enumerate() {
                 match outcome {
-                    Outcome::Taken { config, .. } => {
+                    ObjectOutcome::Taken { config, .. } => {
                         let key = config.key();
                         self.touched.insert(key.clone());
                         self.written.entry(key).or_default().insert((path.clone(), d, o), config.clone());
                     }
-                    Outcome::Refused(refusal) => {
+                    ObjectOutcome::Refused(refusal) => {
                         if let Some(key) = refusal.who.key() {
                             self.touched.insert(key.clone());
                             self.refused.entry(key).or_default().insert(path.clone());
                         }
                     }
-                    Outcome::Ignored { .. } => {}
+                    ObjectOutcome::Ignored { .. } => {}
                 }
             }
         }
@@ -177,12 +177,12 @@ impl Tree {
         for (d, document) in file.documents.iter().enumerate() {
             for (o, outcome) in document.outcomes.iter().enumerate() {
                 let key = match outcome {
-                    Outcome::Taken { config, .. } => config.key(),
-                    Outcome::Refused(refusal) => match refusal.who.key() {
+                    ObjectOutcome::Taken { config, .. } => config.key(),
+                    ObjectOutcome::Refused(refusal) => match refusal.who.key() {
                         Some(key) => key,
                         None => continue,
                     },
-                    Outcome::Ignored { .. } => continue,
+                    ObjectOutcome::Ignored { .. } => continue,
                 };
                 if let Some(places) = self.written.get_mut(&key) {
                     places.remove(&(path.clone(), d, o));
@@ -351,7 +351,7 @@ pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
     for document in documents {
         for outcome in document.outcomes.iter() {
             match outcome {
-                Outcome::Taken { config, warnings } => {
+                ObjectOutcome::Taken { config, warnings } => {
                     into.warned.extend(warnings.iter().map(|w| Warned {
                         line: document.line + w.line,
                         column: w.column,
@@ -359,7 +359,7 @@ pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
                         ..warned(config)
                     }));
                 }
-                Outcome::Refused(r) => {
+                ObjectOutcome::Refused(r) => {
                     let refused = Refused {
                         file: file.clone(),
                         line: document.line + r.line,
@@ -371,7 +371,7 @@ pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
                     };
                     if r.foreign { &mut into.skipped } else { &mut into.refused }.push(refused);
                 }
-                Outcome::Ignored { api_version, kind, name } => {
+                ObjectOutcome::Ignored { api_version, kind, name } => {
                     into.warned.extend(Kind::unknown_of_known_group(api_version, kind).map(|warning| Warned {
                         line: document.line,
                         kind: kind.to_string(),

@@ -21,12 +21,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The last answers, by path: those of paths that are watched. Other paths name objects, which come without end.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    by_path: Mutex<BTreeMap<String, Answer>>,
+    by_path: Mutex<BTreeMap<String, PathState>>,
     came: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Answer {
+struct PathState {
     watches: u64,
     /// Where the last of these watches began: a resource version.
     from: String,
@@ -38,7 +38,7 @@ impl Answers {
     pub(super) fn follow(&self, path: &str) {
         let mut by_path = self.lock();
         if !by_path.contains_key(path) {
-            by_path.insert(path.to_string(), Answer::default());
+            by_path.insert(path.to_string(), PathState::default());
         }
     }
 
@@ -85,7 +85,7 @@ impl Answers {
         self.came.notify_waiters();
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Answer>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PathState>> {
         self.by_path.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

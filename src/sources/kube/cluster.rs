@@ -13,11 +13,11 @@ use super::{
     ConnectError, FeedReport, FeedState, RawObject,
     answers::Answers,
     connect::Connection,
-    follower::{Follower, Target},
+    follower::{Follower, WatchTarget},
     namespaces::Namespaces,
     presence::{self, Crds},
     status::FeedBoard,
-    told::Told,
+    told::FeedLog,
 };
 use crate::{
     model::Mesh,
@@ -41,7 +41,7 @@ pub struct Cluster {
     pub(super) namespaces: watch::Sender<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
     /// What is to be told of the feeds, and whether a task will.
-    told: Arc<Mutex<(Told, bool)>>,
+    told: Arc<Mutex<(FeedLog, bool)>>,
 }
 
 impl Cluster {
@@ -119,18 +119,18 @@ impl Cluster {
     }
 
     /// The path at which a target is listed and watched.
-    pub(super) fn path(&self, target: &Target) -> String {
+    pub(super) fn path(&self, target: &WatchTarget) -> String {
         <RawObject as kube::Resource>::url_path(&target.resource, target.namespace.as_deref())
     }
 
     /// How long the server asked to wait with this target when it last refused it.
-    pub(super) fn asked_to_wait(&self, target: &Target) -> Duration {
+    pub(super) fn asked_to_wait(&self, target: &WatchTarget) -> Duration {
         self.answers().take_retry_after(&self.path(target)).unwrap_or_default()
     }
 }
 
 /// Tells what was noted, until there is nothing more to tell.
-async fn tell(cluster: Arc<str>, told: Arc<Mutex<(Told, bool)>>) {
+async fn tell(cluster: Arc<str>, told: Arc<Mutex<(FeedLog, bool)>>) {
     let mut pause = TOGETHER;
     loop {
         tokio::time::sleep(pause).await;

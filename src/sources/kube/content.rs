@@ -10,7 +10,7 @@ use std::{
 
 use super::FeedReport;
 use crate::{
-    model::{Config, ConfigKey, ConfigSet, Place, Placed},
+    model::{Config, ConfigKey, ConfigSet, FullKey, Placed},
     sources::{MassDeletionGuard, Refused, Warned},
 };
 
@@ -49,7 +49,7 @@ struct Held {
 
 /// A feed is of one cluster.
 impl Placed for Held {
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> FullKey<'_> {
         let meta = &self.config.meta;
         ("", self.config.kind(), &meta.namespace, &meta.name)
     }
@@ -236,7 +236,7 @@ impl Content {
     }
 }
 
-fn places(list: &[Item]) -> HashSet<Place<'_>> {
+fn places(list: &[Item]) -> HashSet<FullKey<'_>> {
     list.iter().map(|item| item.key.within("")).collect()
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::{
     Cluster, FeedReport, FeedState,
-    follower::{End, Follower, Target, Told},
+    follower::{End, Follower, ObjectChange, WatchTarget},
     groups::{crd_name, is_custom},
     presence::{Crds, resource},
     raw::RawMetadata,
@@ -160,8 +160,8 @@ impl Follower for CrdFollower {
     type Object = RawMetadata;
     type Item = Option<Kind>;
 
-    fn target(&mut self) -> BoxFuture<'_, Target> {
-        async { Target { resource: resource(), namespace: None, fields: None, labels: None } }.boxed()
+    fn target(&mut self) -> BoxFuture<'_, WatchTarget> {
+        async { WatchTarget { resource: resource(), namespace: None, fields: None, labels: None } }.boxed()
     }
 
     fn read(&mut self, object: RawMetadata, _: bool) -> Option<Kind> {
@@ -173,11 +173,11 @@ impl Follower for CrdFollower {
         self.refresh(kinds, true).boxed()
     }
 
-    fn told(&mut self, changes: Vec<Told<Option<Kind>>>) -> BoxFuture<'_, Result<(), End>> {
+    fn told(&mut self, changes: Vec<ObjectChange<Option<Kind>>>) -> BoxFuture<'_, Result<(), End>> {
         let kinds: BTreeSet<Kind> = changes
             .into_iter()
             .filter_map(|change| match change {
-                Told::Put(kind) | Told::Gone(kind) => kind,
+                ObjectChange::Put(kind) | ObjectChange::Gone(kind) => kind,
             })
             .collect();
         async move { if kinds.is_empty() { Ok(()) } else { self.refresh(kinds, false).await } }.boxed()

@@ -12,7 +12,7 @@ use super::{
     Cluster, FeedReport, FeedState, RawObject,
     content::{Content, Item},
     crds::{ask, is_served},
-    follower::{End, Follower, Target, Told},
+    follower::{End, Follower, ObjectChange, WatchTarget},
     groups::{field_selector, is_custom, label_selector, resource},
     mesh,
     presence::{Crds, Presence},
@@ -110,7 +110,7 @@ impl Follower for KindFollower {
     type Object = RawObject;
     type Item = Item;
 
-    fn target(&mut self) -> BoxFuture<'_, Target> {
+    fn target(&mut self) -> BoxFuture<'_, WatchTarget> {
         async {
             let version = self.version().await;
             let resource = resource(self.kind, &version);
@@ -123,7 +123,7 @@ impl Follower for KindFollower {
                 kind => field_selector(kind).map(str::to_string),
             };
             let labels = label_selector(self.kind).map(str::to_string);
-            Target { resource, namespace: self.namespace.clone(), fields, labels }
+            WatchTarget { resource, namespace: self.namespace.clone(), fields, labels }
         }
         .boxed()
     }
@@ -174,16 +174,16 @@ impl Follower for KindFollower {
         .boxed()
     }
 
-    fn told(&mut self, changes: Vec<Told<Item>>) -> BoxFuture<'_, Result<(), End>> {
+    fn told(&mut self, changes: Vec<ObjectChange<Item>>) -> BoxFuture<'_, Result<(), End>> {
         async move {
-            if changes.iter().any(|c| matches!(c, Told::Gone(_))) {
+            if changes.iter().any(|c| matches!(c, ObjectChange::Gone(_))) {
                 self.crd_stands().await?;
             }
             let mut content = self.shared.lock();
             for change in changes {
                 match change {
-                    Told::Put(item) => content.put(item),
-                    Told::Gone(item) => content.remove(&item.key),
+                    ObjectChange::Put(item) => content.put(item),
+                    ObjectChange::Gone(item) => content.remove(&item.key),
                 }
             }
             Ok(())

@@ -10,7 +10,7 @@ use super::FeedReport;
 
 /// What is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct WatchTarget {
     pub(super) resource: ApiResource,
     pub(super) namespace: Option<String>,
     pub(super) fields: Option<String>,
@@ -19,7 +19,7 @@ pub(super) struct Target {
 
 /// Something that happened to an object.
 #[derive(Debug)]
-pub(super) enum Told<T> {
+pub(super) enum ObjectChange<T> {
     Put(T),
     Gone(T),
 }
@@ -51,7 +51,7 @@ pub(super) trait Follower: Send {
     type Item: Send;
 
     /// Waits until there is something to follow.
-    fn target(&mut self) -> BoxFuture<'_, Target>;
+    fn target(&mut self) -> BoxFuture<'_, WatchTarget>;
     /// Whether the server has said that there is such a kind: an answer that there is none is soon another one.
     fn is_expected(&self) -> bool {
         true
@@ -73,7 +73,7 @@ pub(super) trait Follower: Send {
     /// A list is complete.
     fn listed(&mut self, list: Vec<Self::Item>) -> BoxFuture<'_, Result<(), End>>;
     /// Objects changed, in this order.
-    fn told(&mut self, changes: Vec<Told<Self::Item>>) -> BoxFuture<'_, Result<(), End>>;
+    fn told(&mut self, changes: Vec<ObjectChange<Self::Item>>) -> BoxFuture<'_, Result<(), End>>;
     /// Says how the feed is.
     fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport));
 }

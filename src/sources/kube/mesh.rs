@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{
     Cluster, FeedReport, FeedState, RawObject,
-    follower::{End, Follower, Target, Told},
+    follower::{End, Follower, ObjectChange, WatchTarget},
     groups::resource,
     status::FeedBoard,
     verdict::of_error,
@@ -237,9 +237,9 @@ impl Follower for MeshFollower {
     type Object = RawObject;
     type Item = Read;
 
-    fn target(&mut self) -> BoxFuture<'_, Target> {
+    fn target(&mut self) -> BoxFuture<'_, WatchTarget> {
         async {
-            Target {
+            WatchTarget {
                 resource: resource(Kind::ConfigMap, "v1"),
                 namespace: Some(self.cluster.settings().namespace.clone()),
                 // Two of them cannot be named.
@@ -270,11 +270,11 @@ impl Follower for MeshFollower {
         .boxed()
     }
 
-    fn told(&mut self, changes: Vec<Told<Read>>) -> BoxFuture<'_, Result<(), End>> {
+    fn told(&mut self, changes: Vec<ObjectChange<Read>>) -> BoxFuture<'_, Result<(), End>> {
         async {
             let put = |change| match change {
-                Told::Put(read) => Some(read),
-                Told::Gone(_) => None,
+                ObjectChange::Put(read) => Some(read),
+                ObjectChange::Gone(_) => None,
             };
             self.take(changes.into_iter().filter_map(put).collect()).await;
             Ok(())

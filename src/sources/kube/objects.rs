@@ -15,7 +15,7 @@ use crate::{model::Kind, sources::WriteError};
 
 /// Which object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ObjectRef {
     /// Kind.
     pub kind: Kind,
     /// `apiVersion` as it is written.
@@ -27,7 +27,7 @@ pub struct Place {
 }
 
 impl KubeWriter {
-    async fn api_of(&self, place: &Place) -> Result<Api<RawObject>, WriteError> {
+    async fn api_of(&self, place: &ObjectRef) -> Result<Api<RawObject>, WriteError> {
         let client = self.client().await?;
         let resource = resource(place.kind, place.api_version.rsplit('/').next().unwrap_or_default());
         Ok(match place.namespace.as_str() {
@@ -40,7 +40,7 @@ impl KubeWriter {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn find(&self, place: &Place) -> Result<Option<Value>, WriteError> {
+    pub async fn find(&self, place: &ObjectRef) -> Result<Option<Value>, WriteError> {
         let api = self.api_of(place).await?;
         let found = self.patient(async move { api.get_opt(&place.name).await }).await?;
         found.map(parsed).transpose()
@@ -50,7 +50,7 @@ impl KubeWriter {
     ///
     /// # Errors
     /// [`WriteError::Conflict`] when it exists, and the others.
-    pub async fn create(&self, place: &Place, document: &Value) -> Result<Value, WriteError> {
+    pub async fn create(&self, place: &ObjectRef, document: &Value) -> Result<Value, WriteError> {
         let client = self.client().await?;
         let version = place.api_version.rsplit('/').next().unwrap_or_default();
         let resource = resource(place.kind, version);
@@ -67,7 +67,7 @@ impl KubeWriter {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn merge(&self, place: &Place, patch: &Value, status: bool) -> Result<Value, WriteError> {
+    pub async fn merge(&self, place: &ObjectRef, patch: &Value, status: bool) -> Result<Value, WriteError> {
         let (api, patch) = (self.api_of(place).await?, Patch::Merge(patch));
         let params = PatchParams { field_manager: Some(MANAGER.to_string()), ..PatchParams::default() };
         let name = &place.name;
@@ -81,7 +81,7 @@ impl KubeWriter {
     ///
     /// # Errors
     /// [`WriteError`].
-    pub async fn delete(&self, place: &Place, version: &str) -> Result<(), WriteError> {
+    pub async fn delete(&self, place: &ObjectRef, version: &str) -> Result<(), WriteError> {
         let api = self.api_of(place).await?;
         let preconditions = Preconditions { resource_version: Some(version.to_string()), uid: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

@@ -14,10 +14,10 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::{
     Cluster, FeedReport, FeedState, RawObject,
-    follower::{End, Follower, Target, Told},
+    follower::{End, Follower, ObjectChange, WatchTarget},
     groups::resource,
     status::FeedBoard,
-    wanted::{Named, Wanted, wanted},
+    wanted::{NamedClusters, Wanted, wanted},
     watch::alone,
 };
 use crate::{
@@ -97,14 +97,14 @@ struct SecretFollower {
     taken: Arc<[String]>,
     allowed: Arc<BTreeSet<String>>,
     sink: Arc<dyn RemoteClusterSink>,
-    secrets: BTreeMap<String, Named>,
+    secrets: BTreeMap<String, NamedClusters>,
     board: FeedBoard,
     source: SourceId,
     port: SourcePort,
 }
 
 /// A Secret by name, as far as it can be read.
-pub(super) type Item = (String, Named);
+pub(super) type Item = (String, NamedClusters);
 
 impl SecretFollower {
     /// Hands over what the Secrets say now.
@@ -132,16 +132,16 @@ pub(super) fn named(object: &RawObject) -> Item {
     let created = secret.metadata.creation_timestamp.map(|t| t.0.to_string()).unwrap_or_default();
     let text = |bytes: k8s_openapi::ByteString| String::from_utf8(bytes.0).ok().map(Into::into);
     let clusters = secret.data.unwrap_or_default().into_iter().map(|(id, bytes)| (id, text(bytes))).collect();
-    (object.name().to_string(), Named { created, clusters })
+    (object.name().to_string(), NamedClusters { created, clusters })
 }
 
 impl Follower for SecretFollower {
     type Object = RawObject;
     type Item = Item;
 
-    fn target(&mut self) -> BoxFuture<'_, Target> {
+    fn target(&mut self) -> BoxFuture<'_, WatchTarget> {
         async {
-            Target {
+            WatchTarget {
                 resource: resource(Kind::Secret, "v1"),
                 namespace: Some(self.cluster.settings().namespace.clone()),
                 fields: None,
@@ -164,12 +164,12 @@ impl Follower for SecretFollower {
         .boxed()
     }
 
-    fn told(&mut self, changes: Vec<Told<Item>>) -> BoxFuture<'_, Result<(), End>> {
+    fn told(&mut self, changes: Vec<ObjectChange<Item>>) -> BoxFuture<'_, Result<(), End>> {
         async move {
             for change in changes {
                 match change {
-                    Told::Put((name, named)) => drop(self.secrets.insert(name, named)),
-                    Told::Gone((name, _)) => drop(self.secrets.remove(&name)),
+                    ObjectChange::Put((name, named)) => drop(self.secrets.insert(name, named)),
+                    ObjectChange::Gone((name, _)) => drop(self.secrets.remove(&name)),
                 }
             }
             self.hand_over().await;

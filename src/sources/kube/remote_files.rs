@@ -17,7 +17,7 @@ use kube::config::Kubeconfig;
 
 use super::{
     remote::{RemoteClusterSink, hand_over},
-    wanted::{Named, wanted},
+    wanted::{NamedClusters, wanted},
 };
 use crate::sources::{Findings, Source, SourceId, SourcePort, SourceState};
 
@@ -42,7 +42,7 @@ pub struct RemoteFiles {
 }
 
 /// What the files said when they were last read, by path below the folder.
-type Files = BTreeMap<String, Named>;
+type Files = BTreeMap<String, NamedClusters>;
 
 impl RemoteFiles {
     /// The source; `main` is the id of the main cluster, `taken` are ids of clusters that are followed for another reason,
@@ -192,12 +192,12 @@ fn look(root: &Path, before: &Files) -> io::Result<Files> {
 }
 
 /// A file that names no cluster that could be followed.
-fn refused(name: &str) -> Named {
-    Named { created: String::new(), clusters: BTreeMap::from([(name.to_string(), None)]) }
+fn refused(name: &str) -> NamedClusters {
+    NamedClusters { created: String::new(), clusters: BTreeMap::from([(name.to_string(), None)]) }
 }
 
 /// The cluster that a kubeconfig leads to, by the name that it has there: that of the current context, else of the first.
-pub(super) fn of_file(name: &str, bytes: &[u8]) -> Named {
+pub(super) fn of_file(name: &str, bytes: &[u8]) -> NamedClusters {
     let Ok(text) = std::str::from_utf8(bytes) else { return refused(name) };
     let Ok(kubeconfig) = Kubeconfig::from_yaml(text) else { return refused(name) };
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
@@ -208,7 +208,7 @@ pub(super) fn of_file(name: &str, bytes: &[u8]) -> Named {
     let of_context = contexts.into_iter().next().map(|(.., id)| id);
     let of_cluster = || kubeconfig.clusters.iter().map(|c| c.name.clone()).filter(|name| !name.is_empty()).min();
     match of_context.or_else(of_cluster) {
-        Some(id) => Named { created: String::new(), clusters: BTreeMap::from([(id, Some(text.into()))]) },
+        Some(id) => NamedClusters { created: String::new(), clusters: BTreeMap::from([(id, Some(text.into()))]) },
         None => refused(name),
     }
 }

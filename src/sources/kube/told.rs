@@ -11,7 +11,7 @@ const MOST_NAMED: usize = 50;
 
 /// What is to be told next.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FeedLog {
     /// Resources that cannot be read, by how they are; with the error of the first.
     troubled: BTreeMap<FeedState, (String, BTreeSet<String>)>,
     /// Resources that are read again.
@@ -33,7 +33,7 @@ pub(super) struct Line {
     pub(super) resources: String,
 }
 
-impl Told {
+impl FeedLog {
     /// Takes how a feed is now. True when there is something to tell.
     pub(super) fn note(&mut self, report: &FeedReport) -> bool {
         let name = match report.namespace.as_str() {
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn feeds_that_fail_together_are_one_line_and_so_is_their_return() {
-        let mut told = Told::default();
+        let mut told = FeedLog::default();
         for resource in ["pods", "services", "nodes"] {
             assert!(told.note(&report(resource, FeedState::Retrying, "refused")));
         }

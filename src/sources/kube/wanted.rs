@@ -14,7 +14,7 @@ use crate::{
 
 /// What a Secret, or a file, says.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedClusters {
     /// When it was created, as text that sorts by time.
     pub(super) created: String,
     /// Kubeconfigs by cluster id; `None` for what is no text.
@@ -37,13 +37,13 @@ pub type Wanted = BTreeMap<String, WantedCluster>;
 /// oldest one's. `main` and `taken` are ids that no Secret may name, `allowed` are options that a kubeconfig may have
 /// although they read files or run programs.
 pub(super) fn wanted(
-    secrets: &BTreeMap<String, Named>,
+    secrets: &BTreeMap<String, NamedClusters>,
     main: &str,
     taken: &[String],
     allowed: &BTreeSet<String>,
     (source, kind, namespace): (&SourceId, &str, &str),
 ) -> (Wanted, Vec<Refused>) {
-    let mut by_age: Vec<(&String, &Named)> = secrets.iter().collect();
+    let mut by_age: Vec<(&String, &NamedClusters)> = secrets.iter().collect();
     by_age.sort_by(|a, b| (&a.1.created, a.0).cmp(&(&b.1.created, b.0)));
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
     let (mut wanted, mut refused) = (Wanted::new(), Vec::new());
@@ -122,9 +122,9 @@ mod tests {
         Some(text.into())
     }
 
-    fn secret(created: &str, clusters: &[(&str, Option<Arc<str>>)]) -> Named {
+    fn secret(created: &str, clusters: &[(&str, Option<Arc<str>>)]) -> NamedClusters {
         let clusters = clusters.iter().map(|(id, text)| ((*id).to_string(), text.clone())).collect();
-        Named { created: created.to_string(), clusters }
+        NamedClusters { created: created.to_string(), clusters }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 
 use super::{
     Cluster, FeedReport, FeedState,
-    follower::{End, Follower, Target, Told},
+    follower::{End, Follower, ObjectChange, WatchTarget},
     verdict::{Verdict, is_too_new, judge},
 };
 use crate::{runtime::Backoff, sources::SourcePort};
@@ -107,7 +107,7 @@ pub(super) async fn drive<F: Follower>(cluster: &Cluster, follower: &mut F) {
 /// One watcher of the library, from its list to its end.
 struct Watch<'a> {
     cluster: &'a Cluster,
-    target: &'a Target,
+    target: &'a WatchTarget,
     path: String,
     pace: &'a mut Pace,
     relist: Instant,
@@ -126,7 +126,7 @@ enum Wake<T> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(cluster: &'a Cluster, target: &'a Target, pace: &'a mut Pace) -> Self {
+    fn new(cluster: &'a Cluster, target: &'a WatchTarget, pace: &'a mut Pace) -> Self {
         let relist = Instant::now() + cluster.settings().relist;
         let path = cluster.path(target);
         cluster.answers().follow(&path);
@@ -284,13 +284,13 @@ fn together<F: Follower>(
     first: Event<F::Object>,
     stream: &mut BoxStream<'static, watcher::Result<Event<F::Object>>>,
     follower: &mut F,
-) -> (Vec<Told<F::Item>>, Option<watcher::Error>) {
+) -> (Vec<ObjectChange<F::Item>>, Option<watcher::Error>) {
     let mut changes = Vec::new();
     let mut next = Some(first);
     while let Some(event) = next.take() {
         match event {
-            Event::Apply(object) => changes.push(Told::Put(follower.read(object, false))),
-            Event::Delete(object) => changes.push(Told::Gone(follower.read(object, false))),
+            Event::Apply(object) => changes.push(ObjectChange::Put(follower.read(object, false))),
+            Event::Delete(object) => changes.push(ObjectChange::Gone(follower.read(object, false))),
             Event::Init | Event::InitApply(_) | Event::InitDone => {}
         }
         if changes.len() >= TOGETHER {

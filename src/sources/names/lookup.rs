@@ -15,7 +15,7 @@ use hickory_resolver::{
 
 use super::{
     source::Lookup,
-    table::{Answer, FamilyAnswer},
+    table::{FamilyAnswer, NameRecords},
 };
 use crate::settings::NameSettings;
 
@@ -76,14 +76,14 @@ fn of(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
 }
 
 impl Lookup for Dns {
-    fn ask(&self, name: &str) -> BoxFuture<'static, Answer> {
+    fn ask(&self, name: &str) -> BoxFuture<'static, NameRecords> {
         // Names are whole ones, as Istio takes them: no search domain counts.
         let whole = format!("{}.", name.trim_end_matches('.'));
         let v4 = self.clone().family(whole.clone(), LookupIpStrategy::Ipv4Only);
         let v6 = self.clone().family(whole, LookupIpStrategy::Ipv6Only);
         async move {
             let (v4, v6) = tokio::join!(v4, v6);
-            Answer { v4, v6 }
+            NameRecords { v4, v6 }
         }
         .boxed()
     }

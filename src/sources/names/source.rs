@@ -9,7 +9,7 @@ use std::{
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{sync::watch, time::Instant};
 
-use super::table::{Answer, MOST_NAMES, NameTable};
+use super::table::{MOST_NAMES, NameRecords, NameTable};
 use crate::{
     model::ResolvedNames,
     settings::NameSettings,
@@ -26,7 +26,7 @@ const BEAT: Duration = Duration::from_secs(5);
 /// Answers questions.
 pub trait Lookup: Send + Sync + 'static {
     /// The addresses of a name; within bounded time.
-    fn ask(&self, name: &str) -> BoxFuture<'static, Answer>;
+    fn ask(&self, name: &str) -> BoxFuture<'static, NameRecords>;
 }
 
 /// Takes addresses.
@@ -117,7 +117,7 @@ impl Inner {
     /// Runs until it is told to stop.
     async fn follow(&self, port: SourcePort) {
         let mut level = self.wanted.level.clone();
-        let mut asked: FuturesUnordered<BoxFuture<'static, (Arc<str>, Answer)>> = FuturesUnordered::new();
+        let mut asked: FuturesUnordered<BoxFuture<'static, (Arc<str>, NameRecords)>> = FuturesUnordered::new();
         let mut told = BTreeMap::new();
         self.table().interrupted(Instant::now().into_std());
         loop {

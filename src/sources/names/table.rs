@@ -22,7 +22,7 @@ pub type FamilyAnswer = Result<(Vec<IpAddr>, Duration), String>;
 
 /// What is said of a name.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct NameRecords {
     /// Of its A records.
     pub v4: FamilyAnswer,
     /// Of its AAAA records.
@@ -108,7 +108,7 @@ impl NameTable {
     }
 
     /// Takes an answer. True when the addresses are others than before.
-    pub fn answered(&mut self, name: &str, answer: Answer, now: Instant) -> bool {
+    pub fn answered(&mut self, name: &str, answer: NameRecords, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(name) else { return false };
         let (least, most) = (self.settings.least_pause, self.settings.most_pause.max(self.settings.least_pause));
         let mut changed = false;
@@ -186,13 +186,13 @@ mod tests {
         list.iter().map(|name| Arc::from(*name)).collect()
     }
 
-    fn is(v4: &[&str], lives: u64) -> Answer {
+    fn is(v4: &[&str], lives: u64) -> NameRecords {
         let list = v4.iter().map(|ip| ip.parse().unwrap()).collect();
-        Answer { v4: Ok((list, SECOND * u32::try_from(lives).unwrap())), v6: Ok((Vec::new(), SECOND * 3600)) }
+        NameRecords { v4: Ok((list, SECOND * u32::try_from(lives).unwrap())), v6: Ok((Vec::new(), SECOND * 3600)) }
     }
 
-    fn failed() -> Answer {
-        Answer { v4: Err("no answer".into()), v6: Err("no answer".into()) }
+    fn failed() -> NameRecords {
+        NameRecords { v4: Err("no answer".into()), v6: Err("no answer".into()) }
     }
 
     fn held(table: &NameTable, name: &str) -> Vec<String> {
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(held(&table, "a"), ["10.0.0.1"]);
             assert_eq!(table.problems()["a"], "no answer");
         }
-        let half = Answer { v4: Err("refused".into()), v6: Ok((vec!["::2".parse().unwrap()], SECOND * 60)) };
+        let half = NameRecords { v4: Err("refused".into()), v6: Ok((vec!["::2".parse().unwrap()], SECOND * 60)) };
         assert!(table.answered("a", half, now));
         assert_eq!(held(&table, "a"), ["10.0.0.1", "::2"], "a family that fails keeps what it had");
         assert!(table.problems().is_empty());

@@ -14,7 +14,7 @@ use super::{kubectl, options};
 
 /// A line and a column of a piece, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// Line.
     pub line: u32,
     /// Column.
@@ -42,13 +42,13 @@ impl Outline {
     /// The place of the field whose path the reason begins with (as in `spec.http[0].match: …`), or of what it would be
     /// in: the key of a field, the first character of an entry of a list or of the document.
     #[must_use]
-    pub fn place_of(&self, reason: &str) -> Option<Place> {
+    pub fn place_of(&self, reason: &str) -> Option<Position> {
         self.0.value.walk(path_of(reason), place(&self.0.referenced))
     }
 
     /// As [`Outline::place_of`], inside of one entry of the document's `items`.
     #[must_use]
-    pub fn place_in_item(&self, item: usize, reason: &str) -> Option<Place> {
+    pub fn place_in_item(&self, item: usize, reason: &str) -> Option<Position> {
         let Node::Map(fields) = &self.0.value else { return None };
         let (_, items) = fields.iter().find(|(key, _)| key.value == "items")?;
         let Node::List(entries) = &items.value else { return None };
@@ -66,7 +66,7 @@ fn path_of(reason: &str) -> &str {
 
 impl Node {
     /// Follows `path` as far as it leads. Keys may hold dots, so the longest that fits is taken.
-    fn walk(&self, path: &str, here: Option<Place>) -> Option<Place> {
+    fn walk(&self, path: &str, here: Option<Position>) -> Option<Position> {
         let path = path.strip_prefix('.').unwrap_or(path);
         match self {
             Self::Map(fields) => {
@@ -91,9 +91,9 @@ fn rest<'p>(path: &'p str, key: &str) -> Option<&'p str> {
     (rest.is_empty() || rest.starts_with(['.', '['])).then_some(rest)
 }
 
-fn place(location: &Location) -> Option<Place> {
+fn place(location: &Location) -> Option<Position> {
     let number = |n: u64| u32::try_from(n).ok().filter(|n| *n > 0);
-    Some(Place { line: number(location.line())?, column: number(location.column())? })
+    Some(Position { line: number(location.line())?, column: number(location.column())? })
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn json_and_lists_have_places_too() {
         let outline = Outline::of("{\"items\": [{\"a\": 1},\n {\"spec\": {\"b\": null}}]}").expect("places");
-        assert_eq!(outline.place_in_item(1, "spec.b: wrong"), Some(Place { line: 2, column: 12 }));
-        assert_eq!(outline.place_in_item(0, "spec.b: wrong"), Some(Place { line: 1, column: 12 }));
+        assert_eq!(outline.place_in_item(1, "spec.b: wrong"), Some(Position { line: 2, column: 12 }));
+        assert_eq!(outline.place_in_item(0, "spec.b: wrong"), Some(Position { line: 1, column: 12 }));
         assert_eq!(outline.place_in_item(2, "spec"), None);
         assert!(Outline::of("a: [").is_none());
     }

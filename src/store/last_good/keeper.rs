@@ -126,14 +126,11 @@ impl Keeper {
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
-            // The next round tries again, without waiting for a change.
-            locked(&self.changed).insert(source.clone());
-            self.wake.notify_one();
             metrics::counter!("pilothouse_last_good_write_failures").increment(1);
             if locked(&self.unsaved).insert(source.clone()) {
                 tracing::warn!(source = &*source, error = failed, "the last good content is not saved (--state-dir)");
             }
-            // It is tried again with the next round.
+            // The next round tries again, without waiting for a change.
             locked(&self.changed).insert(source);
             self.wake.notify_one();
         }

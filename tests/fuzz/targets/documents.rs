@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pilothouse::{
     model::{self, Config, Mesh, Origin, decode, validation},
     sources::{
-        file::parse::{Outcome, parse_text},
+        file::parse::{ObjectOutcome, parse_text},
         yaml,
     },
     store::last_good,
@@ -40,17 +40,17 @@ pub fn yaml_documents(data: &[u8]) {
         assert!(document.line <= lines);
         for outcome in document.outcomes.iter() {
             match outcome {
-                Outcome::Taken { config, warnings } => {
+                ObjectOutcome::Taken { config, warnings } => {
                     assert!(!config.meta.name.is_empty());
                     written += warnings.iter().map(|w| w.text.len()).sum::<usize>();
                     check_round_trip(config);
                 }
-                Outcome::Refused(refusal) => {
+                ObjectOutcome::Refused(refusal) => {
                     assert!(!refusal.reason.contains(FAULT), "{}", refusal.reason);
                     assert!(document.line + refusal.line <= lines, "a line that the file does not have");
                     written += refusal.reason.len();
                 }
-                Outcome::Ignored { .. } => {}
+                ObjectOutcome::Ignored { .. } => {}
             }
         }
     }
