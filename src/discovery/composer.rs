@@ -4,13 +4,14 @@
 //! The [`MeshGenerator`] makes them, part by part, as it does for connected proxies, and the messages are decoded from its bytes:
 //! `render` and the recorded families see nothing else than a proxy does.
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
 use prost::{DecodeError, Message};
 
 use super::{
     generator::{Audience, Generator, Part, Pick, Slot},
     mesh_generator::MeshGenerator,
+    omission::Omission,
 };
 use crate::{
     generate::{cluster, grpc, listener, name_table::NameTable, secret},
@@ -50,16 +51,39 @@ pub struct Resources {
 #[derive(Debug)]
 pub struct Composer<'a> {
     context: &'a PushContext,
-    generator: MeshGenerator,
+    generator: Arc<MeshGenerator>,
     audience: Audience,
+    /// Everything that was asked for, so that a composer beside this one need not make it again.
+    held: RefCell<Vec<Arc<Snapshot>>>,
 }
 
 impl<'a> Composer<'a> {
     /// For a proxy of this view, whose client proved this identity: secrets are sent to no other.
     #[must_use]
     pub fn new(context: &'a PushContext, view: ProxyView, identity: Option<&Identity>) -> Self {
+        Self::with(Arc::default(), context, view, identity)
+    }
+
+    /// For another proxy. Resources that both have are made once, as long as this composer lives.
+    #[must_use]
+    pub fn beside(&self, view: ProxyView, identity: Option<&Identity>) -> Self {
+        Self::with(self.generator.clone(), self.context, view, identity)
+    }
+
+    fn with(
+        generator: Arc<MeshGenerator>,
+        context: &'a PushContext,
+        view: ProxyView,
+        identity: Option<&Identity>,
+    ) -> Self {
         let audience = MeshGenerator::audience_of(context, view, identity);
-        Self { context, generator: MeshGenerator::default(), audience }
+        Self { context, generator, audience, held: RefCell::default() }
+    }
+
+    /// Content of objects that was left out of the resources that were asked for.
+    #[must_use]
+    pub fn omissions(&self) -> Vec<Omission> {
+        self.audience.slots.iter().flat_map(|slot| self.generator.omissions_of(slot)).collect()
     }
 
     /// Everything. `listener_names` are those that a proxyless gRPC client asks for; others ask for all.
@@ -150,6 +174,8 @@ impl<'a> Composer<'a> {
             resources.retain(|resource| scope.contains(resource.name()));
             Block::build(resources, None)
         };
-        Snapshot::new(layout.parts.iter().map(block).collect(), scope.clone())
+        let snapshot = Snapshot::new(layout.parts.iter().map(block).collect(), scope.clone());
+        self.held.borrow_mut().push(snapshot.clone());
+        snapshot
     }
 }

@@ -17,11 +17,11 @@ use metrics::counter;
 use prost::Name;
 use rayon::prelude::*;
 
-use left_out::{NOT_APPLIED, REJECTED, SECRET_ERRORS, omission, others, without_certificate};
+use left_out::{NOT_APPLIED, SECRET_ERRORS, omission, others, without_certificate};
 
 use super::{
     generator::{Affected, Audience, Claim, Generator, Layout, Part, Slot},
-    omission::Omission,
+    omission::{Omission, REJECTED},
     omissions::{NewOmissions, Omissions},
 };
 use crate::{

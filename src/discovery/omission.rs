@@ -16,10 +16,19 @@ pub struct Omission {
     pub object: Option<ConfigKey>,
 }
 
+/// Istio's counter of objects that are refused: servers of Gateways, and resources that Envoy would refuse.
+pub(super) const REJECTED: &str = "pilot_total_rejected_configs";
+
 /// How the names of those metrics begin that tell a number of now.
 pub(super) const GAUGES: &str = "pilot_conflict_";
 
 impl Omission {
+    /// Whether Envoy would refuse it, or a part of it.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.metric == REJECTED
+    }
+
     /// Objects that are at odds with each other, which Istio counts and does not log.
     pub(super) fn is_conflict(&self) -> bool {
         self.metric.starts_with(GAUGES)

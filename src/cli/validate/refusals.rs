@@ -1,22 +1,20 @@
 //! Valid objects that Envoy would refuse: found by generating what a stock Envoy would be sent for them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use serde_json::json;
 
 use crate::{
+    discovery::{Composer, Omission},
     generate::{
         check::{self, Refusal},
-        cluster::OutboundPlan,
-        endpoint::{EndpointInputs, EndpointPlan},
-        listener,
-        route::{self, VirtualHostMemo},
+        listener, route,
     },
     model::{Config, ConfigKey, ConfigSnapshot, Features, Kind, Locality, Mesh, Node},
-    push::{ProxyView, PushContext, context::PushInputs},
+    push::{PushContext, context::PushInputs},
     registry::ServiceEntryStore,
     sources::Warned,
 };
@@ -34,11 +32,18 @@ pub(super) fn warnings(configs: &[Arc<Config>]) -> Vec<Warned> {
         [Kind::VirtualService, Kind::DestinationRule, Kind::ServiceEntry, Kind::Sidecar, Kind::Service];
     let with_resources = configs.iter().filter(|c| generated_from.contains(&c.kind()));
     let namespaces: BTreeSet<&str> = with_resources.map(|c| &*c.meta.namespace).collect();
-    let mut sidecars = Sidecars { context: &context, seen: HashSet::new(), hosts: VirtualHostMemo::default() };
+    let mut composers: Vec<Composer<'_>> = Vec::new();
     for namespace in namespaces {
-        if let Some(node) = node("sidecar", namespace, &json!({})) {
-            refused.extend(sidecars.refusals(&context.view_of(&node)));
+        let Some(node) = node("sidecar", namespace, &json!({})) else { continue };
+        let view = context.view_of(&node);
+        let composer = composers.first().map(|first| first.beside(view.clone(), None));
+        let composer = composer.unwrap_or_else(|| Composer::new(&context, view, None));
+        if let Err(error) = composer.all(&[]) {
+            eprintln!("pilothouse: the resources of namespace {namespace} cannot be checked: {error}");
         }
+        let left_out = composer.omissions().into_iter().filter(Omission::is_refused);
+        refused.extend(left_out.map(|omission| Refusal { object: omission.object, message: omission.message }));
+        composers.push(composer);
     }
     for config in of_kind(Kind::Gateway) {
         let selector = config.gateway().map(|gateway| json!(gateway.selector)).unwrap_or_default();
@@ -55,39 +60,6 @@ pub(super) fn warnings(configs: &[Arc<Config>]) -> Vec<Warned> {
     }
     let find = |key: &ConfigKey| configs.iter().find(|c| c.key() == *key);
     by_object.iter().filter_map(|(key, messages)| Some(warning(find(key)?, key, messages.first()?))).collect()
-}
-
-/// Checks the outbound resources of sidecars. What several of them have in common is checked once.
-struct Sidecars<'a> {
-    context: &'a PushContext,
-    /// Keys of clusters.
-    seen: HashSet<u128>,
-    hosts: VirtualHostMemo,
-}
-
-impl Sidecars<'_> {
-    /// What would be refused of one.
-    fn refusals(&mut self, own: &ProxyView) -> Vec<Refusal> {
-        let context = self.context;
-        let (routing, outbound) = (context.routing_view(own), context.outbound_view(own));
-        let plan = OutboundPlan::of(context, &routing);
-        let endpoints = EndpointPlan::of(context, &routing);
-        let mut refused = Vec::new();
-        for inputs in plan.inputs() {
-            if self.seen.insert(inputs.key()) {
-                refused.extend(inputs.checked().err().map(|refusal| *refusal));
-                let check = |i: &EndpointInputs<'_>| check::load_assignment(i.load_assignment(), || i.object()).refused;
-                refused.extend(endpoints.with(&inputs.name(), check).into_iter().flatten());
-            }
-        }
-        let listeners = listener::sidecar_outbound(context, &outbound);
-        let names = listener::route_names(&listeners);
-        let routes = route::encoded(context, &routing, &names, &self.hosts);
-        refused.extend(routes.into_iter().flat_map(|(_, refused)| refused));
-        let object = |names: &[String]| listener::object_of(context, own, "", names);
-        refused.extend(listeners.into_iter().flat_map(|listener| check::listener(listener, object).1));
-        refused
-    }
 }
 
 /// The context that a server with default settings would have of these objects.

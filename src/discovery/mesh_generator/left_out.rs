@@ -3,7 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    super::{generator::Slot, omission::Omission, omissions::NewOmissions},
+    super::{
+        generator::Slot,
+        omission::{Omission, REJECTED},
+        omissions::NewOmissions,
+    },
     MeshGenerator,
 };
 use crate::{generate::check::Refusal, telemetry::count_rejected, xds::ResourceType};
@@ -13,9 +17,6 @@ pub(super) const SECRET_ERRORS: &str = "pilot_sds_certificate_errors_total";
 
 /// Fields of routes that proxyless gRPC does not apply.
 pub(super) const NOT_APPLIED: &str = "pilothouse_grpc_routes_not_applied";
-
-/// Istio's counter of objects that are refused: servers of Gateways, and what Envoy would refuse.
-pub(super) const REJECTED: &str = "pilot_total_rejected_configs";
 
 /// Clusters that need a certificate which the node does not have.
 const WITHOUT_CERTIFICATE: &str = "pilothouse_clusters_without_certificate";

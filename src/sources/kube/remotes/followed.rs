@@ -157,3 +157,22 @@ impl RemoteClusters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_is_shown_under_istios_names() {
+        let status = |id: &str, secret: &str, sync_status| ClusterStatus {
+            id: id.to_string(),
+            secret_name: secret.into(),
+            sync_status,
+        };
+        let shown = json!([status("main", "", SyncStatus::Synced), status("east", "a/b", SyncStatus::Timeout)]);
+        let east = json!({"id": "east", "secretName": "a/b", "syncStatus": "timeout"});
+        assert_eq!(shown, json!([{"id": "main", "syncStatus": "synced"}, east]));
+    }
+}
