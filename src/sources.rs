@@ -6,6 +6,7 @@
 pub mod actor;
 pub mod board;
 mod deletion_guard;
+mod delivery;
 pub mod event;
 pub mod file;
 pub mod handle;

@@ -20,7 +20,10 @@ use crate::{
     model::Origin,
     runtime::catch,
     settings::{SourceSettings, WatchMode},
-    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState, Teller},
+    sources::{
+        Change, Findings, Source, SourceId, SourcePort, Teller,
+        delivery::{Delivery, Request, Status},
+    },
 };
 
 /// How often a folder is looked at when there are no events.
@@ -29,8 +32,6 @@ const POLL: Duration = Duration::from_secs(1);
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 /// A look that takes longer gives none.
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
-/// Pause before a full snapshot is tried again when nobody asks for it.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// A folder as a source.
 #[derive(Debug)]
@@ -81,9 +82,7 @@ impl Source for FileSource {
             watcher,
             rescan: if events { self.settings.rescan } else { POLL },
             looked_around: Instant::now(),
-            full: true,
-            delivered,
-            port,
+            delivery: Delivery::new(self.id.clone(), port, delivered),
         };
         Box::pin(run.run())
     }
@@ -99,11 +98,7 @@ struct Run {
     rescan: Duration,
     /// When everything was looked at last.
     looked_around: Instant,
-    /// The next batch must be a full snapshot.
-    full: bool,
-    /// The store has had the folder's content once.
-    delivered: bool,
-    port: SourcePort,
+    delivery: Delivery,
 }
 
 /// What blocking threads work on.
@@ -148,10 +143,8 @@ impl Workplace {
 
 /// Why the task wakes.
 enum Wake {
-    Stop,
+    Asked(Request),
     Look(Work),
-    Resync,
-    Confirm,
 }
 
 impl Run {
@@ -162,18 +155,22 @@ impl Run {
                 self.looked_around = Instant::now();
             }
             let looked = self.look(work).await?;
-            let changes = self.report(looked);
-            for change in changes {
-                self.hand_over(change).await;
+            let first = !self.delivery.is_delivered();
+            for change in looked.changes {
+                self.deliver(change).await;
+            }
+            self.report(looked.findings, looked.held, looked.kept);
+            if first && self.delivery.is_delivered() {
+                self.log_folder();
             }
             work = match self.wait().await {
-                Wake::Stop => return Ok(()),
+                Wake::Asked(Request::Stop) => return Ok(()),
                 Wake::Look(work) => work,
-                Wake::Resync => {
-                    self.full = true;
+                Wake::Asked(Request::Resync) => {
+                    self.delivery.owe_full();
                     Work::default()
                 }
-                Wake::Confirm => {
+                Wake::Asked(Request::Confirm) => {
                     self.work.iter_mut().for_each(|work| work.folder.confirm());
                     Work::default()
                 }
@@ -183,21 +180,19 @@ impl Run {
 
     async fn wait(&self) -> Wake {
         let rescan = self.looked_around + self.rescan;
-        if rescan <= Instant::now() && !self.port.stop.is_cancelled() {
+        if rescan <= Instant::now() && !self.delivery.is_stopped() {
             // Events that never end do not put it off.
             return Wake::Look(Work::everything());
         }
         let due = self.work.as_ref().and_then(|work| work.folder.next_due());
-        let retry = self.full.then(|| Instant::now() + RETRY);
+        let retry = self.delivery.retry_at(Instant::now()).filter(|_| self.is_deliverable());
         let (at, work) = match due.into_iter().chain(retry).min() {
             Some(soon) if soon < rescan => (soon, Work::default()),
             _ => (rescan, Work::everything()),
         };
         tokio::select! {
             biased;
-            () = self.port.stop.cancelled() => Wake::Stop,
-            () = self.port.resync.notified() => Wake::Resync,
-            () = self.port.confirm.notified() => Wake::Confirm,
+            request = self.delivery.request() => Wake::Asked(request),
             work = self.watcher.next() => Wake::Look(work),
             () = self.disk.answered() => Wake::Look(Work::everything()),
             () = tokio::time::sleep_until(at.into()) => Wake::Look(work),
@@ -217,7 +212,7 @@ impl Run {
             // Much to parse takes its time; what takes longer than any parsing does is silence.
             match tokio::time::timeout(SIGN_OF_LIFE, &mut look).await {
                 Ok(looked) => break looked??,
-                Err(_) if began.elapsed() < LONGEST_LOOK => self.port.board.beat(),
+                Err(_) if began.elapsed() < LONGEST_LOOK => self.delivery.board().beat(),
                 Err(_) => {}
             }
         };
@@ -225,87 +220,42 @@ impl Run {
         Ok(looked)
     }
 
-    /// Hands a change over. While a full snapshot is owed, deltas are part of it.
-    async fn hand_over(&mut self, change: Change) {
+    /// Whether the content is known: a folder that was never listed is not an empty one.
+    fn is_deliverable(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| self.delivery.is_delivered() || !work.folder.is_out_of_reach())
+    }
+
+    async fn deliver(&mut self, change: Change) {
+        if !self.is_deliverable() {
+            return;
+        }
         let Some(Workplace { folder, .. }) = &self.work else { return };
-        if !self.delivered && folder.is_out_of_reach() {
-            // Nothing is known of it, which is not to say that it is empty.
-            return;
-        }
-        let change =
-            if self.full { Change::Full(folder.tree().in_force().values().cloned().collect()) } else { change };
-        if change.is_empty() {
-            return;
-        }
-        let (upserts, deletes) = match &change {
-            Change::Full(all) => (all.len(), 0),
-            Change::Delta { upserts, deletes } => (upserts.len(), deletes.len()),
-        };
-        let (batch, in_force) = (SourceBatch { source: self.id.clone(), change }, folder.tree().in_force().clone());
-        match self.port.sink.apply(batch).await {
-            Ok(_) => {
-                self.log(upserts, deletes);
-                self.full = false;
-                *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force);
-                if !std::mem::replace(&mut self.delivered, true) {
-                    self.report_state();
-                }
-            }
-            Err(interrupted) => {
-                tracing::warn!(source = &*self.id, error = %interrupted, "batch not taken, a full snapshot follows");
-                self.full = true;
-            }
+        let in_force = folder.tree().in_force();
+        if self.delivery.send(change, || in_force.values().cloned().collect()).await {
+            *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force.clone());
         }
     }
 
-    /// Says how the source is, and gives the changes that are to be handed over.
-    fn report(&mut self, looked: Looked) -> Vec<Change> {
-        let Looked { changes, findings, held, kept } = looked;
-        self.port.board.write(|report| {
-            if report.held_deletions.is_empty() && !held.is_empty() {
-                tracing::warn!(source = &*self.id, objects = held.len(), "mass deletion held back");
-            }
-            (report.held_deletions, report.kept) = (held, kept);
-            if let Some(findings) = findings {
-                report.findings = findings;
-            }
-        });
-        self.report_state();
-        self.port.board.beat();
-        changes
-    }
-
-    fn report_state(&self) {
+    fn report(&self, findings: Option<Arc<Findings>>, held: Vec<String>, kept: Vec<String>) {
         let Some(Workplace { folder, watched, .. }) = &self.work else { return };
         let trouble = folder.trouble().or(watched.problem()).unwrap_or_default();
-        self.port.board.write(|report| {
-            // Before the first delivery whoever else put content in force says how the source is.
-            if self.delivered {
-                report.state = match () {
-                    () if !folder.tree().held().is_empty() => SourceState::Holding,
-                    () if folder.trouble().is_some() => SourceState::Stale,
-                    () => SourceState::Synced,
-                };
-                report.objects = folder.tree().in_force().len();
-            }
-            if report.last_error != trouble {
-                trouble.clone_into(&mut report.last_error);
-                if !trouble.is_empty() {
-                    tracing::warn!(source = &*self.id, trouble, "source is in trouble");
-                }
-            }
-        });
+        let status = Status {
+            objects: folder.tree().in_force().len(),
+            is_stale: folder.trouble().is_some(),
+            trouble: trouble.to_string(),
+            held,
+            kept,
+            findings,
+        };
+        if self.delivery.report(status, |_| {}) {
+            tracing::warn!(source = &*self.id, error = trouble, "config folder not in sync");
+        }
     }
 
-    /// Says what was read: at first for everybody, later for those who ask for more.
-    fn log(&self, upserts: usize, deletes: usize) {
+    fn log_folder(&self) {
         let Some(Workplace { folder, teller, .. }) = &self.work else { return };
-        let (objects, refused) = (folder.tree().in_force().len(), teller.told().refused.len());
-        let (files, kinds) = (folder.tree().paths().count(), teller.told().ignored.len());
-        if self.delivered {
-            tracing::debug!(source = &*self.id, upserts, deletes, objects, files, refused, "objects changed");
-        } else {
-            tracing::info!(source = &*self.id, objects, files, refused, of_other_kinds = kinds, "objects read");
-        }
+        let (files, told) = (folder.tree().paths().count(), teller.told());
+        let (refused, of_other_kinds) = (told.refused.len(), told.ignored.len());
+        tracing::info!(source = &*self.id, files, refused, of_other_kinds, "folder read");
     }
 }

@@ -3,10 +3,7 @@
 //! Contents outlive a run, so that a restart begins with the last good ones. Changes that come while a batch is under way
 //! are parts of the next.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use anyhow::bail;
 use futures::future::BoxFuture;
@@ -29,11 +26,11 @@ use super::{
 use crate::{
     model::{Config, ConfigSet, Kind, Mesh, Origin},
     runtime::{Panicked, catch_task},
-    sources::{Change, Findings, Source, SourceBatch, SourceId, SourcePort, SourceState, Teller},
+    sources::{
+        Change, Findings, Source, SourceId, SourcePort, Teller,
+        delivery::{Delivery, Request, Status},
+    },
 };
-
-/// Pause before a full snapshot is tried again when nobody asks for it.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// A group of kinds of one cluster as a source.
 pub struct KubeSource {
@@ -102,7 +99,6 @@ impl Source for KubeSource {
             }));
         }
         let run = Run {
-            id: self.id.clone(),
             feeds: self.feeds.iter().map(|(shared, _)| shared.clone()).collect(),
             shows_crds: self.group == Group::Discovery,
             namespaces: self.cluster.namespaces.subscribe(),
@@ -110,30 +106,23 @@ impl Source for KubeSource {
             cluster: self.cluster.clone(),
             published: ConfigSet::default(),
             teller: Teller::new(self.id.clone()),
-            full: true,
-            delivered: false,
-            port,
+            delivery: Delivery::new(self.id.clone(), port, false),
         };
         Box::pin(run.run(tasks, changed))
     }
 }
 
 struct Run {
-    id: SourceId,
     cluster: Arc<Cluster>,
     feeds: Vec<Shared>,
     /// How CRDs are followed is part of this source's report.
     shows_crds: bool,
     namespaces: watch::Receiver<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
-    /// What was handed over.
+    /// The objects that the store holds once every batch is taken.
     published: ConfigSet,
     teller: Teller,
-    /// The next batch must be a full snapshot.
-    full: bool,
-    /// This run has handed everything over once.
-    delivered: bool,
-    port: SourcePort,
+    delivery: Delivery,
 }
 
 impl Run {
@@ -144,24 +133,26 @@ impl Run {
             self.settle();
             self.select_namespaces();
             let change = self.changes(anew);
-            self.hand_over(change).await;
+            if self.is_deliverable() {
+                self.delivery.send(change, || self.published.iter().cloned().collect()).await;
+            }
             self.report();
             anew = false;
             let soon = self.feeds.iter().filter_map(|f| f.lock().held_until()).min();
-            let retry = self.owes().then(|| Instant::now() + RETRY);
+            let retry = self.delivery.retry_at(Instant::now()).filter(|_| self.is_deliverable());
             let until = soon.into_iter().chain(retry).fold(Instant::now() + BEAT, Instant::min);
             tokio::select! {
                 biased;
-                () = self.port.stop.cancelled() => return Ok(()),
                 ended = tasks.join_next() => match ended {
                     Some(Err(error)) => bail!("a feed failed: {error}"),
                     Some(Ok(Err(panicked))) => bail!("a feed {panicked}"),
                     _ => bail!("a feed ended"),
                 },
-                () = self.port.resync.notified() => self.full = true,
-                () = self.port.confirm.notified() => {
-                    self.feeds.iter().for_each(|f| f.lock().confirm(Instant::now()));
-                }
+                request = self.delivery.request() => match request {
+                    Request::Stop => return Ok(()),
+                    Request::Resync => self.delivery.owe_full(),
+                    Request::Confirm => self.feeds.iter().for_each(|f| f.lock().confirm(Instant::now())),
+                },
                 Ok(()) = self.namespaces.changed() => anew = true,
                 Ok(()) = self.mesh.changed() => {}
                 () = changed.notified() => {}
@@ -204,21 +195,21 @@ impl Run {
         self.feeds.iter().all(|f| f.lock().is_answered()) && *self.namespaces.borrow() != Namespaces::Unknown
     }
 
-    /// A full snapshot is owed and could be given.
-    fn owes(&self) -> bool {
-        self.full && self.is_complete()
+    /// Whether the batch that comes next can be sent: changes always, a full snapshot when its content is known.
+    fn is_deliverable(&self) -> bool {
+        !self.delivery.owes_full() || self.is_complete()
     }
 
     /// Brings what is published up to the contents. `anew` looks at every object, not only at changed ones.
     fn changes(&mut self, anew: bool) -> Change {
-        let complete = self.is_complete();
+        let is_deliverable = self.is_deliverable();
         let namespaces = self.namespaces.borrow_and_update().clone();
         let (mut upserts, mut deletes) = (Vec::new(), Vec::new());
-        if !complete && self.full {
-            // Nothing was handed over yet: the first snapshot is made of the contents.
+        if !is_deliverable {
+            // The full snapshot that is owed will be made of the contents.
             return Change::Delta { upserts, deletes };
         }
-        let all = anew || self.full;
+        let all = anew || self.delivery.owes_full();
         let revision = &self.cluster.settings().revision;
         let mut wanted = Vec::new();
         for feed in &self.feeds {
@@ -250,29 +241,6 @@ impl Run {
         Change::Delta { upserts, deletes }
     }
 
-    /// Hands a change over. While a full snapshot is owed, deltas are part of it.
-    async fn hand_over(&mut self, change: Change) {
-        if self.full && !self.is_complete() {
-            return;
-        }
-        let change = if self.full { Change::Full(self.published.iter().cloned().collect()) } else { change };
-        if change.is_empty() {
-            return;
-        }
-        match self.port.sink.apply(SourceBatch { source: self.id.clone(), change }).await {
-            Ok(_) => {
-                if std::mem::take(&mut self.full) {
-                    tracing::info!(source = &*self.id, objects = self.published.len(), "everything handed over");
-                }
-                self.delivered = true;
-            }
-            Err(interrupted) => {
-                tracing::warn!(source = &*self.id, error = %interrupted, "batch not taken, a full snapshot follows");
-                self.full = true;
-            }
-        }
-    }
-
     /// Says how the source is.
     fn report(&mut self) {
         let mut reports = Vec::new();
@@ -302,30 +270,16 @@ impl Run {
             self.teller.tell(findings);
         }
         let trouble = refused.or_else(|| reports.iter().find(|r| is_stale(r)).map(trouble_of)).or(waits_for);
-        let delivered = self.delivered;
-        let objects = self.published.len();
-        self.port.board.write(|report| {
-            // Before the first delivery whoever else put content in force says how the source is.
-            if delivered {
-                report.state = match &trouble {
-                    _ if !held.is_empty() => SourceState::Holding,
-                    Some(_) => SourceState::Stale,
-                    None => SourceState::Synced,
-                };
-            }
-            if delivered || report.saved_at.is_none() {
-                report.objects = objects;
-            }
-            report.last_error = trouble.unwrap_or_default();
-            if report.held_deletions.is_empty() && !held.is_empty() {
-                tracing::warn!(source = &*self.id, objects = held.len(), "mass deletion held back");
-            }
-            (report.held_deletions, report.kept, report.feeds) = (held, kept, reports);
-            if changed {
-                report.findings = self.teller.told().clone();
-            }
-        });
-        self.port.board.beat();
+        let status = Status {
+            objects: self.published.len(),
+            is_stale: trouble.is_some(),
+            trouble: trouble.unwrap_or_default(),
+            held,
+            kept,
+            findings: changed.then(|| self.teller.told().clone()),
+        };
+        // Troubles of feeds are logged by the cluster, together.
+        self.delivery.report(status, |report| report.feeds = reports);
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::{Context, bail};
 use futures::future::BoxFuture;
 use metrics::counter;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -18,19 +19,22 @@ use crate::{
     model::Kind,
     runtime::Backoff,
     settings::UpstreamSettings,
-    sources::{Change, Source, SourceBatch, SourceId, SourcePort, SourceState, Teller},
+    sources::{
+        Source, SourceId, SourcePort, Teller,
+        delivery::{Delivery, Request, Status},
+    },
 };
 
 /// Longest pause between attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A connection that lasted so long was a good one: the next pause is the shortest again.
 const GOOD: Duration = Duration::from_secs(30);
-/// Pause before a full snapshot is tried again when nobody asks for it.
-const RETRY: Duration = Duration::from_secs(1);
 /// A stream that is open for so long without an answer has nothing to tell: the upstream was told what we hold.
 const QUIET: Duration = Duration::from_secs(2);
-/// How often there is a sign of life.
+/// The interval of signs of life.
 const BEAT: Duration = Duration::from_secs(5);
+/// The error of a run whose client was dropped by a panic.
+const LOST: &str = "the client was lost in a fault";
 
 /// An upstream as a source.
 #[derive(Debug)]
@@ -68,10 +72,10 @@ impl Source for UpstreamSource {
             let client = client.lock_owned().await;
             let run = Run {
                 teller: Teller::new(id.clone()),
+                delivery: Delivery::new(id.clone(), port, client.is_settled()),
+                is_ready: client.is_settled(),
                 id,
                 target,
-                delivered: client.is_settled(),
-                full: client.is_settled(),
                 client: Some(client),
                 backoff,
                 link: None,
@@ -81,7 +85,6 @@ impl Source for UpstreamSource {
                 answered: None,
                 last_answer,
                 trouble: String::new(),
-                port,
             };
             run.run().await
         })
@@ -107,18 +110,14 @@ struct Run {
     last_answer: Duration,
     trouble: String,
     teller: Teller,
-    /// The store has had everything once.
-    delivered: bool,
-    /// The next batch must be a full snapshot.
-    full: bool,
-    port: SourcePort,
+    /// Every type was answered once, or will not be: the content can be delivered.
+    is_ready: bool,
+    delivery: Delivery,
 }
 
 /// Why the task wakes.
 enum Wake {
-    Stop,
-    Resync,
-    Confirm,
+    Asked(Request),
     Connect,
     Link(Event),
     Time,
@@ -127,12 +126,12 @@ enum Wake {
 impl Run {
     async fn run(mut self) -> anyhow::Result<()> {
         loop {
-            self.hand_over().await?;
+            self.deliver().await?;
             self.report();
             match self.wait().await {
-                Wake::Stop => return Ok(()),
-                Wake::Resync => self.full = true,
-                Wake::Confirm => self.client()?.confirm(),
+                Wake::Asked(Request::Stop) => return Ok(()),
+                Wake::Asked(Request::Resync) => self.delivery.owe_full(),
+                Wake::Asked(Request::Confirm) => self.client()?.confirm(),
                 Wake::Connect => self.connect()?,
                 Wake::Link(Event::Opened) => self.opened = Some(Instant::now()),
                 Wake::Link(Event::Answer(answer)) => self.take(answer).await?,
@@ -143,14 +142,14 @@ impl Run {
     }
 
     fn client(&mut self) -> anyhow::Result<&mut Client> {
-        let client = self.client.as_mut().ok_or_else(|| anyhow::anyhow!("the client was lost in a fault"))?;
+        let client = self.client.as_mut().context(LOST)?;
         Ok(&mut *client)
     }
 
     async fn wait(&mut self) -> Wake {
         let now = Instant::now();
-        let retry = (self.full && self.delivered).then(|| now + RETRY);
-        let grace = self.answered.filter(|_| !self.delivered).map(|at| at + self.last_answer);
+        let retry = self.delivery.retry_at(now).filter(|_| self.is_ready);
+        let grace = self.answered.filter(|_| !self.is_ready).map(|at| at + self.last_answer);
         let held = self.client.as_ref().and_then(|c| c.held_until());
         let quiet = self.opened.filter(|_| self.connected.is_none()).map(|at| at + QUIET);
         let at =
@@ -167,9 +166,7 @@ impl Run {
         };
         tokio::select! {
             biased;
-            () = self.port.stop.cancelled() => Wake::Stop,
-            () = self.port.resync.notified() => Wake::Resync,
-            () = self.port.confirm.notified() => Wake::Confirm,
+            request = self.delivery.request() => Wake::Asked(request),
             wake = connection => wake,
             () = tokio::time::sleep_until(at.into()) => Wake::Time,
         }
@@ -196,16 +193,16 @@ impl Run {
 
     /// Takes an answer in, off the async threads: it may hold a hundred thousand objects.
     async fn take(&mut self, answer: super::Answer) -> anyhow::Result<()> {
-        let mut client = self.client.take().ok_or_else(|| anyhow::anyhow!("the client was lost in a fault"))?;
+        let mut client = self.client.take().context(LOST)?;
         let before = client.unanswered().count();
         let (client, reply) = tokio::task::spawn_blocking(move || {
             let reply = client.receive(answer);
             (client, reply)
         })
         .await?;
-        if self.delivered && client.unanswered().count() < before {
-            // What stood in for the kind until now goes with a whole snapshot only.
-            self.full = true;
+        if client.unanswered().count() < before {
+            // Saved content that stood in for the kind is replaced by a full snapshot only.
+            self.delivery.owe_full();
         }
         self.teller.tell(client.findings());
         self.client = Some(client);
@@ -230,75 +227,47 @@ impl Run {
         let pause = self.backoff.next_pause();
         self.connect_at = Instant::now() + pause;
         counter!("pilothouse_upstream_disconnects", "source" => self.id.to_string()).increment(1);
-        if self.trouble != reason {
-            tracing::warn!(source = &*self.id, reason, "no connection to the upstream; its last content stays");
-        }
         self.trouble = reason;
     }
 
-    /// Hands over what changed. Nothing is handed over before everything is known once.
-    async fn hand_over(&mut self) -> anyhow::Result<()> {
+    /// Delivers what changed; nothing before every type was answered once, or will not be.
+    async fn deliver(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let rest_is_unknown = self.answered.is_some_and(|at| now >= at + self.last_answer);
-        let delivered = self.delivered;
-        let client = self.client()?;
+        let Some(client) = &mut self.client else { bail!(LOST) };
         let change = client.commit(now);
-        let ready = delivered || client.is_complete() || rest_is_unknown;
-        if !ready {
+        self.is_ready |= client.is_complete() || rest_is_unknown;
+        if !self.is_ready {
             return Ok(());
         }
-        let full = !delivered || self.full;
-        let change = if full { Change::Full(self.client()?.in_force()) } else { change };
-        if change.is_empty() {
-            return Ok(());
-        }
-        let unanswered: Vec<String> = self.client()?.unanswered().map(Kind::gvk).collect();
-        self.port.board.write(|report| report.unanswered = unanswered);
-        match self.port.sink.apply(SourceBatch { source: self.id.clone(), change }).await {
-            Ok(_) => {
-                self.delivered = true;
-                self.full = false;
-                self.client()?.settle();
-            }
-            Err(interrupted) => {
-                tracing::warn!(source = &*self.id, error = %interrupted, "batch not taken, a full snapshot follows");
-                self.delivered = true;
-                self.full = true;
-            }
+        // The store's keeper of saved content completes a full snapshot with saved objects of these.
+        let unanswered: Vec<String> = client.unanswered().map(Kind::gvk).collect();
+        self.delivery.board().write(|report| report.unanswered = unanswered);
+        if self.delivery.send(change, || client.in_force()).await {
+            client.settle();
         }
         Ok(())
     }
 
-    fn report(&mut self) {
+    fn report(&self) {
         let Some(client) = &self.client else { return };
-        let (held, kept) = (client.held(), client.kept());
         let unanswered = client.unanswered().count();
-        let delivered = self.delivered && !self.full;
+        let is_connected = self.connected.is_some();
         let trouble = match () {
             () if !self.trouble.is_empty() => self.trouble.clone(),
-            () if self.connected.is_some() && unanswered > 0 => format!("{unanswered} types are not answered"),
+            () if is_connected && unanswered > 0 => format!("{unanswered} types are not answered"),
             () => String::new(),
         };
-        self.port.board.write(|report| {
-            // Before the first delivery whoever else put content in force says how the source is.
-            if delivered {
-                report.state = match () {
-                    () if !held.is_empty() => SourceState::Holding,
-                    () if self.connected.is_none() => SourceState::Stale,
-                    () => SourceState::Synced,
-                };
-            }
-            if report.held_deletions.is_empty() && !held.is_empty() {
-                tracing::warn!(source = &*self.id, objects = held.len(), "mass deletion held back");
-            }
-            report.last_error = trouble;
-            if delivered || report.saved_at.is_none() {
-                report.objects = client.len();
-            }
-            report.held_deletions = held.iter().map(ToString::to_string).collect();
-            report.kept = kept.iter().map(ToString::to_string).collect();
-            report.findings = self.teller.told().clone();
-        });
-        self.port.board.beat();
+        let status = Status {
+            objects: client.len(),
+            is_stale: !is_connected,
+            trouble: trouble.clone(),
+            held: client.held().iter().map(ToString::to_string).collect(),
+            kept: client.kept().iter().map(ToString::to_string).collect(),
+            findings: Some(self.teller.told().clone()),
+        };
+        if self.delivery.report(status, |_| {}) {
+            tracing::warn!(source = &*self.id, error = trouble, "upstream not in sync; its last content stays");
+        }
     }
 }
