@@ -48,6 +48,9 @@ pub struct SourceReport {
     /// The kinds that it watches, each with a state of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub feeds: Vec<FeedReport>,
+    /// Files whose newest text is not parsed yet; the objects of the text before it are in force.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unparsed: Vec<String>,
     /// Kinds that the source has never given an answer for, although it has delivered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<String>,
@@ -84,6 +87,7 @@ impl SourceBoard {
             held_deletions: Vec::new(),
             kept: Vec::new(),
             feeds: Vec::new(),
+            unparsed: Vec::new(),
             unanswered: Vec::new(),
             saved_at: None,
             saved_content_refused: String::new(),

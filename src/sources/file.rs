@@ -6,13 +6,14 @@
 
 pub mod defaults;
 pub mod disk;
+mod findings;
 pub mod folder;
 pub mod load;
+mod long;
 pub mod parse;
 pub mod place;
 mod progress;
 pub mod read;
-mod refusal;
 pub mod scan;
 pub mod settle;
 pub mod source;

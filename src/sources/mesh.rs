@@ -58,7 +58,7 @@ fn flag(settings: &MeshSettings, path: &Path) -> &'static str {
 }
 
 fn text_of(disk: &Disk, path: &Path, max_file_bytes: u64) -> Result<(String, Stat), String> {
-    let read = disk.read(vec![Arc::new(path.to_path_buf())], Follow::Yes, max_file_bytes).pop();
+    let read = disk.read(&mut vec![Arc::new(path.to_path_buf())], Follow::Yes, max_file_bytes).pop();
     let result = read.map_or(Err(ReadError::NoAnswer), |(_, result)| result);
     result.map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -8,6 +8,7 @@ mod deep_nesting;
 mod duplicate_key;
 mod editors;
 mod huge_file;
+mod long_file;
 mod mass_deletion;
 mod noise;
 mod not_utf8;

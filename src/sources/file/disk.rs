@@ -17,9 +17,9 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    progress::Progress,
+    progress::{Progress, is_below},
     read::{ReadError, Stat, read},
-    scan::{Listing, Request, is_below, scan},
+    scan::{Listing, Request, scan},
 };
 use crate::runtime::catch;
 
@@ -27,6 +27,8 @@ use crate::runtime::catch;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most threads that are left behind at once.
 const MOST_STUCK: usize = 8;
+/// Bytes of files that are read before they are used.
+const AT_ONCE: usize = 64 << 20;
 /// So many paths of one folder that do not answer, and the folder is passed over.
 const MOST_SIBLINGS: usize = 2;
 
@@ -76,17 +78,18 @@ impl Disk {
         }
     }
 
-    /// Reads files, in order. Those that do not answer say so.
+    /// Reads files in order, at least one and at most about [`AT_ONCE`] bytes, and takes them from those that are left.
+    /// The result of a file that does not answer says so.
     #[must_use]
-    pub fn read(&self, paths: Vec<Arc<PathBuf>>, follow: Follow, limit: u64) -> Vec<Read> {
-        let mut done: Vec<Read> = Vec::with_capacity(paths.len());
-        let mut left = paths;
-        while !left.is_empty() {
+    pub fn read(&self, left: &mut Vec<Arc<PathBuf>>, follow: Follow, limit: u64) -> Vec<Read> {
+        let mut done: Vec<Read> = Vec::new();
+        while done.is_empty() && !left.is_empty() {
             let avoid = self.passed_over();
             let (results, came) = mpsc::channel();
             let todo = left.clone();
             // The path that the thread is stuck at is passed over in the next round.
             let _ = self.run(move |progress| {
+                let mut bytes = 0;
                 for path in todo {
                     let result = match () {
                         () if is_below(&avoid, &path) => Err(ReadError::NoAnswer),
@@ -94,14 +97,14 @@ impl Disk {
                         () if follow == Follow::No && is_link(&path) => Err(ReadError::NoFile),
                         () => read(&path, limit, progress),
                     };
-                    if results.send((path, result)).is_err() {
+                    bytes += result.as_ref().map_or(0, |(text, _)| text.len());
+                    if results.send((path, result)).is_err() || bytes >= AT_ONCE {
                         return;
                     }
                 }
             });
-            let before = done.len();
             done.extend(came.try_iter());
-            left.drain(..done.len() - before);
+            left.drain(..done.len());
         }
         done
     }
@@ -206,7 +209,7 @@ mod tests {
         });
         assert_eq!(stuck, Err("/dead/x".into()));
         assert!(is_below(&disk.passed_over(), Path::new("/dead/x/y")));
-        let told = disk.read(vec![Arc::new("/dead/x/y".into()), Arc::new("/no/such".into())], Follow::No, 10);
+        let told = disk.read(&mut vec![Arc::new("/dead/x/y".into()), Arc::new("/no/such".into())], Follow::No, 10);
         assert!(matches!(told[0].1, Err(ReadError::NoAnswer)) && matches!(told[1].1, Err(ReadError::Gone)));
         drop(go);
         tokio::time::timeout(Duration::from_secs(60), disk.answered()).await.unwrap();

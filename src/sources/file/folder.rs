@@ -2,19 +2,22 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::{Path, PathBuf},
-    sync::Arc,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
+use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     disk::{Disk, Follow, Read},
+    findings::{line_of, notes},
+    long::{LongFiles, is_long},
     parse::{Document, FileText, is_blank, parse_files},
+    progress::is_below,
     read::{ReadError, Stat},
-    refusal::line_of,
-    scan::{Listing, Request, Root, is_below},
+    scan::{Listing, Request, Root},
     settle::Work,
     tree::{InForce, Tree},
     writing::Writing,
@@ -27,11 +30,6 @@ use crate::{
 
 /// Deletions of files within this span are judged together.
 const DELETION_WINDOW: Duration = Duration::from_secs(600);
-
-/// Texts that are longer than this are parsed after the others, one at each look.
-const LONG_TEXT: usize = 1 << 20;
-/// A long text waits this long at most while other files change.
-const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// A file that was read.
 #[derive(Debug, Clone, Copy)]
@@ -52,9 +50,9 @@ pub struct Folder {
     disk: Disk,
     seen: HashMap<Arc<PathBuf>, Seen>,
     writing: Writing,
-    /// Long texts that are not parsed yet, with the time since when each file has waited.
-    backlog: BTreeMap<Arc<PathBuf>, (Instant, String)>,
-    /// It has been looked at once.
+    /// Long files that changed since the folder was read.
+    long: LongFiles,
+    /// The folder was read once: all of its files, long ones too.
     known: bool,
     tree: Tree,
     real_root: Option<PathBuf>,
@@ -94,7 +92,7 @@ impl Folder {
             disk: Disk::default(),
             seen: HashMap::new(),
             writing: Writing::default(),
-            backlog: BTreeMap::new(),
+            long: LongFiles::default(),
             known: false,
             tree: Tree::new(guard, in_force),
             real_root: None,
@@ -115,39 +113,49 @@ impl Folder {
     pub fn look(&mut self, work: &Work) -> Look {
         let now = Instant::now();
         let logical = if work.everything { None } else { self.logical(work) };
-        let parsed = self.parse_long(work.everything || work.paths.is_empty(), now);
-        let documents_changed = match logical {
+        let parsed = self.take_parsed();
+        let mut changed = match logical {
             Some((mut paths, closed)) => {
                 paths.extend(self.writing.due(now).cloned());
                 self.take_up(paths.into_iter().collect(), Follow::No, &closed, now)
             }
             None => self.look_around(&work.closed, now),
         };
-        self.known = true;
-        // What moved from a short file to a long one is not gone.
-        self.tree.set_partial(!self.backlog.is_empty());
-        Look { change: self.tree.commit(now), documents_changed: documents_changed | parsed }
+        changed |= self.start_next(&work.closed, now);
+        self.known |= !self.out_of_reach;
+        // An object that moved from a short file to a long one is not gone.
+        self.tree.set_unparsed_since(self.long.since());
+        Look { change: self.tree.commit(now), documents_changed: changed | parsed }
     }
 
-    /// Parses the long text that has waited longest, when nothing happened to other files or it has waited long enough.
-    fn parse_long(&mut self, is_idle: bool, now: Instant) -> bool {
-        let oldest = self.backlog.iter().min_by_key(|(_, (since, _))| *since);
-        let due = oldest.filter(|(_, (since, _))| is_idle || now.saturating_duration_since(*since) >= LONG_WAIT);
-        let Some(path) = due.map(|(path, _)| path.clone()) else { return false };
-        let text = self.backlog.remove(&path).map(|(_, text)| (path, text));
-        text.is_some_and(|text| self.parse(vec![text]))
+    /// Takes the documents of the long file whose parse has ended.
+    fn take_parsed(&mut self) -> bool {
+        let Some((path, documents)) = self.long.take() else { return false };
+        self.tree.replace(&path, documents);
+        true
     }
 
-    /// Puts the long ones among these texts off, and gives the others.
-    fn put_off(&mut self, texts: Vec<(Arc<PathBuf>, String)>, now: Instant) -> Vec<(Arc<PathBuf>, String)> {
+    /// Reads the long file whose turn it is, and starts to parse it.
+    fn start_next(&mut self, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
+        let Some(path) = self.long.next(|path| !self.writing.contains(path)) else { return false };
+        let follow = if self.linked { Follow::Yes } else { Follow::No };
+        self.take_up(vec![path], follow, closed, now)
+    }
+
+    /// Puts the long ones among these texts aside, and gives the others. A long one whose turn it is is parsed from now on;
+    /// the others are read again at their turn.
+    fn put_aside(&mut self, texts: Vec<(Arc<PathBuf>, String)>, now: Instant) -> Vec<(Arc<PathBuf>, String)> {
         let mut short = Vec::new();
         for (path, text) in texts {
-            // A newer text of a file takes the place of the one that waits.
-            let since = self.backlog.remove(&path).map_or(now, |(since, _)| since);
-            if text.len() > LONG_TEXT {
-                self.backlog.insert(path, (since, text));
-            } else {
+            if !is_long(&text) {
+                self.long.remove(&path);
                 short.push((path, text));
+                continue;
+            }
+            self.long.add(path.clone(), now);
+            if self.long.next(|path| !self.writing.contains(path)).as_ref() == Some(&path) {
+                let before = self.tree.documents(&path).to_vec();
+                self.long.start(&self.base, &path, text, before);
             }
         }
         short
@@ -194,6 +202,7 @@ impl Folder {
         for (path, reason) in listing.failures.iter().chain(&listing.refused) {
             let path = Arc::new(path.clone());
             self.seen.remove(&path);
+            self.long.remove(&path);
             changed |= self.tree.fail(&path, 0, reason.clone());
         }
         self.watch = listing.watch;
@@ -209,7 +218,8 @@ impl Folder {
         let (refused, failed) = (named(&listing.refused), named(&listing.failures));
         let there =
             |path: &PathBuf| listing.files.contains_key(path) || refused.contains(path) || is_below(&failed, path);
-        let gone: Vec<Arc<PathBuf>> = self.tree.paths().filter(|p| !there(p)).cloned().collect();
+        let known = self.tree.paths().chain(self.long.paths());
+        let gone: Vec<Arc<PathBuf>> = known.filter(|p| !there(p)).cloned().collect();
         gone.iter().for_each(|path| self.forget(path));
         !gone.is_empty()
     }
@@ -222,19 +232,19 @@ impl Folder {
 
     /// Reads files, and parses those that are not what they were. True when some document changed.
     fn take_up(&mut self, paths: Vec<Arc<PathBuf>>, follow: Follow, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
-        if paths.is_empty() {
-            return false;
+        let (mut left, mut changed, mut other) = (paths, false, false);
+        while !left.is_empty() {
+            let mut texts = Vec::new();
+            for (path, result) in self.disk.read(&mut left, follow, self.max_file_bytes) {
+                other |= matches!(result, Err(ReadError::NoFile));
+                let is_closed = closed.contains(path.as_path());
+                changed |= self.judge((path, result), is_closed, now, &mut texts);
+            }
+            if self.known {
+                texts = self.put_aside(texts, now);
+            }
+            changed |= self.parse(texts);
         }
-        let (mut texts, mut changed, mut other) = (Vec::new(), false, false);
-        for (path, result) in self.disk.read(paths, follow, self.max_file_bytes) {
-            other |= matches!(result, Err(ReadError::NoFile));
-            let is_closed = closed.contains(path.as_path());
-            changed |= self.judge((path, result), is_closed, now, &mut texts);
-        }
-        if self.known {
-            texts = self.put_off(texts, now);
-        }
-        let changed = self.parse(texts) | changed;
         if other && follow == Follow::No {
             // A folder or a link has the name of a file: the listing says what it stands for.
             return self.look_around(&BTreeSet::new(), now) | changed;
@@ -261,7 +271,7 @@ impl Folder {
                 }
                 self.writing.end(&path);
                 let before = self.seen.insert(path.clone(), Seen { hash, stat, trusted: stat.settled() });
-                if before.is_none_or(|b| b.hash != hash) {
+                if before.is_none_or(|b| b.hash != hash) || self.long.is_waiting(&path) {
                     texts.push((path, text));
                 }
                 false
@@ -274,6 +284,7 @@ impl Folder {
             Err(ReadError::NoFile) => false,
             Err(error) => {
                 self.seen.remove(&path);
+                self.long.remove(&path);
                 if matches!(error, ReadError::NoAnswer) {
                     self.trouble = Some(format!("{}: {error}", path.display()));
                 }
@@ -285,7 +296,7 @@ impl Folder {
     fn forget(&mut self, path: &Arc<PathBuf>) {
         self.seen.remove(path);
         self.writing.end(path);
-        self.backlog.remove(path);
+        self.long.remove(path);
         self.tree.remove(path);
     }
 
@@ -294,12 +305,23 @@ impl Folder {
             .iter()
             .map(|(path, text)| FileText { path: path.clone(), text, before: self.tree.documents(path) })
             .collect();
-        let parsed: Vec<Vec<Document>> = parse_files(&self.base, &files);
+        let parsed: Vec<Vec<Document>> = parse_files(&self.base, &files, &AtomicBool::new(false));
         drop(files);
         for ((path, _), documents) in texts.iter().zip(parsed) {
             self.tree.replace(path, documents);
         }
         !texts.is_empty()
+    }
+
+    /// Files whose newest text is not parsed yet.
+    pub fn unparsed(&self) -> impl Iterator<Item = &Arc<PathBuf>> {
+        self.long.paths()
+    }
+
+    /// Notified when a long file was parsed: its documents are taken at the next look.
+    #[must_use]
+    pub fn parsed(&self) -> Arc<Notify> {
+        self.long.finished()
     }
 
     /// The documents and the objects in force.
@@ -319,12 +341,10 @@ impl Folder {
         &self.watch
     }
 
-    /// When it is to be looked at again because of time alone: a deletion is held, a file is being written, or a
-    /// long one waits to be parsed.
+    /// When it is to be looked at again because of time alone: a deletion is held, or a file is being written.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        let backlog = (!self.backlog.is_empty()).then(Instant::now);
-        self.tree.held_until().into_iter().chain(self.writing.next_due()).chain(backlog).min()
+        self.tree.held_until().into_iter().chain(self.writing.next_due()).min()
     }
 
     /// The folder itself could not be listed when it was last looked at: it is gone, or may not be read.
@@ -342,18 +362,4 @@ impl Folder {
 
 fn failed(listing: &Listing) -> Vec<PathBuf> {
     listing.failures.iter().map(|(path, _)| path.clone()).collect()
-}
-
-/// What a person should know of the names in a folder: path and warning.
-pub(super) fn notes(root: &Path, listing: &Listing) -> Vec<(PathBuf, String)> {
-    let upper = |path: &PathBuf| {
-        let reason = "passed over: the name of a config file ends in .yaml, .yml or .json, in lower case";
-        (path.clone(), reason.to_string())
-    };
-    let mut notes: Vec<(PathBuf, String)> = listing.passed_over.iter().map(upper).collect();
-    let empty = listing.files.is_empty() && listing.refused.is_empty() && listing.failures.is_empty();
-    if listing.root == Root::Listed && empty {
-        notes.push((root.to_path_buf(), "the folder holds no config file (.yaml, .yml or .json)".to_string()));
-    }
-    notes
 }

@@ -3,16 +3,14 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use super::{
     disk::{Disk, Follow},
-    folder::notes,
+    findings::{findings_of, line_of, note, notes, shadowed, whole_file},
     parse::{Document, FileText, parse_files},
-    refusal::{line_of, whole_file},
     scan::{Request, Root},
-    tree::{findings_of, note, shadowed},
 };
 use crate::{
     model::{Config, ConfigKey, ConfigSnapshot, Origin},
@@ -65,20 +63,22 @@ pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
     for (path, reason) in listing.failures.iter().chain(&listing.refused) {
         whole(path, 0, reason.clone());
     }
-    let mut texts: Vec<(Arc<PathBuf>, String)> = Vec::new();
-    let files = listing.files.into_keys().map(Arc::new).collect();
-    for (path, result) in disk.read(files, Follow::Yes, max_file_bytes) {
-        match result {
-            Ok((text, _)) => texts.push((path, text)),
-            Err(error) => whole(&path, line_of(&error), error.to_string()),
-        }
-    }
-    let files: Vec<FileText<'_>> =
-        texts.iter().map(|(path, text)| FileText { path: path.clone(), text, before: &[] }).collect();
     let mut configs = Vec::new();
-    for (file, documents) in files.iter().zip(parse_files(base, &files)) {
-        findings_of(&file.path, &documents, &mut findings);
-        configs.extend(documents.iter().flat_map(Document::taken).cloned());
+    let mut left: Vec<Arc<PathBuf>> = listing.files.into_keys().map(Arc::new).collect();
+    while !left.is_empty() {
+        let mut texts: Vec<(Arc<PathBuf>, String)> = Vec::new();
+        for (path, result) in disk.read(&mut left, Follow::Yes, max_file_bytes) {
+            match result {
+                Ok((text, _)) => texts.push((path, text)),
+                Err(error) => findings.refused.push(whole_file(&path, line_of(&error), error.to_string())),
+            }
+        }
+        let files: Vec<FileText<'_>> =
+            texts.iter().map(|(path, text)| FileText { path: path.clone(), text, before: &[] }).collect();
+        for (file, documents) in files.iter().zip(parse_files(base, &files, &AtomicBool::new(false))) {
+            findings_of(&file.path, &documents, &mut findings);
+            configs.extend(documents.iter().flat_map(Document::taken).cloned());
+        }
     }
     let configs = first_of_each_key(configs, &mut findings.warned);
     Loaded { configs, findings }

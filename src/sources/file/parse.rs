@@ -3,7 +3,15 @@
 //! Pure. Lines inside an outcome count from the document's own first line, so that an unchanged document that moved in its
 //! file is used again as it is.
 
-use std::{cell::OnceCell, collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    cell::OnceCell,
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use rayon::prelude::*;
 use serde_json::Value;
@@ -22,6 +30,8 @@ use crate::{
 
 /// Fewer documents are not worth another thread.
 const WORTH_A_THREAD: usize = 32;
+/// Documents that are given to the threads at once: the texts of another folder get their turn in between.
+const AT_ONCE: usize = 1024;
 
 /// What became of one object.
 #[derive(Debug, Clone)]
@@ -107,6 +117,21 @@ pub struct Document {
     pub outcomes: Arc<[ObjectOutcome]>,
 }
 
+impl Document {
+    /// The objects of this document that are taken.
+    pub fn taken(&self) -> impl Iterator<Item = &Arc<Config>> {
+        self.outcomes.iter().filter_map(|o| match o {
+            ObjectOutcome::Taken { config, .. } => Some(config),
+            _ => None,
+        })
+    }
+
+    /// Whether it could not be read well enough to know which objects it means.
+    pub(super) fn is_broken(&self) -> bool {
+        self.outcomes.iter().any(|o| matches!(o, ObjectOutcome::Refused(r) if r.who.key().is_none()))
+    }
+}
+
 /// A file to be read.
 #[derive(Debug)]
 pub struct FileText<'a> {
@@ -119,9 +144,10 @@ pub struct FileText<'a> {
 }
 
 /// Reads files, in parallel when there is much to read. Documents with a text that they had before are not read again.
-/// `base` is the origin of all of them, without file and line.
+/// `base` is the origin of all of them, without file and line. Once `stop` is set it ends early, and the result is of no
+/// use.
 #[must_use]
-pub fn parse_files(base: &Origin, files: &[FileText<'_>]) -> Vec<Vec<Document>> {
+pub fn parse_files(base: &Origin, files: &[FileText<'_>], stop: &AtomicBool) -> Vec<Vec<Document>> {
     let mut jobs: Vec<(usize, usize, Chunk<'_>)> = Vec::new();
     let mut results: Vec<Vec<Document>> = files
         .iter()
@@ -141,13 +167,16 @@ pub fn parse_files(base: &Origin, files: &[FileText<'_>]) -> Vec<Vec<Document>> 
         })
         .collect();
     let read = |&(file, _, chunk): &(usize, usize, Chunk<'_>)| parse_document(base, &files[file].path, chunk);
-    let read: Vec<_> = if jobs.len() < WORTH_A_THREAD {
-        // A large file of another folder may keep the other threads busy.
-        jobs.iter().map(read).collect()
-    } else {
-        jobs.par_iter().with_min_len(WORTH_A_THREAD).map(read).collect()
-    };
-    for ((file, document, _), outcomes) in jobs.into_iter().zip(read) {
+    let mut outcomes = Vec::with_capacity(jobs.len());
+    for jobs in jobs.chunks(AT_ONCE).take_while(|_| !stop.load(Ordering::Relaxed)) {
+        if jobs.len() < WORTH_A_THREAD {
+            // A large file of another folder may keep the other threads busy.
+            outcomes.extend(jobs.iter().map(read));
+        } else {
+            outcomes.par_extend(jobs.par_iter().with_min_len(WORTH_A_THREAD).map(read));
+        }
+    }
+    for ((file, document, _), outcomes) in jobs.into_iter().zip(outcomes) {
         results[file][document].outcomes = outcomes;
     }
     results
@@ -162,7 +191,8 @@ pub fn is_blank(text: &str) -> bool {
 /// Reads one file on this thread.
 #[must_use]
 pub fn parse_text(base: &Origin, path: &Arc<PathBuf>, text: &str) -> Vec<Document> {
-    parse_files(base, &[FileText { path: path.clone(), text, before: &[] }]).pop().unwrap_or_default()
+    let file = FileText { path: path.clone(), text, before: &[] };
+    parse_files(base, &[file], &AtomicBool::new(false)).pop().unwrap_or_default()
 }
 
 /// Reads one document. A fault of ours while doing so refuses the document and nothing else.
@@ -426,7 +456,7 @@ mod tests {
         let before = parsed(GOOD);
         let text = format!("---\n{}---\n{GOOD}", GOOD.replace("name: a", "name: b"));
         let file = FileText { path, text: &text, before: &before };
-        let after = parse_files(&Origin::default(), &[file]).remove(0);
+        let after = parse_files(&Origin::default(), &[file], &AtomicBool::new(false)).remove(0);
         assert!(Arc::ptr_eq(&after[1].outcomes, &before[0].outcomes));
         assert_eq!(after[1].line, 10);
     }

@@ -1,6 +1,7 @@
-//! The progress of a thread that makes file system calls, watched by those who wait for it.
+//! The path that a thread of file system calls is at, and since when: a call that does not return is told by it.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -14,7 +15,7 @@ pub struct Progress(Mutex<Step>);
 pub(super) struct Step {
     pub(super) path: PathBuf,
     pub(super) since: Instant,
-    /// The result is not wanted any more.
+    /// The thread was left behind: its result is not wanted any more.
     pub(super) abandoned: bool,
 }
 
@@ -42,9 +43,9 @@ impl Progress {
     pub fn renew(&self) {
         self.step().since = Instant::now();
     }
+}
 
-    #[cfg(test)]
-    pub(super) fn unwatched() -> Self {
-        Self::new()
-    }
+/// Whether a path is one of these, or below one.
+pub fn is_below(paths: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    !paths.is_empty() && path.ancestors().any(|p| paths.contains(p))
 }

@@ -145,7 +145,7 @@ mod tests {
     fn length_encoding_and_type_are_checked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.yaml");
-        let read = |path: &Path, limit| read(path, limit, &Progress::unwatched());
+        let read = |path: &Path, limit| read(path, limit, &Progress::new());
         fs::write(&path, b"a: 1\nb: \xff\n").unwrap();
         assert!(matches!(read(&path, 100), Err(ReadError::NotText { line: 2, offset: 8 })));
         assert!(matches!(read(&path, 5), Err(ReadError::TooLong { limit: 5 })));

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    progress::Progress,
+    progress::{Progress, is_below},
     read::{Stat, special},
 };
 
@@ -303,11 +303,6 @@ fn is_nearly_config_name(path: &Path) -> bool {
     path.extension().is_some_and(|e| ["yaml", "yml", "json"].iter().any(|known| e.eq_ignore_ascii_case(known)))
 }
 
-/// Whether a path is one of these, or below one.
-pub fn is_below(paths: &BTreeSet<PathBuf>, path: &Path) -> bool {
-    !paths.is_empty() && path.ancestors().any(|p| paths.contains(p))
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::{fs::symlink, net::UnixListener};
@@ -315,7 +310,7 @@ mod tests {
     use super::*;
 
     fn look(root: &Path) -> Listing {
-        scan(&Request::of(root), &Progress::unwatched())
+        scan(&Request::of(root), &Progress::new())
     }
 
     fn names(root: &Path) -> Vec<String> {

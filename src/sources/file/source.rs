@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context;
 use futures::future::BoxFuture;
+use tokio::sync::Notify;
 
 use super::{
     disk::Disk,
@@ -78,6 +79,7 @@ impl Source for FileSource {
             id: self.id.clone(),
             memory: self.in_force.clone(),
             disk,
+            parsed: folder.parsed(),
             work: Some(Workplace { folder, watched, teller }),
             watcher,
             rescan: if events { self.settings.rescan } else { POLL },
@@ -92,6 +94,8 @@ struct Run {
     id: SourceId,
     memory: Arc<Mutex<Option<Arc<InForce>>>>,
     disk: Disk,
+    /// A long file was parsed.
+    parsed: Arc<Notify>,
     /// Taken out while a blocking thread works on it.
     work: Option<Workplace>,
     watcher: Watcher,
@@ -195,6 +199,7 @@ impl Run {
             request = self.delivery.request() => Wake::Asked(request),
             work = self.watcher.next() => Wake::Look(work),
             () = self.disk.answered() => Wake::Look(Work::everything()),
+            () = self.parsed.notified() => Wake::Look(Work::default()),
             () = tokio::time::sleep_until(at.into()) => Wake::Look(work),
         }
     }
@@ -247,7 +252,8 @@ impl Run {
             kept,
             findings,
         };
-        if self.delivery.report(status, |_| {}) {
+        let unparsed = folder.unparsed().map(|path| path.display().to_string()).collect();
+        if self.delivery.report(status, |report| report.unparsed = unparsed) {
             tracing::warn!(source = &*self.id, error = trouble, "config folder not in sync");
         }
     }

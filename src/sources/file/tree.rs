@@ -5,38 +5,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::Instant,
 };
 
 use super::{
+    findings::{findings_of, note, shadowed, whole_file},
     parse::{Document, ObjectOutcome},
-    refusal::whole_file,
-    scan::is_below,
+    progress::is_below,
 };
 use crate::{
-    model::{Config, ConfigKey, Kind},
-    sources::{Change, Findings, Ignored, MassDeletionGuard, Refused, Warned},
+    model::{Config, ConfigKey},
+    sources::{Change, Findings, MassDeletionGuard},
 };
 
 /// Objects in force, by key. Survives a restart of the source.
 pub type InForce = HashMap<ConfigKey, Arc<Config>>;
-
-impl Document {
-    /// The objects of this document that are taken.
-    pub fn taken(&self) -> impl Iterator<Item = &Arc<Config>> {
-        self.outcomes.iter().filter_map(|o| match o {
-            ObjectOutcome::Taken { config, .. } => Some(config),
-            _ => None,
-        })
-    }
-
-    /// Whether it could not be read well enough to know which objects it means.
-    fn is_broken(&self) -> bool {
-        self.outcomes.iter().any(|o| matches!(o, ObjectOutcome::Refused(r) if r.who.key().is_none()))
-    }
-}
 
 #[derive(Debug, Default)]
 struct FileState {
@@ -74,14 +59,14 @@ pub struct Tree {
     refused: HashMap<ConfigKey, BTreeSet<Arc<PathBuf>>>,
     in_force: Arc<InForce>,
     touched: HashSet<ConfigKey>,
-    /// Keys in force without a document that says so.
-    unwritten: BTreeSet<ConfigKey>,
+    /// Keys in force without a document, and since when.
+    unwritten: BTreeMap<ConfigKey, Instant>,
     guard: MassDeletionGuard,
     holding: Vec<ConfigKey>,
     /// Paths below which what is missing is not known to be gone.
     unknown: BTreeSet<PathBuf>,
-    /// Some file that changed has not been parsed yet: what is missing may stand in it.
-    partial: bool,
+    /// The time of the oldest text that is not parsed yet: an object without a document since then may be in it.
+    unparsed_since: Option<Instant>,
     /// What a person should know of names in the folder.
     notes: Vec<(PathBuf, String)>,
 }
@@ -90,7 +75,8 @@ impl Tree {
     /// A tree without files; `in_force` is what an earlier run had published.
     #[must_use]
     pub fn new(guard: MassDeletionGuard, in_force: Arc<InForce>) -> Self {
-        let unwritten = in_force.keys().cloned().collect();
+        let now = Instant::now();
+        let unwritten = in_force.keys().map(|key| (key.clone(), now)).collect();
         Self {
             files: BTreeMap::new(),
             written: HashMap::new(),
@@ -101,7 +87,7 @@ impl Tree {
             guard,
             holding: Vec::new(),
             unknown: BTreeSet::new(),
-            partial: false,
+            unparsed_since: None,
             notes: Vec::new(),
         }
     }
@@ -160,9 +146,9 @@ impl Tree {
         self.unknown = paths.into_iter().collect();
     }
 
-    /// Whether some file that changed has not been parsed yet: nothing goes meanwhile.
-    pub fn set_partial(&mut self, partial: bool) {
-        self.partial = partial;
+    /// The time of the oldest text that is not parsed yet. Objects that have had no document since then are kept.
+    pub const fn set_unparsed_since(&mut self, since: Option<Instant>) {
+        self.unparsed_since = since;
     }
 
     /// What a person should know of names in the folder. True when this is news.
@@ -207,7 +193,7 @@ impl Tree {
         for key in std::mem::take(&mut self.touched) {
             let Some(config) = self.wanted(&key).cloned() else {
                 if self.in_force.contains_key(&key) {
-                    self.unwritten.insert(key);
+                    self.unwritten.entry(key).or_insert(now);
                 }
                 continue;
             };
@@ -219,8 +205,9 @@ impl Tree {
         }
         // An earlier run's objects may have been written again by a file that did not touch them since.
         let written = &self.written;
-        self.unwritten.retain(|key| !written.contains_key(key));
-        let deletes: Vec<ConfigKey> = self.unwritten.iter().filter(|k| !self.is_kept(k)).cloned().collect();
+        self.unwritten.retain(|key, _| !written.contains_key(key));
+        let gone = self.unwritten.iter().filter(|(key, since)| !self.is_kept(key, **since));
+        let deletes: Vec<ConfigKey> = gone.map(|(key, _)| key.clone()).collect();
         let allowed = self.guard.allow(deletes.len(), self.in_force.len(), deletes.len() == self.in_force.len(), now);
         upserts.sort_by(|a, b| a.origin.file.cmp(&b.origin.file).then(a.origin.line.cmp(&b.origin.line)));
         if !allowed {
@@ -245,9 +232,9 @@ impl Tree {
         Some(if refused_here && !written_here { now } else { first })
     }
 
-    /// Whether an object without a document stays because of what is not known.
-    fn is_kept(&self, key: &ConfigKey) -> bool {
-        if self.partial || self.refused.contains_key(key) {
+    /// Whether an object that has no document since then stays, because one may be where nothing could be read.
+    fn is_kept(&self, key: &ConfigKey, since: Instant) -> bool {
+        if self.unparsed_since.is_some_and(|unparsed| unparsed <= since) || self.refused.contains_key(key) {
             return true;
         }
         let file = self.in_force.get(key).and_then(|c| c.origin.file.clone());
@@ -277,7 +264,8 @@ impl Tree {
     /// Keys that are in force although no sound document says so.
     #[must_use]
     pub fn kept(&self) -> Vec<ConfigKey> {
-        self.unwritten.iter().filter(|k| self.is_kept(k)).cloned().collect()
+        let kept = self.unwritten.iter().filter(|(key, since)| self.is_kept(key, **since));
+        kept.map(|(key, _)| key.clone()).collect()
     }
 
     /// The objects in force.
@@ -307,87 +295,6 @@ impl Tree {
         findings.warned.sort();
         findings.refused.sort();
         findings
-    }
-}
-
-/// The warning for an object that another one hides.
-pub fn shadowed(config: &Config, first: &Config) -> Warned {
-    Warned { warning: shadowed_by(first), ..warned(config) }
-}
-
-fn shadowed_by(first: &Config) -> String {
-    let file = first.origin.file.as_ref().map(|f| f.display().to_string()).unwrap_or_default();
-    format!("has no effect: the same object is at {file}:{}", first.origin.line)
-}
-
-/// A warning about a path.
-pub fn note(path: &Path, warning: &str) -> Warned {
-    Warned {
-        file: path.display().to_string(),
-        line: 0,
-        column: 0,
-        kind: String::new(),
-        namespace: String::new(),
-        name: String::new(),
-        warning: warning.to_string(),
-    }
-}
-
-fn warned(config: &Config) -> Warned {
-    Warned {
-        file: config.origin.file.as_ref().map(|f| f.display().to_string()).unwrap_or_default(),
-        line: config.origin.line,
-        column: 0,
-        kind: config.kind().to_string(),
-        namespace: config.meta.namespace.to_string(),
-        name: config.meta.name.to_string(),
-        warning: String::new(),
-    }
-}
-
-/// Adds what is wrong with the documents of one file.
-pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
-    let file = path.display().to_string();
-    for document in documents {
-        for outcome in document.outcomes.iter() {
-            match outcome {
-                ObjectOutcome::Taken { config, warnings } => {
-                    into.warned.extend(warnings.iter().map(|w| Warned {
-                        line: document.line + w.line,
-                        column: w.column,
-                        warning: w.text.clone(),
-                        ..warned(config)
-                    }));
-                }
-                ObjectOutcome::Refused(r) => {
-                    let refused = Refused {
-                        file: file.clone(),
-                        line: document.line + r.line,
-                        column: r.column,
-                        kind: r.who.kind.clone(),
-                        namespace: r.who.namespace.clone(),
-                        name: r.who.name.clone(),
-                        reason: r.reason.clone(),
-                    };
-                    if r.foreign { &mut into.skipped } else { &mut into.refused }.push(refused);
-                }
-                ObjectOutcome::Ignored { api_version, kind, name } => {
-                    into.warned.extend(Kind::unknown_of_known_group(api_version, kind).map(|warning| Warned {
-                        line: document.line,
-                        kind: kind.to_string(),
-                        name: name.to_string(),
-                        ..note(path, &warning)
-                    }));
-                    into.ignored.push(Ignored {
-                        file: file.clone(),
-                        line: document.line,
-                        api_version: api_version.to_string(),
-                        kind: kind.to_string(),
-                        name: name.to_string(),
-                    });
-                }
-            }
-        }
     }
 }
 

@@ -54,6 +54,11 @@ impl Writing {
         false
     }
 
+    /// Whether the file is being written.
+    pub fn contains(&self, path: &Arc<PathBuf>) -> bool {
+        self.0.contains_key(path)
+    }
+
     /// The file is complete, or gone.
     pub fn end(&mut self, path: &Arc<PathBuf>) {
         self.0.remove(path);
