@@ -14,7 +14,7 @@ use crate::runtime::{ActorHealth, Mailbox, Panicked, catch_task};
 /// A run that lasts this long has recovered.
 const RECOVERED_AFTER: Duration = Duration::from_secs(30);
 
-/// The task of a run ended, with the reason.
+/// The task of a run has ended, with the reason.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct SourceEnded {
@@ -27,12 +27,12 @@ struct SourceEnded {
 #[rtype(result = "()")]
 pub struct Restart;
 
-/// Send everything again: the receiver lost its state.
+/// Requests a full snapshot: the receiver lost its state.
 #[derive(Debug, Clone, Copy, Message)]
 #[rtype(result = "()")]
 pub struct Resync;
 
-/// Lets the mass deletion that is held go through.
+/// Confirms the mass deletion that is held.
 #[derive(Debug, Clone, Copy, Message)]
 #[rtype(result = "()")]
 pub struct ConfirmDeletion;
@@ -82,7 +82,7 @@ impl SourceActor {
 
     fn fail(&mut self, context: &mut Context<Self>, reason: String) {
         self.port.board.write(|r| {
-            // What never delivered has nothing in force that could be old: nobody may take it for ready.
+            // A source that never delivered has no content that could be old: it is not ready.
             if r.state != SourceState::Starting {
                 r.state = SourceState::Stale;
             }

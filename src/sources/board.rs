@@ -1,4 +1,4 @@
-//! What a source says of itself, for readiness and for `/debug/sourcez`.
+//! The report of a source, for readiness and for `/debug/sourcez`.
 
 use std::{
     sync::{Arc, Mutex},
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::{Findings, SourceId, kube::FeedReport};
 
-/// How a source is.
+/// The state of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceState {
@@ -18,7 +18,7 @@ pub enum SourceState {
     Starting,
     /// Content is current.
     Synced,
-    /// The last good content is in force; the error says why.
+    /// The last good content is in force; the last error is the reason.
     Stale,
     /// A mass deletion waits for its confirmation.
     Holding,
@@ -27,23 +27,23 @@ pub enum SourceState {
 /// A source as it last described itself.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct SourceReport {
-    /// Its name.
+    /// Name of the source.
     pub source: SourceId,
-    /// How it is.
+    /// State of its content.
     pub state: SourceState,
-    /// Objects in force.
+    /// The number of objects in force.
     pub objects: usize,
-    /// Since when it is in this state (Unix seconds).
+    /// Start of this state (Unix seconds).
     pub since: u64,
-    /// When it last looked (Unix seconds).
+    /// The last look at its place (Unix seconds).
     pub last_look: u64,
-    /// How often it was restarted.
+    /// The number of restarts.
     pub restarts: u32,
     /// The last error; empty when there is none.
     pub last_error: String,
     /// Keys whose deletion is held back.
     pub held_deletions: Vec<String>,
-    /// Objects that are kept although their document is gone or refused.
+    /// Keys of objects that are in force although their document was removed or is refused.
     pub kept: Vec<String>,
     /// The kinds that it watches, each with a state of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -54,14 +54,14 @@ pub struct SourceReport {
     /// Kinds that the source has never given an answer for, although it has delivered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<String>,
-    /// When the content in force was saved (Unix seconds), if it is from the state folder because the source does not
-    /// deliver.
+    /// The time at which the content in force was saved (Unix seconds), if it is from the state folder because the source
+    /// does not deliver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_at: Option<u64>,
-    /// Why its content in the state folder is not served; empty when there was no reason.
+    /// The reason why its content in the state folder is not served; empty when there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub saved_content_refused: String,
-    /// What it found in its documents.
+    /// The findings in its documents.
     pub findings: Arc<Findings>,
 }
 
@@ -102,7 +102,7 @@ impl SourceBoard {
         self.lock().0.clone()
     }
 
-    /// Changes the report and counts as a sign of life.
+    /// Changes the report; counts as a heartbeat.
     pub fn write(&self, change: impl FnOnce(&mut SourceReport)) {
         let mut inner = self.lock();
         let state = inner.0.state;
@@ -115,7 +115,7 @@ impl SourceBoard {
         self.written.notify_waiters();
     }
 
-    /// Waits until the report says something.
+    /// Waits until the report satisfies a condition.
     pub async fn until(&self, says: impl Fn(&SourceReport) -> bool) {
         loop {
             let mut written = std::pin::pin!(self.written.notified());
@@ -127,12 +127,12 @@ impl SourceBoard {
         }
     }
 
-    /// A sign of life.
+    /// A heartbeat: the source has looked at its place.
     pub fn beat(&self) {
         self.write(|r| r.last_look = unix_seconds());
     }
 
-    /// How long ago the last sign of life was.
+    /// The time since the last heartbeat.
     #[must_use]
     pub fn silence(&self) -> Duration {
         self.lock().1.elapsed()

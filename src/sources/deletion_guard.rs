@@ -1,7 +1,7 @@
 //! Mass deletions are held back: a folder that is emptied by mistake should not take the mesh with it.
 //!
 //! A deletion is held when, with the deletions of the window before it, it takes more than half of the objects and more
-//! than ten, or when it leaves no object. It goes through when it is confirmed, when its time has passed, or when it has
+//! than ten, or when it leaves no object. It takes effect when it is confirmed, when its time has passed, or when it has
 //! shrunk below the limit. Pure: the caller brings the time.
 
 use std::{
@@ -11,25 +11,25 @@ use std::{
 
 /// Deletions up to this number are never a mass.
 const FEW: usize = 10;
-/// Deletions within this span count as one where a source tells absences only.
+/// Deletions within this span count as one where a source sees absences only.
 const AT_ONCE: Duration = Duration::from_secs(10);
 /// Numbers of objects that were seen this close together are one entry of the window.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// Decides which deletions go through.
+/// Decides which deletions take effect.
 #[derive(Debug)]
 pub struct MassDeletionGuard {
     hold: Duration,
     window: Duration,
-    /// How many objects there were before each deletion of the window, as far as later entries are not larger: the
-    /// first is the most that the window has seen.
+    /// The number of objects before each deletion of the window, as far as later entries are not larger: the first is
+    /// the largest number in the window.
     present: VecDeque<(Instant, usize)>,
     since: Option<Instant>,
     confirmed: bool,
 }
 
 impl MassDeletionGuard {
-    /// A guard that holds for `hold`; zero lets everything through.
+    /// A guard that holds for `hold`; zero allows every deletion.
     #[must_use]
     pub fn new(hold: Duration) -> Self {
         Self { hold, window: AT_ONCE, present: VecDeque::new(), since: None, confirmed: false }
@@ -76,12 +76,12 @@ impl MassDeletionGuard {
         }
     }
 
-    /// Lets the deletion that is held through, at the next question.
+    /// Confirms the held deletion: the next question allows it.
     pub fn confirm(&mut self) {
         self.confirmed = self.since.is_some();
     }
 
-    /// When the deletion that is held goes through by itself.
+    /// The time at which the held deletion takes effect without a confirmation.
     #[must_use]
     pub fn until(&self) -> Option<Instant> {
         self.since.map(|since| since + self.hold)
@@ -134,12 +134,12 @@ mod tests {
                 held = 0;
             }
         }
-        assert_eq!(present, 100, "half of what was there at the beginning stays");
+        assert_eq!(present, 100, "half of the objects of the beginning stays");
         assert!(guard.until().is_some());
     }
 
     #[test]
-    fn what_the_window_has_seen_is_forgotten_after_it() {
+    fn deletions_are_forgotten_after_the_window() {
         let now = Instant::now();
         let mut guard = MassDeletionGuard::new(HOLD).over(HOLD);
         assert!(guard.allow(50, 100, false, now));

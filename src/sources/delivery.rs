@@ -46,7 +46,7 @@ pub(super) enum Request {
     Stop,
     /// The next batch is a full snapshot.
     Resync,
-    /// Held mass deletions go through.
+    /// Held mass deletions are confirmed.
     Confirm,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Status {
     pub(super) trouble: String,
     /// Keys whose deletion is held.
     pub(super) held: Vec<String>,
-    /// Keys of objects in force whose document is gone or refused.
+    /// Keys of objects in force whose document was removed or is refused.
     pub(super) kept: Vec<String>,
     /// The findings, if they have changed.
     pub(super) findings: Option<Arc<Findings>>,
@@ -203,7 +203,7 @@ mod tests {
         Emptied,
     }
 
-    /// A store that replies as it is told, and then takes everything.
+    /// A store with these replies, which then takes every batch.
     struct Store(Mutex<(Vec<Reply>, Keys)>);
 
     impl Store {

@@ -1,4 +1,4 @@
-//! What a source tells: batches of changes, and what it found wrong.
+//! The messages of a source: batches of changes, and findings.
 
 use std::sync::Arc;
 
@@ -10,28 +10,28 @@ pub type SourceId = Arc<str>;
 /// A change of one source's content.
 #[derive(Debug, Clone)]
 pub struct SourceBatch {
-    /// Which source.
+    /// The source of the objects.
     pub source: SourceId,
-    /// What changed.
+    /// The change.
     pub change: Change,
 }
 
 /// The two forms of a change.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// All objects of the source; what is not among them is gone.
+    /// All objects of the source; its other objects are removed.
     Full(Vec<Arc<Config>>),
-    /// Objects that are new or different, and keys that are gone.
+    /// New or different objects, and keys of removed ones.
     Delta {
         /// New or different objects.
         upserts: Vec<Arc<Config>>,
-        /// Keys of objects that are gone.
+        /// Keys of removed objects.
         deletes: Vec<ConfigKey>,
     },
 }
 
 impl Change {
-    /// Whether it says nothing. A full snapshot always says something.
+    /// Whether it changes nothing. A full snapshot is never empty: the receiver may hold something else.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Delta { upserts, deletes } if upserts.is_empty() && deletes.is_empty())
@@ -41,7 +41,7 @@ impl Change {
 /// A document that is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Refused {
-    /// File.
+    /// File, or the place that stands for it.
     pub file: String,
     /// Line, from 1; 0 when the whole file is meant.
     pub line: u32,
@@ -53,33 +53,33 @@ pub struct Refused {
     pub namespace: String,
     /// Name as written; empty when it cannot be read.
     pub name: String,
-    /// Why, for a person.
+    /// The reason, for a person.
     pub reason: String,
 }
 
 /// A document that is taken although something looks wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Warned {
-    /// File.
+    /// File, or the place that stands for it.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
     /// Column, from 1; 0 when unknown.
     pub column: u32,
-    /// Kind.
+    /// Kind as written.
     pub kind: String,
-    /// Namespace.
+    /// Namespace as written.
     pub namespace: String,
-    /// Name.
+    /// Name as written.
     pub name: String,
-    /// What.
+    /// The warning, for a person.
     pub warning: String,
 }
 
-/// A document of a kind that is not ours.
+/// A document of a kind that is not supported.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Ignored {
-    /// File.
+    /// File, or the place that stands for it.
     pub file: String,
     /// Line of the document.
     pub line: u32,
@@ -91,12 +91,12 @@ pub struct Ignored {
     pub name: String,
 }
 
-/// Everything a source has to say about its documents.
+/// The findings of a source in its documents.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Findings {
-    /// Not taken.
+    /// Documents that are not taken.
     pub refused: Vec<Refused>,
-    /// Taken with a warning.
+    /// Warnings about documents that are taken.
     pub warned: Vec<Warned>,
     /// Documents that are no Kubernetes objects.
     pub skipped: Vec<Refused>,
@@ -107,7 +107,7 @@ pub struct Findings {
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         at(f, &self.file, self.line, self.column)?;
-        who(f, &self.kind, &self.namespace, &self.name)?;
+        object(f, &self.kind, &self.namespace, &self.name)?;
         write!(f, "refused: {}", self.reason)
     }
 }
@@ -115,7 +115,7 @@ impl std::fmt::Display for Refused {
 impl std::fmt::Display for Warned {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         at(f, &self.file, self.line, self.column)?;
-        who(f, &self.kind, &self.namespace, &self.name)?;
+        object(f, &self.kind, &self.namespace, &self.name)?;
         write!(f, "warning: {}", self.warning)
     }
 }
@@ -130,7 +130,7 @@ fn at(f: &mut std::fmt::Formatter<'_>, file: &str, line: u32, column: u32) -> st
 }
 
 /// `Kind namespace/name `, as far as it is known.
-fn who(f: &mut std::fmt::Formatter<'_>, kind: &str, namespace: &str, name: &str) -> std::fmt::Result {
+fn object(f: &mut std::fmt::Formatter<'_>, kind: &str, namespace: &str, name: &str) -> std::fmt::Result {
     if !kind.is_empty() {
         write!(f, "{kind} ")?;
     }

@@ -1,4 +1,4 @@
-//! What others hold of a source that was started.
+//! The handle of a source that was started.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::runtime::Mailbox;
 /// A source that was started.
 #[derive(Clone)]
 pub struct SourceHandle {
-    /// What it says of itself.
+    /// The report of the source.
     pub board: Arc<SourceBoard>,
     id: SourceId,
     mailbox: Mailbox<SourceActor>,
@@ -25,13 +25,13 @@ impl SourceHandle {
         Self { board, id, mailbox }
     }
 
-    /// Its name.
+    /// Name of the source.
     #[must_use]
     pub fn id(&self) -> SourceId {
         self.id.clone()
     }
 
-    /// Lets the mass deletion that is held go through; gives the keys that were held. Without one nothing happens.
+    /// Confirms the mass deletion that is held and gives its keys. Without one nothing happens.
     pub fn confirm_deletion(&self) -> Vec<String> {
         let report = self.board.read();
         if report.state == SourceState::Holding {
@@ -40,12 +40,12 @@ impl SourceHandle {
         report.held_deletions
     }
 
-    /// Ends its run and begins a new one, which keeps what the last one held.
+    /// Ends its run and begins a new one, which keeps the content of the last one.
     pub fn restart(&self) {
         self.mailbox.tell(Restart);
     }
 
-    /// Asks it to send everything again. Requests merge in the source.
+    /// Requests a full snapshot. Requests merge in the source.
     pub fn resync(&self) {
         self.mailbox.tell(Resync);
     }

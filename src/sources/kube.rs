@@ -1,12 +1,12 @@
 //! The live Kubernetes sources: one supervised source for each group of kinds of a cluster, all over one [`Cluster`].
 //!
-//! `watch` follows one kind (list, watch, pace, verdicts on errors), `content` keeps what it told (pure), `feed` joins the
-//! two for a kind of objects, `source` hands over what changed. `crds` and `namespaces` are what all feeds of a cluster
-//! share; `mesh` reads the mesh settings of the cluster, `remote` the Secrets that name other clusters,
-//! `remote_files` the kubeconfigs of a folder that do, and `remotes` owns the clusters that they name.
+//! `watch` follows one kind (list, watch, pace, verdicts on errors), `content` keeps its objects (pure), `feed` joins the
+//! two for a kind of objects, `source` delivers the changes. All feeds of a cluster share `crds` and `namespaces`; `mesh`
+//! reads the mesh settings of the cluster, `remote` the Secrets that name other clusters, `remote_files` the kubeconfigs of
+//! a folder that do, and `remotes` owns the clusters that they name.
 //!
 //! Invariants: content is swapped at the end of a list and never emptied by an outage, an expired version, a relist, a
-//! restart, a CRD that goes or a right that is taken away; one bad object is refused by name and its last good version
+//! restart, a CRD that is deleted or a right that is taken away; one bad object is refused by name and its last good version
 //! stays; a kind that may not be read stops nothing else. No secret is ever logged or put into a report.
 
 pub mod access;
@@ -17,6 +17,7 @@ mod connect;
 pub mod content;
 mod crds;
 mod feed;
+mod feed_log;
 mod follower;
 mod groups;
 mod mesh;
@@ -33,7 +34,6 @@ mod remotes;
 mod reports;
 mod source;
 mod status;
-mod told;
 mod verdict;
 mod wanted;
 mod watch;

@@ -229,7 +229,7 @@ impl Files {
         Ok(Some(mesh))
     }
 
-    /// The folders of the files, and of what they link to.
+    /// The folders of the files, and of the targets of their links.
     fn folders(&self) -> BTreeMap<PathBuf, (u64, u64)> {
         let mut folders = BTreeMap::new();
         for file in self.paths() {
@@ -246,7 +246,7 @@ impl Files {
     }
 }
 
-/// Whether a file is among those that were closed after writing, which are told by their real folders.
+/// Whether a file is among those that were closed after writing, which are known by their real folders.
 fn was_closed(path: &Path, closed: &BTreeSet<PathBuf>) -> bool {
     let near = path.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
     let named =

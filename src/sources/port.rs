@@ -1,4 +1,4 @@
-//! The ports of a source: what it pushes into, and what it is given to live with.
+//! The ports of a source: the sink of its batches, and the requests that it serves.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::model::Interrupted;
 /// A batch was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
-    /// How many objects are effectively new, different or gone.
+    /// The number of objects that were added, changed or removed in effect.
     pub changes: usize,
 }
 
@@ -22,25 +22,25 @@ pub trait ConfigSink: Send + Sync + 'static {
     fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>>;
 }
 
-/// What a running source is given.
+/// The surroundings of a running source.
 #[derive(Clone)]
 pub struct SourcePort {
-    /// Where batches go.
+    /// The receiver of batches.
     pub sink: Arc<dyn ConfigSink>,
-    /// Where the source says how it is.
+    /// The source's report.
     pub board: Arc<SourceBoard>,
     /// Ends the source.
     pub stop: CancellationToken,
-    /// Asks the source to send everything again.
+    /// Requests a full snapshot.
     pub resync: Arc<Notify>,
-    /// Lets a held mass deletion through.
+    /// Confirms a held mass deletion.
     pub confirm: Arc<Notify>,
 }
 
 /// A source: runs until it is stopped. Ending early, failing, panicking and going silent are all faults that its actor
 /// answers with a restart.
 pub trait Source: Send + Sync + 'static {
-    /// Its name.
+    /// Name of the source, unique among all sources.
     fn id(&self) -> SourceId;
 
     /// Runs it. The first batch of each run is a full snapshot.

@@ -1,4 +1,4 @@
-//! Findings to log lines and metrics: what is new is told, in a bounded number of lines, the rest as one number.
+//! Findings to log lines and metrics: new ones are logged, in a bounded number of lines, the rest as one number.
 
 use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
@@ -8,7 +8,7 @@ use crate::telemetry::count_rejected;
 /// Most findings of one kind that are logged one by one at once.
 const MOST_LINES: usize = 20;
 
-/// Tells what a source finds in its documents.
+/// Logs and counts the findings of a source.
 #[derive(Debug)]
 pub struct Teller {
     source: SourceId,
@@ -16,13 +16,13 @@ pub struct Teller {
 }
 
 impl Teller {
-    /// A teller that has told nothing.
+    /// A log without findings.
     #[must_use]
     pub fn new(source: SourceId) -> Self {
         Self { source, told: Arc::default() }
     }
 
-    /// Logs and counts what was not there when it was last asked.
+    /// Logs and counts the findings that were not among those of the last call.
     pub fn tell(&mut self, now: Findings) {
         let before = std::mem::replace(&mut self.told, Arc::new(now));
         let now = self.told.clone();
@@ -35,7 +35,7 @@ impl Teller {
         self.log("documents that are no Kubernetes objects", &news(&before.skipped, &now.skipped));
     }
 
-    /// What was told last.
+    /// The findings of the last call.
     #[must_use]
     pub fn told(&self) -> &Arc<Findings> {
         &self.told

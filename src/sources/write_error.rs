@@ -1,15 +1,15 @@
-//! Why an object was not written back to where a source reads it from.
+//! Errors of writing an object back to the place that a source reads it from.
 
-/// Why a write, or the read before it, was not carried out. Every place that objects are written to says it in these words.
+/// The failure of a write, or of the read before it, in the same words for every place that objects are written to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The object is another one than the caller saw: it has changed, or exists already (409).
+    /// The object is not the one that the caller read: it has changed, or exists already (409).
     #[error("the object has changed since it was read")]
     Conflict,
     /// There is no such object (404).
     #[error("there is no such object")]
     Gone,
-    /// Nobody answered, for a person: not in time, or not at all.
+    /// No answer, or none in time; with a text for a person.
     #[error("{0}")]
     Unreachable(String),
     /// Anything else, for a person.

@@ -1,10 +1,10 @@
 //! The upstream source: config objects from another control plane, over xDS (MCP), state of the world or delta.
 //!
-//! `answer`, `content` and `client` are the protocol without I/O: answers in, requests and changes out. `target` says where
-//! the upstream is and how it is trusted, `link` is one connection, `source` brings time and the store.
+//! `answer`, `content` and `client` are the protocol without I/O: answers in, requests and changes out. `target` is the
+//! upstream's address and credentials, `link` one connection; `source` brings time and delivers.
 //!
 //! Invariants: a bad resource is refused by name and its last good version stays; an outage, an answer that is refused and
-//! an empty answer delete nothing (the last until it is confirmed); what is held survives reconnects and restarts.
+//! an empty answer delete nothing (the last until it is confirmed); the objects in force survive reconnects and restarts.
 
 mod answer;
 pub mod client;

@@ -1,6 +1,7 @@
 //! Text to JSON values: YAML with limits, JSON with unique keys, streams cut into documents.
 //!
-//! The only place, with what is below it, that knows the YAML library. Scalars are read as Kubernetes reads them (YAML 1.1 booleans, old octals).
+//! Only this module and its children use the YAML library. Scalars are read as Kubernetes reads them (YAML 1.1 booleans,
+//! old octals).
 
 mod kubectl;
 mod outline;
@@ -25,7 +26,7 @@ pub struct SyntaxError {
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
-    /// What is wrong.
+    /// The error, for a person.
     pub reason: String,
 }
 
@@ -52,7 +53,7 @@ pub fn documents(text: &str) -> Vec<Chunk<'_>> {
             if content {
                 chunks.push(Chunk { text: &text[start..at], line: start_line });
             }
-            // What follows the mark on its line belongs to the document.
+            // The rest of the mark's line belongs to the document.
             let rest = if mark { piece[3..].trim() } else { "" };
             content = !rest.is_empty() && !rest.starts_with('#');
             (start, start_line) = if content { (at + 3, line) } else { (end, line + 1) };
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what() {
+    fn errors_have_a_place_and_a_reason() {
         let error = values("a: 1\na: 2\n").unwrap_err();
         assert_eq!((error.line, error.column, error.reason.as_str()), (2, 1, "duplicate mapping key: a"));
         let error = values("a:\n  b: 1\n c: 2\n").unwrap_err();

@@ -148,7 +148,7 @@ fn validate_names_policies_without_effect_and_parts_that_envoy_would_refuse() {
 }
 
 #[actix::test]
-async fn what_envoy_would_refuse_is_told_at_the_object_until_it_is_mended() {
+async fn config_that_envoy_would_refuse_is_reported_at_the_object_until_it_is_mended() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.yaml");
     fs::write(&file, refused()).unwrap();

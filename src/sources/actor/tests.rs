@@ -16,7 +16,7 @@ use crate::{
     sources::{Applied, Change, ConfigSink, SourceBatch, SourceBoard, SourceId},
 };
 
-/// What a run of the test source does after its first batch.
+/// The behaviour of a run of the test source after its first batch.
 #[derive(Clone, Copy)]
 enum Fault {
     /// Before it has delivered anything.
@@ -133,7 +133,7 @@ async fn panicking_ending_and_hanging_runs_begin_anew_and_resync() {
 }
 
 #[actix::test]
-async fn what_never_delivered_is_not_stale_but_still_starting() {
+async fn a_source_that_never_delivered_is_not_stale_but_still_starting() {
     let stage = Stage::set(&[Fault::Early, Fault::Early, Fault::End], 100);
     let states = Arc::new(Mutex::new(Vec::new()));
     let (seen, board) = (states.clone(), stage.board.clone());
@@ -144,7 +144,7 @@ async fn what_never_delivered_is_not_stale_but_still_starting() {
     tokio::time::timeout(Duration::from_secs(20), failed_twice).await.unwrap();
     assert!(states.lock().unwrap().iter().all(|s| *s == SourceState::Starting), "{states:?}");
     assert!(stage.board.read().last_error.contains("nothing to be had"));
-    // The third run delivers and ends: what it left is stale.
+    // The third run delivers and ends: the content that it left is stale.
     let stale = stage.board.until(|r| r.restarts == 3 && r.state != SourceState::Starting);
     tokio::time::timeout(Duration::from_secs(20), stale).await.unwrap();
     stage.stop.cancel();

@@ -1,4 +1,4 @@
-//! What an API server would fill in.
+//! Defaults that an API server would fill in.
 //!
 //! Gateway API's CRDs hold defaults, and what Istio makes of an object relies on them: an object that comes from a file gets
 //! them here, so that it means the same as one that went through an API server. Only those are filled in whose absence would
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_of_a_file_means_what_it_means_through_an_api_server() {
+    fn a_route_of_a_file_has_the_defaults_of_an_api_server() {
         let route =
             |spec: Value| json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "spec": spec});
         let got = filled(&route(json!({"rules": [
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_stays_as_it_is() {
+    fn values_of_other_types_stay_as_they_are() {
         for odd in
             [json!({"spec": {"rules": 3}}), json!({"spec": {"rules": [1, {"filters": {"cors": {}}}]}}), json!([])]
         {

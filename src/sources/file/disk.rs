@@ -29,15 +29,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const MOST_STUCK: usize = 8;
 /// Bytes of files that are read before they are used.
 const AT_ONCE: usize = 64 << 20;
-/// So many paths of one folder that do not answer, and the folder is passed over.
+/// After this many paths of one folder that do not answer, the folder is passed over.
 const MOST_SIBLINGS: usize = 2;
 
-/// Whether links are followed.
+/// Whether symbolic links are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// They are: a listing says where they lead.
+    /// They are; a listing has checked their targets.
     Yes,
-    /// They are not read.
+    /// They are reported as no files.
     No,
 }
 
@@ -79,7 +79,7 @@ impl Disk {
     }
 
     /// Reads files in order, at least one and at most about [`AT_ONCE`] bytes, and takes them from those that are left.
-    /// The result of a file that does not answer says so.
+    /// The result of a file that does not answer is [`ReadError::NoAnswer`].
     #[must_use]
     pub fn read(&self, left: &mut Vec<Arc<PathBuf>>, follow: Follow, limit: u64) -> Vec<Read> {
         let mut done: Vec<Read> = Vec::new();
@@ -128,7 +128,7 @@ impl Disk {
             if theirs.step().abandoned {
                 disk.release(&theirs.step().path);
             }
-            // Nobody waits for the result of a thread that was left behind.
+            // The result of a thread that was left behind is not received.
             let _ = result.send(done);
         });
         if let Err(error) = started {

@@ -12,7 +12,7 @@ use crate::{
     sources::{Findings, Ignored, Refused, Warned},
 };
 
-/// What a person should know of the names in a folder: path and warning.
+/// Warnings about names in a folder, each with its path.
 pub fn notes(root: &Path, listing: &Listing) -> Vec<(PathBuf, String)> {
     let upper = |path: &PathBuf| {
         let reason = "passed over: the name of a config file ends in .yaml, .yml or .json, in lower case";
@@ -84,7 +84,7 @@ fn warned(config: &Config) -> Warned {
     }
 }
 
-/// Adds what is wrong with the documents of one file.
+/// Adds the findings of the documents of one file.
 pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
     let file = path.display().to_string();
     for document in documents {
@@ -103,9 +103,9 @@ pub fn findings_of(path: &Path, documents: &[Document], into: &mut Findings) {
                         file: file.clone(),
                         line: document.line + r.line,
                         column: r.column,
-                        kind: r.who.kind.clone(),
-                        namespace: r.who.namespace.clone(),
-                        name: r.who.name.clone(),
+                        kind: r.identity.kind.clone(),
+                        namespace: r.identity.namespace.clone(),
+                        name: r.identity.name.clone(),
                         reason: r.reason.clone(),
                     };
                     if r.foreign { &mut into.skipped } else { &mut into.refused }.push(refused);

@@ -1,4 +1,5 @@
-//! One folder kept up to date: lists, reads what changed, commits. Blocking; called off the async threads.
+//! One folder kept up to date: lists it, reads changed files, commits their objects. Blocking; called off the async
+//! threads.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -40,7 +41,7 @@ struct Seen {
     trusted: bool,
 }
 
-/// One folder.
+/// A folder: the files that were read, the documents in them, and the objects in force.
 #[derive(Debug)]
 pub struct Folder {
     base: Origin,
@@ -63,18 +64,18 @@ pub struct Folder {
     out_of_reach: bool,
 }
 
-/// What a look at the folder brought.
+/// The result of a look at the folder.
 #[derive(Debug)]
 pub struct Look {
-    /// What changed in the objects in force.
+    /// The change of the objects in force.
     pub change: Change,
     /// Some document changed, even if no object in force did.
     pub documents_changed: bool,
 }
 
 impl Folder {
-    /// A folder that has not been looked at. `base` is the origin of what it holds; `in_force` is what an earlier run had
-    /// published.
+    /// A folder that has not been looked at. `base` is the origin of its objects; `in_force` are the objects that an earlier
+    /// run had published.
     #[must_use]
     pub fn new(
         base: Origin,
@@ -109,7 +110,7 @@ impl Folder {
         Self { disk, ..self }
     }
 
-    /// Looks at what may have changed and brings the objects in force up to date.
+    /// Looks at the paths that may have changed and brings the objects in force up to date.
     pub fn look(&mut self, work: &Work) -> Look {
         let now = Instant::now();
         let logical = if work.everything { None } else { self.logical(work) };
@@ -198,7 +199,7 @@ impl Folder {
         self.tree.set_unknown(unknown);
         let mut changed = was != self.trouble;
         changed |= self.tree.set_notes(notes(&self.root, &listing));
-        changed |= self.forget_what_is_gone(&listing);
+        changed |= self.forget_gone(&listing);
         for (path, reason) in listing.failures.iter().chain(&listing.refused) {
             let path = Arc::new(path.clone());
             self.seen.remove(&path);
@@ -210,7 +211,7 @@ impl Folder {
         self.take_up(unsure, Follow::Yes, &listing.closed, now) | changed
     }
 
-    fn forget_what_is_gone(&mut self, listing: &Listing) -> bool {
+    fn forget_gone(&mut self, listing: &Listing) -> bool {
         if listing.root != Root::Listed {
             return false;
         }
@@ -224,13 +225,13 @@ impl Folder {
         !gone.is_empty()
     }
 
-    /// The files whose stat does not prove that they are what they were.
+    /// The files whose stat does not prove that their content is unchanged.
     fn unsure(&self, files: BTreeMap<PathBuf, Stat>) -> Vec<Arc<PathBuf>> {
         let proven = |path: &PathBuf, stat: &Stat| self.seen.get(path).is_some_and(|s| s.trusted && s.stat == *stat);
         files.into_iter().filter(|(p, s)| !proven(p, s)).map(|(p, _)| Arc::new(p)).collect()
     }
 
-    /// Reads files, and parses those that are not what they were. True when some document changed.
+    /// Reads files, and parses those with another content than before. True when some document changed.
     fn take_up(&mut self, paths: Vec<Arc<PathBuf>>, follow: Follow, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
         let (mut left, mut changed, mut other) = (paths, false, false);
         while !left.is_empty() {
@@ -246,14 +247,14 @@ impl Folder {
             changed |= self.parse(texts);
         }
         if other && follow == Follow::No {
-            // A folder or a link has the name of a file: the listing says what it stands for.
+            // A folder or a link has the name of a file: the listing says which files it stands for.
             return self.look_around(&BTreeSet::new(), now) | changed;
         }
         changed
     }
 
-    /// Notes what was read of a file, or why it could not be read; its text is kept for parsing when it is not what it was.
-    /// True when something changed without a text.
+    /// Notes the content of a file, or the reason why it could not be read; a text with another content than before is
+    /// added to `texts`. True when something changed without a text.
     fn judge(
         &mut self,
         (path, result): Read,
@@ -347,13 +348,13 @@ impl Folder {
         self.tree.held_until().into_iter().chain(self.writing.next_due()).min()
     }
 
-    /// The folder itself could not be listed when it was last looked at: it is gone, or may not be read.
+    /// Whether the last listing of the folder itself failed: it does not exist, or cannot be read.
     #[must_use]
     pub const fn is_out_of_reach(&self) -> bool {
         self.out_of_reach
     }
 
-    /// Why the content may be stale.
+    /// The reason why the content may be stale.
     #[must_use]
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()

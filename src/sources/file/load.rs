@@ -17,12 +17,12 @@ use crate::{
     sources::{Findings, Warned},
 };
 
-/// What was read.
+/// The content of a folder or file that was read once.
 #[derive(Debug, Clone, Default)]
 pub struct Loaded {
     /// Objects that are taken, the first of each key.
     pub configs: Vec<Arc<Config>>,
-    /// What was found wrong; files that cannot be read are among the refused.
+    /// The findings; files that cannot be read are among the refused.
     pub findings: Findings,
 }
 
@@ -33,7 +33,7 @@ impl Loaded {
         ConfigSnapshot::of(self.configs.iter().cloned())
     }
 
-    /// Adds what another place holds; objects that are already here win.
+    /// Adds the content of another place; objects that are already here win.
     pub fn extend(&mut self, other: Self) {
         let mut all = std::mem::take(&mut self.configs);
         all.extend(other.configs);
@@ -45,7 +45,7 @@ impl Loaded {
     }
 }
 
-/// Reads a folder, or a file, once. `base` is the origin of what it holds (source and cluster).
+/// Reads a folder, or a file, once. `base` is the origin of its objects (source and cluster).
 #[must_use]
 pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
     let disk = Disk::default();

@@ -78,7 +78,7 @@ impl LongFiles {
         self.waiting.entry(path).or_insert(now);
     }
 
-    /// The file is gone, or its content is known otherwise.
+    /// The file was removed, or is short now, or cannot be read: a parse of it has no use any more.
     pub fn remove(&mut self, path: &Arc<PathBuf>) {
         self.waiting.remove(path);
         if let Some(parse) = self.parse.as_ref().filter(|parse| parse.path == *path) {

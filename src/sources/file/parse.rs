@@ -33,19 +33,19 @@ const WORTH_A_THREAD: usize = 32;
 /// Documents that are given to the threads at once: the texts of another folder get their turn in between.
 const AT_ONCE: usize = 1024;
 
-/// What became of one object.
+/// The outcome of one object of a document.
 #[derive(Debug, Clone)]
 pub enum ObjectOutcome {
-    /// Taken.
+    /// The object is sound and is taken.
     Taken {
         /// The object.
         config: Arc<Config>,
-        /// What looks wrong with it.
+        /// Its warnings.
         warnings: Arc<[Notice]>,
     },
-    /// Not taken.
+    /// The object is not taken; its last good version stays.
     Refused(Arc<Refusal>),
-    /// Of a kind that is not ours, or that counts only in the main cluster.
+    /// Of a kind that is not supported, or that is read of the main cluster only.
     Ignored {
         /// `apiVersion` as written.
         api_version: Arc<str>,
@@ -56,49 +56,49 @@ pub enum ObjectOutcome {
     },
 }
 
-/// What looks wrong with an object that is taken.
+/// A warning about an object that is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// Line after the document's first, from 0.
     pub line: u32,
     /// Column, from 1; 0 when unknown.
     pub column: u32,
-    /// What.
+    /// The warning, for a person.
     pub text: String,
 }
 
-/// Why an object is not taken.
+/// A refusal of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Line after the document's first, from 0.
     pub line: u32,
     /// Column, from 1; 0 when unknown.
     pub column: u32,
-    /// DocumentIdentity, as far as it can be read.
-    pub who: DocumentIdentity,
-    /// Why, for a person.
+    /// Identity of the object, as far as it can be read.
+    pub identity: DocumentIdentity,
+    /// The reason, for a person.
     pub reason: String,
-    /// It is no Kubernetes object, as far as can be seen.
+    /// It does not look like a Kubernetes object.
     pub foreign: bool,
 }
 
 /// Kind, namespace and name as written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentIdentity {
-    /// `apiVersion`.
+    /// `apiVersion`; empty when unknown.
     pub api_version: String,
-    /// `kind`.
+    /// `kind`; empty when unknown.
     pub kind: String,
-    /// Namespace.
+    /// `metadata.namespace`; empty when unknown.
     pub namespace: String,
-    /// Name.
+    /// `metadata.name`; empty when unknown.
     pub name: String,
     /// Read from a sound document; otherwise guessed from lines of a broken one.
     pub sound: bool,
 }
 
 impl DocumentIdentity {
-    /// The key, if the document is sound, of a kind that is ours, and has a name.
+    /// The key, if the document is sound, of a supported kind, and has a name.
     #[must_use]
     pub fn key(&self) -> Option<ConfigKey> {
         let kind = Kind::parse(&self.api_version, &self.kind).filter(|_| self.sound && !self.name.is_empty())?;
@@ -128,18 +128,18 @@ impl Document {
 
     /// Whether it could not be read well enough to know which objects it means.
     pub(super) fn is_broken(&self) -> bool {
-        self.outcomes.iter().any(|o| matches!(o, ObjectOutcome::Refused(r) if r.who.key().is_none()))
+        self.outcomes.iter().any(|o| matches!(o, ObjectOutcome::Refused(r) if r.identity.key().is_none()))
     }
 }
 
 /// A file to be read.
 #[derive(Debug)]
 pub struct FileText<'a> {
-    /// Where it is.
+    /// Its path.
     pub path: Arc<PathBuf>,
-    /// What is in it.
+    /// Its content.
     pub text: &'a str,
-    /// What it held before.
+    /// Its documents of the time before.
     pub before: &'a [Document],
 }
 
@@ -195,7 +195,7 @@ pub fn parse_text(base: &Origin, path: &Arc<PathBuf>, text: &str) -> Vec<Documen
     parse_files(base, &[file], &AtomicBool::new(false)).pop().unwrap_or_default()
 }
 
-/// Reads one document. A fault of ours while doing so refuses the document and nothing else.
+/// Reads one document. A panic while doing so refuses the document and nothing else.
 fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[ObjectOutcome]> {
     let read = catch(|| outcomes(base, path, chunk));
     read.unwrap_or_else(|_| {
@@ -203,7 +203,7 @@ fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[
         vec![ObjectOutcome::Refused(Arc::new(Refusal {
             line: 0,
             column: 0,
-            who: guess(chunk.text),
+            identity: guess(chunk.text),
             reason,
             foreign: false,
         }))]
@@ -219,7 +219,7 @@ fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<ObjectO
             return vec![ObjectOutcome::Refused(Arc::new(Refusal {
                 line,
                 column,
-                who: guess(chunk.text),
+                identity: guess(chunk.text),
                 reason: error.reason,
                 foreign: false,
             }))];
@@ -272,7 +272,7 @@ fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Ori
         Some(ObjectOutcome::Refused(Arc::new(Refusal {
             line,
             column,
-            who: identity(value),
+            identity: identity(value),
             reason,
             foreign: is_foreign(value),
         })))
@@ -364,7 +364,7 @@ fn identity(value: &Value) -> DocumentIdentity {
     }
 }
 
-/// What a broken document most likely is, from its lines: for the message only.
+/// The likely identity of a broken document, from its lines: for the message only.
 fn guess(text: &str) -> DocumentIdentity {
     let mut who = DocumentIdentity::default();
     let mut in_metadata = false;
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_place_of_its_field() {
+    fn findings_name_the_place_of_their_field() {
         let invalid = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: b}\nspec:\n  \
                        hosts: [a.b]\n  http:\n  - route:\n    - destination: {host: a.b}\n      weight: -5\n";
         let found = refusals(&format!("---\n{invalid}"));
@@ -477,7 +477,7 @@ mod tests {
         let text = GOOD.replace("hosts: [a.b]", "hosts: [a.b");
         let documents = parsed(&text);
         let ObjectOutcome::Refused(refusal) = &documents[0].outcomes[0] else { panic!("taken") };
-        assert_eq!((refusal.who.kind.as_str(), refusal.who.name.as_str()), ("ServiceEntry", "a"));
-        assert_eq!(refusal.who.key(), None);
+        assert_eq!((refusal.identity.kind.as_str(), refusal.identity.name.as_str()), ("ServiceEntry", "a"));
+        assert_eq!(refusal.identity.key(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The path that a thread of file system calls is at, and since when: a call that does not return is told by it.
+//! The path that a thread of file system calls is at, and since when: a call that does not return is recognised by it.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-/// Where a thread is in its work.
+/// The progress of a thread of file system calls.
 #[derive(Debug)]
 pub struct Progress(Mutex<Step>);
 

@@ -1,4 +1,4 @@
-//! The text of one file, with what proves later that it is the same.
+//! The text of one file, with the stat that proves later that it is the same.
 
 use std::{
     fs::{self, File, FileType},
@@ -15,7 +15,7 @@ const RACY: Duration = Duration::from_secs(2);
 /// Read between two signs of progress.
 const PIECE: u64 = 1 << 20;
 
-/// What the file system says of a file without opening it.
+/// The metadata of a file, by which a change is noticed without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Length in bytes.
@@ -27,7 +27,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// What the metadata say.
+    /// The stat of these metadata.
     #[must_use]
     pub fn of(meta: &fs::Metadata) -> Self {
         Self {
@@ -53,16 +53,16 @@ impl Stat {
     }
 }
 
-/// Why a file's text cannot be had.
+/// The reason why a file's text cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is gone.
+    /// There is no such file.
     #[error("the file is gone")]
     Gone,
     /// It is longer than allowed.
     #[error("the file is longer than {limit} bytes")]
     TooLong {
-        /// The limit.
+        /// The limit, in bytes.
         limit: u64,
     },
     /// It is not UTF-8.
@@ -82,7 +82,7 @@ pub enum ReadError {
     /// The file system does not answer.
     #[error("the file system does not answer")]
     NoAnswer,
-    /// The system says no.
+    /// The system call failed.
     #[error("{0}")]
     Io(io::Error),
 }

@@ -22,18 +22,18 @@ const MAX_DEPTH: usize = 64;
 /// A folder with more entries, in all, is not read to its end.
 const MAX_ENTRIES: usize = 1_000_000;
 
-/// Whether a folder could be listed.
+/// The state of the folder itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
-    /// It was.
+    /// It was listed.
     Listed,
-    /// It is not there.
+    /// It does not exist.
     Gone,
-    /// It is there and cannot be read.
+    /// It exists and cannot be read, with the reason.
     Unreadable(String),
 }
 
-/// What is to be listed.
+/// A folder to list.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The folder, or a file that stands for itself.
@@ -47,7 +47,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// All of a folder.
+    /// A request for a whole folder.
     #[must_use]
     pub fn of(root: &Path) -> Self {
         Self { root: Arc::new(root.to_path_buf()), ..Self::default() }
@@ -63,9 +63,9 @@ pub struct Listing {
     pub files: BTreeMap<PathBuf, Stat>,
     /// Real folders to watch, with device and inode.
     pub watch: BTreeMap<PathBuf, (u64, u64)>,
-    /// Folders and files that could not be looked at, with the reason. What is below them is not known to be gone.
+    /// Folders and files that could not be read, with the reason. Files below them are not known to be gone.
     pub failures: Vec<(PathBuf, String)>,
-    /// What is there under the name of a config file and is not read, with the reason.
+    /// Paths with the name of a config file that are not read, with the reason.
     pub refused: Vec<(PathBuf, String)>,
     /// Files whose name is nearly that of a config file, and which are not read.
     pub passed_over: Vec<PathBuf>,

@@ -1,6 +1,6 @@
-//! When a file that something happened to is to be looked at.
+//! The time at which a changed file is to be read.
 //!
-//! A file that was closed after writing, or renamed into place, is due at once; one that is being written, or has gone away
+//! A file that was closed after writing, or renamed into place, is due at once; one that is being written, or was removed
 //! (an editor may put it back), when it has been quiet for a while, and after a bounded time also without a quiet moment.
 //! Pure: the caller brings the time.
 
@@ -10,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// More paths than this are not told apart: everything is looked at.
+/// Above this number of paths the whole folder is looked at.
 const MAX_PATHS: usize = 1024;
-/// What is never quiet is due after so many quiet times.
+/// A path that is never quiet is due after this many quiet times.
 const MOST_QUIET_TIMES: u32 = 10;
 
-/// What the file system told.
+/// The meaning of a file system event for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// The file is complete: closed after writing, or renamed into place.
@@ -24,14 +24,14 @@ pub enum Signal {
     Unsettled,
 }
 
-/// What is to be looked at.
+/// The paths that are to be looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Work {
-    /// All of it.
+    /// The whole folder.
     pub everything: bool,
-    /// Files that something happened to.
+    /// Changed files.
     pub paths: BTreeSet<PathBuf>,
-    /// Those that are complete.
+    /// Files among them that are complete.
     pub closed: BTreeSet<PathBuf>,
 }
 
@@ -50,7 +50,7 @@ impl Work {
     }
 }
 
-/// A time that is pushed back by what happens, up to a bound.
+/// A time that each event pushes back, up to a bound.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Instant,
@@ -79,7 +79,7 @@ impl Settle {
         Self { quiet, due: BTreeMap::new(), everything: None }
     }
 
-    /// Something happened to a file.
+    /// A file changed.
     pub fn file(&mut self, path: &Path, signal: Signal, now: Instant) {
         let before = self.due.get(path).map(|(_, due)| *due);
         let due = match signal {
@@ -93,18 +93,18 @@ impl Settle {
         }
     }
 
-    /// Something happened that may touch many files.
+    /// Many files may have changed.
     pub fn folder(&mut self, now: Instant) {
         self.everything = Some(Due::push_back(self.everything, self.quiet, now));
     }
 
-    /// When there is something to do.
+    /// The time of the next work.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.due.values().map(|(_, due)| due.at).chain(self.everything.map(|due| due.at)).min()
     }
 
-    /// What is due now.
+    /// The work that is due now.
     pub fn take(&mut self, now: Instant) -> Option<Work> {
         let everything = self.everything.is_some_and(|due| due.at <= now);
         if everything {

@@ -1,4 +1,4 @@
-//! The file source's task: waits for something to do, looks, and hands over what changed.
+//! The file source's task: waits for an event, looks at the folder, delivers the change.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,11 +27,11 @@ use crate::{
     },
 };
 
-/// How often a folder is looked at when there are no events.
+/// The interval of looks at a folder without events.
 const POLL: Duration = Duration::from_secs(1);
-/// How often a look that takes long gives a sign of life.
+/// The interval of heartbeats during a long look.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// A look that takes longer gives none.
+/// After this time a look gives no more heartbeats, and the source is restarted.
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
 
 /// A folder as a source.
@@ -42,7 +42,7 @@ pub struct FileSource {
     root: PathBuf,
     skip: Vec<PathBuf>,
     settings: SourceSettings,
-    /// What was published last, if anything was; a restart begins with it.
+    /// The objects that were delivered last, if any were; a restart begins with them.
     in_force: Arc<Mutex<Option<Arc<InForce>>>>,
 }
 
@@ -100,19 +100,19 @@ struct Run {
     work: Option<Workplace>,
     watcher: Watcher,
     rescan: Duration,
-    /// When everything was looked at last.
+    /// The time of the last look at everything.
     looked_around: Instant,
     delivery: Delivery,
 }
 
-/// What blocking threads work on.
+/// The state that blocking threads work on.
 struct Workplace {
     folder: Folder,
     watched: Watched,
     teller: Teller,
 }
 
-/// What a look brought.
+/// The result of a look.
 struct Looked {
     changes: Vec<Change>,
     findings: Option<Arc<Findings>>,
@@ -121,12 +121,12 @@ struct Looked {
 }
 
 impl Workplace {
-    /// Looks, watches what was found, and tells what is new.
+    /// Looks, watches the folders that were found, and logs new findings.
     fn look(&mut self, work: &Work) -> Looked {
         let mut look = self.folder.look(work);
         let mut changes = vec![look.change];
         if self.watched.set(self.folder.watch()) {
-            // A folder is watched only from now on: what happened in it meanwhile is found by one more look.
+            // A folder is watched only from now on: one more look finds the changes before that.
             let again = self.folder.look(&Work { everything: true, ..work.clone() });
             look.documents_changed |= again.documents_changed;
             changes.push(again.change);
@@ -145,7 +145,7 @@ impl Workplace {
     }
 }
 
-/// Why the task wakes.
+/// The reason why the task wakes.
 enum Wake {
     Asked(Request),
     Look(Work),
@@ -214,7 +214,7 @@ impl Run {
         });
         let began = Instant::now();
         let (place, looked) = loop {
-            // Much to parse takes its time; what takes longer than any parsing does is silence.
+            // Parsing may take its time, up to a bound.
             match tokio::time::timeout(SIGN_OF_LIFE, &mut look).await {
                 Ok(looked) => break looked??,
                 Err(_) if began.elapsed() < LONGEST_LOOK => self.delivery.board().beat(),

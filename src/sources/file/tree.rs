@@ -1,7 +1,7 @@
 //! The documents of one folder, and the objects that are in force because of them.
 //!
 //! Pure. The first document of a key wins, by path and then by place in the file. An object whose document is refused, or
-//! whose file cannot be read, stays as it last was; an object whose document is gone goes, unless the deletion is held.
+//! whose file cannot be read, stays as it last was; an object whose document was removed is deleted, unless the deletion is held.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -63,16 +63,16 @@ pub struct Tree {
     unwritten: BTreeMap<ConfigKey, Instant>,
     guard: MassDeletionGuard,
     holding: Vec<ConfigKey>,
-    /// Paths below which what is missing is not known to be gone.
+    /// Paths below which missing objects are not known to be gone.
     unknown: BTreeSet<PathBuf>,
     /// The time of the oldest text that is not parsed yet: an object without a document since then may be in it.
     unparsed_since: Option<Instant>,
-    /// What a person should know of names in the folder.
+    /// Warnings about names in the folder.
     notes: Vec<(PathBuf, String)>,
 }
 
 impl Tree {
-    /// A tree without files; `in_force` is what an earlier run had published.
+    /// A tree without files; `in_force` are the objects that an earlier run had published.
     #[must_use]
     pub fn new(guard: MassDeletionGuard, in_force: Arc<InForce>) -> Self {
         let now = Instant::now();
@@ -92,7 +92,7 @@ impl Tree {
         }
     }
 
-    /// What a file held when it was last read.
+    /// The documents of a file when it was last read.
     #[must_use]
     pub fn documents(&self, path: &Arc<PathBuf>) -> &[Document] {
         self.files.get(path).map_or(&[], |f| &f.documents)
@@ -115,7 +115,7 @@ impl Tree {
                         self.written.entry(key).or_default().insert((path.clone(), d, o), config.clone());
                     }
                     ObjectOutcome::Refused(refusal) => {
-                        if let Some(key) = refusal.who.key() {
+                        if let Some(key) = refusal.identity.key() {
                             self.touched.insert(key.clone());
                             self.refused.entry(key).or_default().insert(path.clone());
                         }
@@ -128,20 +128,20 @@ impl Tree {
         self.files.insert(path.clone(), FileState { documents, failure: None, broken });
     }
 
-    /// A file is there and cannot be read: its objects stay. True when this is news.
+    /// A file cannot be read: its objects stay. True when the reason is new.
     pub fn fail(&mut self, path: &Arc<PathBuf>, line: u32, reason: String) -> bool {
         let failure = Some((line, reason));
         let file = self.files.entry(path.clone()).or_default();
         std::mem::replace(&mut file.failure, failure.clone()) != failure
     }
 
-    /// A file is gone.
+    /// A file was removed.
     pub fn remove(&mut self, path: &Arc<PathBuf>) {
         self.forget(path);
         self.files.remove(path);
     }
 
-    /// Paths that cannot be listed or read: what is missing below them is not known to be gone.
+    /// Paths that cannot be listed or read: missing objects below them are not known to be gone.
     pub fn set_unknown(&mut self, paths: Vec<PathBuf>) {
         self.unknown = paths.into_iter().collect();
     }
@@ -151,7 +151,7 @@ impl Tree {
         self.unparsed_since = since;
     }
 
-    /// What a person should know of names in the folder. True when this is news.
+    /// Warnings about names in the folder. True when these are new.
     pub fn set_notes(&mut self, notes: Vec<(PathBuf, String)>) -> bool {
         let news = self.notes != notes;
         self.notes = notes;
@@ -164,7 +164,7 @@ impl Tree {
             for (o, outcome) in document.outcomes.iter().enumerate() {
                 let key = match outcome {
                     ObjectOutcome::Taken { config, .. } => config.key(),
-                    ObjectOutcome::Refused(refusal) => match refusal.who.key() {
+                    ObjectOutcome::Refused(refusal) => match refusal.identity.key() {
                         Some(key) => key,
                         None => continue,
                     },
@@ -187,7 +187,7 @@ impl Tree {
         }
     }
 
-    /// Brings the objects in force up to date and says what changed.
+    /// Brings the objects in force up to date and gives the change.
     pub fn commit(&mut self, now: Instant) -> Change {
         let mut upserts = Vec::new();
         for key in std::mem::take(&mut self.touched) {
@@ -249,7 +249,7 @@ impl Tree {
         self.guard.confirm();
     }
 
-    /// When a held deletion goes through by itself.
+    /// The time at which a held deletion takes effect without a confirmation.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
         self.guard.until()
@@ -261,7 +261,7 @@ impl Tree {
         &self.holding
     }
 
-    /// Keys that are in force although no sound document says so.
+    /// Keys that are in force without a sound document.
     #[must_use]
     pub fn kept(&self) -> Vec<ConfigKey> {
         let kept = self.unwritten.iter().filter(|(key, since)| self.is_kept(key, **since));
@@ -274,7 +274,7 @@ impl Tree {
         &self.in_force
     }
 
-    /// What is wrong with the documents.
+    /// The findings of the documents.
     #[must_use]
     pub fn findings(&self) -> Findings {
         let mut findings = Findings::default();

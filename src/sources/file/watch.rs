@@ -1,4 +1,4 @@
-//! File system events to [`Work`]. What is missed here is found by the rescan.
+//! File system events to [`Work`]. The rescan finds the changes of missed events.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,7 +22,7 @@ use super::{
     settle::{Settle, Signal, Work},
 };
 
-/// Says when there is something to do.
+/// Waits for work that file system events cause.
 #[derive(Debug)]
 pub struct Watcher {
     shared: Arc<Shared>,
@@ -41,7 +41,7 @@ pub struct Watched {
 #[derive(Debug)]
 struct Shared {
     any_name: AtomicBool,
-    /// The folders that are watched: one that is gone can still be told from a file.
+    /// The folders that are watched: a removed one can still be distinguished from a file.
     folders: Mutex<HashSet<PathBuf>>,
     settle: Mutex<Settle>,
     wake: Notify,
@@ -91,7 +91,7 @@ impl Watcher {
         self.shared.wake.notify_one();
     }
 
-    /// Waits for something to do.
+    /// Waits for work.
     pub async fn next(&self) -> Work {
         loop {
             let woken = self.shared.wake.notified();
@@ -113,13 +113,13 @@ impl Watcher {
 
 impl Watched {
     /// Watches exactly these folders from now on, each known by its device and inode. True when one is new, or was made
-    /// anew under its old name: what happened in it before is not known. It may wait for the file system.
+    /// anew under its old name: changes in it before that are not known. It may wait for the file system.
     pub fn set(&mut self, folders: &BTreeMap<PathBuf, (u64, u64)>) -> bool {
         let Some(inner) = &mut self.inner else { return false };
         let stale: Vec<PathBuf> =
             self.folders.iter().filter(|(p, id)| folders.get(*p) != Some(id)).map(|(p, _)| p.clone()).collect();
         for folder in stale {
-            // The kernel forgets a removed folder by itself; the error says no more than that.
+            // The kernel forgets a removed folder by itself; the error means no more than that.
             let _ = inner.unwatch(&folder);
             self.folders.remove(&folder);
         }
@@ -141,7 +141,7 @@ impl Watched {
         new
     }
 
-    /// Why events may be missing, if they may.
+    /// The reason why events may be missing, if they may.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
@@ -170,7 +170,7 @@ fn on_event(shared: &Shared, event: notify::Result<Event>) {
     }
 }
 
-/// Notes what an event means for a path; false when it means nothing.
+/// Notes the meaning of an event for a path; false when it has none.
 fn note(
     settle: &mut Settle,
     kind: EventKind,

@@ -1,7 +1,7 @@
 //! Files that are being written in place: they are read when the writer has closed them, or has been quiet for a while.
 //!
-//! `helm template . > all.yaml` empties the file at once and fills it seconds later; what is read in between is neither what
-//! the file was nor what it will be. Pure: the caller brings the time.
+//! `helm template . > all.yaml` empties the file at once and fills it seconds later; the content in between is neither the
+//! old one nor the new one. Pure: the caller brings the time.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,7 @@ use std::{
 
 use super::read::Stat;
 
-/// A file that nobody is known to have closed is complete when it has not changed for this long.
+/// A file without a close event is complete when it has not changed for this long.
 const QUIET: Duration = Duration::from_secs(2);
 /// A file that never stops changing is read after this time as it is.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -27,9 +27,9 @@ pub struct Writing(HashMap<Arc<PathBuf>, Written>);
 struct Written {
     stat: Stat,
     blank: bool,
-    /// Since when it has this stat.
+    /// The time since which it has this stat.
     since: Instant,
-    /// Since when it is being written.
+    /// The time since which it is being written.
     first: Instant,
 }
 
@@ -40,7 +40,7 @@ impl Written {
 }
 
 impl Writing {
-    /// Whether a file that was changed in place, and that nobody is known to have closed, is to be left alone now.
+    /// Whether a file that was changed in place, without a close event, is to be left alone now.
     pub fn goes_on(&mut self, path: &Arc<PathBuf>, stat: Stat, blank: bool, now: Instant) -> bool {
         let new = Written { stat, blank, since: now, first: now };
         let file = self.0.entry(path.clone()).or_insert(new);
@@ -64,13 +64,13 @@ impl Writing {
         self.0.remove(path);
     }
 
-    /// When the first of them is to be looked at again.
+    /// The time at which the first of them is to be read again.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.0.values().map(Written::due).min()
     }
 
-    /// Those that are to be looked at again.
+    /// The files that are to be read again.
     pub fn due(&self, now: Instant) -> impl Iterator<Item = &Arc<PathBuf>> {
         self.0.iter().filter(move |(_, file)| file.due() <= now).map(|(path, _)| path)
     }

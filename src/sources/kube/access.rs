@@ -1,9 +1,9 @@
-//! What we do to the API server, as a table: the least rights that work, which `config/kubernetes/rbac.yaml` grants.
+//! The requests to the API server, as a table: the least rights that work, which `config/kubernetes/rbac.yaml` grants.
 
 use super::{Group, presence};
 use crate::model::Kind;
 
-/// Kinds of the service APIs have no status of ours, as they had none of Istio's.
+/// No status is written for kinds of the service APIs, as in Istio.
 fn is_of_service_apis(kind: Kind) -> bool {
     kind.group() == Kind::ServiceApisGateway.group()
 }
@@ -13,9 +13,9 @@ fn is_of_service_apis(kind: Kind) -> bool {
 pub struct Right {
     /// API group; empty for core.
     pub group: String,
-    /// Plural.
+    /// Plural name of the resource, with the subresource if one is meant.
     pub resource: String,
-    /// What is done to it.
+    /// Verb, such as `get`.
     pub verb: &'static str,
 }
 
@@ -70,12 +70,12 @@ pub fn registration_rights() -> Vec<Right> {
     let mut rights: Vec<Right> =
         ["create", "delete", "get", "patch"].into_iter().map(|verb| right(kind.plural(), verb)).collect();
     rights.push(right(&status, "patch"));
-    // What an entry is made of is read when it is made.
+    // The objects that an entry is made of are read when it is made.
     rights.push(right(Kind::WorkloadGroup.plural(), "get"));
     rights
 }
 
-/// Every right on the lease that says who writes, and on those that hold the processes' reports, in the control plane's
+/// Every right on the lease of the writer, and on those that hold the processes' reports, in the control plane's
 /// namespace.
 #[must_use]
 pub fn lease_rights() -> Vec<Right> {

@@ -1,4 +1,4 @@
-//! Which objects of the cluster are ours: by namespace and by revision.
+//! The objects of the cluster that are read: by namespace and by revision.
 
 use super::{groups::is_custom, namespaces::Namespaces};
 use crate::model::{Config, Kind};

@@ -1,6 +1,6 @@
-//! What the client library does not tell: that a watch was accepted, and how long the server asks to wait.
+//! Facts that the client library does not report: accepted watches, and the server's `Retry-After`.
 //!
-//! A layer around the client. It also limits how long the head of an answer may take: the library waits for ever.
+//! A layer around the client. It also limits the time to the head of an answer, for which the library waits for ever.
 
 use std::{
     collections::BTreeMap,
@@ -47,12 +47,12 @@ impl Answers {
         self.lock().get(path).map_or_else(String::new, |a| a.from.clone())
     }
 
-    /// How long the server asked to wait with this path; asked once.
+    /// The server's `Retry-After` for this path; given once.
     pub(super) fn take_retry_after(&self, path: &str) -> Option<Duration> {
         self.lock().get_mut(path).and_then(|a| a.retry_after.take())
     }
 
-    /// How many watches of this path were accepted so far.
+    /// The number of watches of this path that were accepted so far.
     pub(super) fn watches(&self, path: &str) -> u64 {
         self.lock().get(path).map_or(0, |a| a.watches)
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_nobody_watches_are_not_kept() {
+    fn paths_without_a_watch_are_not_kept() {
         let answers = Answers::default();
         answers.follow("/api/v1/pods");
         for n in 0..10_000 {

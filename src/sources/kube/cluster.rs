@@ -1,5 +1,5 @@
-//! What all sources of one cluster share: the connection, which CRDs there are, which namespaces are read, and the mesh
-//! settings that say so.
+//! The state that all sources of one cluster share: the connection, the CRDs, the selected namespaces, and the mesh
+//! settings that select them.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -13,39 +13,39 @@ use super::{
     ConnectError, FeedReport, FeedState, RawObject,
     answers::Answers,
     connect::Connection,
+    feed_log::FeedLog,
     follower::{Follower, WatchTarget},
     namespaces::Namespaces,
     presence::{self, Crds},
     status::FeedBoard,
-    told::FeedLog,
 };
 use crate::{
     model::Mesh,
     settings::{KubeAccess, KubeSettings},
 };
 
-/// Feeds that fail within this time are told of together.
+/// Feeds that fail within this time are logged together.
 const TOGETHER: Duration = Duration::from_secs(1);
-/// Least time between two times of telling.
+/// The least time between two logs.
 const BETWEEN: Duration = Duration::from_secs(10);
 
-/// One cluster.
+/// The connection to one cluster and the state that its sources share.
 pub struct Cluster {
     id: Arc<str>,
     remote: bool,
     settings: KubeSettings,
     connection: Connection,
     pub(super) crds: watch::Sender<Crds>,
-    /// How CRDs are followed: while they are not known, kinds that have one wait.
+    /// The state of the watch of CRDs: while they are not known, kinds that have one wait.
     pub(super) crd_board: FeedBoard,
     pub(super) namespaces: watch::Sender<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
-    /// What is to be told of the feeds, and whether a task will.
-    told: Arc<Mutex<(FeedLog, bool)>>,
+    /// The log of the feeds, and whether a task that writes it runs.
+    log: Arc<Mutex<(FeedLog, bool)>>,
 }
 
 impl Cluster {
-    /// A cluster that nobody has asked anything. `mesh` are the mesh settings in force.
+    /// A cluster without a connection yet. `mesh` are the mesh settings in force.
     #[must_use]
     pub fn new(id: &str, settings: KubeSettings, mesh: watch::Receiver<Arc<Mesh>>) -> Arc<Self> {
         Arc::new(Self::with(id, false, settings, mesh))
@@ -62,7 +62,7 @@ impl Cluster {
         let (crds, namespaces) = (watch::Sender::default(), watch::Sender::default());
         let resource = presence::resource();
         let crd_board = FeedBoard::new(format!("{}.{}", resource.plural, resource.group));
-        Self { id: id.into(), remote, settings, connection, crds, crd_board, namespaces, mesh, told: Arc::default() }
+        Self { id: id.into(), remote, settings, connection, crds, crd_board, namespaces, mesh, log: Arc::default() }
     }
 
     /// The cluster that objects say they are from; empty for the main one.
@@ -70,13 +70,13 @@ impl Cluster {
         if self.remote { self.id.clone() } else { Arc::default() }
     }
 
-    /// Its id.
+    /// Id of the cluster.
     #[must_use]
     pub fn id(&self) -> &Arc<str> {
         &self.id
     }
 
-    /// How it is reached and watched.
+    /// The settings of its access and watches.
     #[must_use]
     pub const fn settings(&self) -> &KubeSettings {
         &self.settings
@@ -104,17 +104,17 @@ impl Cluster {
         self.connection.answers()
     }
 
-    /// Changes how a feed is, and tells it in the log together with the others of the cluster.
+    /// Changes the state of a feed, and logs it together with the other feeds of the cluster.
     pub(super) fn tell<F: Follower>(&self, follower: &mut F, change: &mut dyn FnMut(&mut FeedReport)) {
         let mut now = None;
         follower.report(&mut |report| {
             change(report);
             now = Some(report.clone());
         });
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = now.is_some_and(|report| told.0.note(&report));
-        if is_news && !std::mem::replace(&mut told.1, true) {
-            tokio::spawn(tell(self.id.clone(), self.told.clone()));
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = now.is_some_and(|report| log.0.note(&report));
+        if is_news && !std::mem::replace(&mut log.1, true) {
+            tokio::spawn(write(self.id.clone(), self.log.clone()));
         }
     }
 
@@ -123,23 +123,23 @@ impl Cluster {
         <RawObject as kube::Resource>::url_path(&target.resource, target.namespace.as_deref())
     }
 
-    /// How long the server asked to wait with this target when it last refused it.
+    /// The server's `Retry-After` of its last refusal of this target.
     pub(super) fn asked_to_wait(&self, target: &WatchTarget) -> Duration {
         self.answers().take_retry_after(&self.path(target)).unwrap_or_default()
     }
 }
 
-/// Tells what was noted, until there is nothing more to tell.
-async fn tell(cluster: Arc<str>, told: Arc<Mutex<(FeedLog, bool)>>) {
+/// Logs the noted changes, until there are none left.
+async fn write(cluster: Arc<str>, log: Arc<Mutex<(FeedLog, bool)>>) {
     let mut pause = TOGETHER;
     loop {
         tokio::time::sleep(pause).await;
         pause = BETWEEN;
         let lines = {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            let lines = told.0.take();
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            let lines = log.0.take();
             if lines.is_empty() {
-                told.1 = false;
+                log.1 = false;
                 return;
             }
             lines

@@ -19,7 +19,7 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 use super::answers::{Answers, Observe};
 use crate::settings::{KubeAccess, KubeSettings, KubeconfigText};
 
-/// How long a connection may take to stand.
+/// The time limit of opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A watch that the server does not end in its time is ended by us this much later.
 const WATCH_MARGIN: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ impl Connection {
         Self { access: Mutex::new(settings.access.clone()), observe, client: Mutex::default() }
     }
 
-    /// What the server answered.
+    /// The server's error.
     pub(super) fn answers(&self) -> &Answers {
         &self.observe.answers
     }
@@ -70,7 +70,7 @@ impl Connection {
         Ok(self.lock().get_or_insert(client).clone())
     }
 
-    /// The next client is built from what the files say then.
+    /// The next client is built from the content of the files at that time.
     pub(super) fn forget(&self) {
         *self.lock() = None;
     }
@@ -86,7 +86,7 @@ impl Connection {
     }
 }
 
-/// Whether there is what a way to a cluster names: files that can be read, and a context. The server is not asked.
+/// Checks that the files and the context of an access exist and can be read. The server is not asked.
 ///
 /// # Errors
 /// [`ConnectError`] with the first thing that is missing.
@@ -103,13 +103,13 @@ async fn config(access: &KubeAccess) -> Result<Config, ConnectError> {
                 .map_err(|e| ConnectError(format!("in-cluster configuration: {e}")))
         }
         KubeAccess::Text(KubeconfigText(text)) => {
-            // What a parser says may quote a credential.
+            // A parser's message may quote a credential.
             let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| ConnectError("not a kubeconfig".to_string()))?;
             let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
             config.map_err(|e| ConnectError(format!("kubeconfig: {e}")))
         }
         KubeAccess::Kubeconfig { path, context } => {
-            // What follows the first line of a parser's error are lines of the file, which may hold credentials.
+            // After the first line, a parser's error quotes the file, which may hold credentials.
             let wrong = |e: &dyn std::fmt::Display| {
                 let text = e.to_string();
                 ConnectError(format!("kubeconfig {}: {}", path.display(), text.lines().next().unwrap_or_default()))
@@ -136,8 +136,8 @@ fn check_file(path: &Path) -> Result<(), String> {
     }
 }
 
-/// What Kubernetes gives to a pod: the server in two environment variables, and a folder with the token and the CA of a
-/// service account. The library reads both files again while the client lives, for they are replaced before they expire.
+/// The access that Kubernetes gives to a pod: the server in two environment variables, and a folder with the token and the
+/// CA of a service account. The library reads both files again while the client lives, for they are replaced before they expire.
 fn in_cluster(account: &Path) -> Result<Config, String> {
     let variable = |name: &str| env::var(name).map_err(|_| format!("{name} is not set"));
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);

@@ -1,4 +1,4 @@
-//! What one feed holds: sound objects, what is refused, and what has changed since it was last asked. Pure: the caller
+//! The content of one feed: sound objects, refused ones, and the changes since they were last taken. Pure: the caller
 //! brings the time.
 
 use std::{
@@ -14,16 +14,16 @@ use crate::{
     sources::{MassDeletionGuard, Refused, Warned},
 };
 
-/// What became of an object's text.
+/// The outcome of an object's text.
 #[derive(Debug, Clone)]
 pub enum Verdict {
     /// The same text as before.
     Same,
-    /// Taken.
+    /// The object is sound and is taken.
     Taken {
         /// The object.
         config: Arc<Config>,
-        /// What looks wrong with it.
+        /// Its warnings.
         warnings: Vec<Warned>,
     },
     /// Not taken; its last good version stays.
@@ -33,11 +33,11 @@ pub enum Verdict {
 /// An object that was read.
 #[derive(Debug, Clone)]
 pub struct Item {
-    /// Which.
+    /// Its key.
     pub key: ConfigKey,
     /// Hash of its text.
     pub hash: u64,
-    /// What became of it.
+    /// The outcome of its text.
     pub verdict: Verdict,
 }
 
@@ -55,7 +55,7 @@ impl Placed for Held {
     }
 }
 
-/// What one feed holds.
+/// The content of one feed.
 #[derive(Debug)]
 pub struct Content {
     objects: ConfigSet<Held>,
@@ -67,7 +67,7 @@ pub struct Content {
     guard: MassDeletionGuard,
     answered: bool,
     findings_changed: bool,
-    /// How the feed is.
+    /// The state of the feed.
     pub report: FeedReport,
 }
 
@@ -98,7 +98,7 @@ impl Content {
         self.get(key).is_some_and(|h| h.hash == hash) && !self.refused.contains_key(key)
     }
 
-    /// The server has answered for this kind, be it that there is nothing to be had: nobody needs to wait for it.
+    /// Marks the kind as listed, possibly empty: the first snapshot does not wait for it.
     pub const fn answer(&mut self) {
         self.answered = true;
     }
@@ -116,7 +116,7 @@ impl Content {
         }
     }
 
-    /// Notes what became of an object; gives it when it is to be taken.
+    /// Notes the outcome of an object; gives it when it is to be taken.
     fn judge(&mut self, item: Item) -> Option<Held> {
         let Item { key, hash, verdict } = item;
         self.missing.remove(&key);
@@ -139,7 +139,7 @@ impl Content {
         }
     }
 
-    /// The server says that an object is gone.
+    /// An object was deleted on the server.
     pub fn remove(&mut self, key: &ConfigKey) {
         self.missing.remove(key);
         self.findings_changed |= self.refused.remove(key).is_some() | self.warned.remove(key).is_some();
@@ -155,7 +155,7 @@ impl Content {
         self.objects.iter().any(|h| !listed.contains(&h.place()))
     }
 
-    /// A list is complete: what it lacks is gone, unless that is a mass deletion that is to be held back.
+    /// A list is complete: objects that it lacks are removed, unless that is a mass deletion, which is held.
     pub fn replace(&mut self, list: Vec<Item>, now: Instant) {
         let listed = places(&list);
         let missing = self.objects.iter().filter(|h| !listed.contains(&h.place())).map(|h| h.config.key()).collect();
@@ -170,7 +170,7 @@ impl Content {
         self.settle(now);
     }
 
-    /// Lets go what may go now of that which the last list lacked.
+    /// Removes the objects that the last list lacked, unless their deletion is held.
     pub fn settle(&mut self, now: Instant) {
         if !self.missing.is_empty() && self.guard.allow(self.missing.len(), self.objects.len(), false, now) {
             for key in mem::take(&mut self.missing) {
@@ -179,13 +179,13 @@ impl Content {
         }
     }
 
-    /// Lets a held deletion through.
+    /// Confirms a held deletion.
     pub fn confirm(&mut self, now: Instant) {
         self.guard.confirm();
         self.settle(now);
     }
 
-    /// When a held deletion goes through by itself.
+    /// The time at which a held deletion takes effect without a confirmation.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
         self.guard.until().filter(|_| !self.missing.is_empty())
@@ -201,7 +201,7 @@ impl Content {
         self.objects.iter().map(|h| &h.config)
     }
 
-    /// How many sound objects there are.
+    /// The number of sound objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.len()
@@ -213,24 +213,24 @@ impl Content {
         self.objects.is_empty()
     }
 
-    /// What changed since this was last asked: the object now, or nothing when it is gone.
+    /// The changes since the last call: the object now, or `None` when it was removed.
     pub fn take_changes(&mut self) -> Vec<(ConfigKey, Option<Arc<Config>>)> {
         let changed = mem::take(&mut self.changed);
         let now = |key: &ConfigKey| self.get(key).map(|h| h.config.clone());
         changed.into_iter().map(|key| (key.clone(), now(&key))).collect()
     }
 
-    /// Whether findings changed since this was last asked.
+    /// Whether findings changed since the last call.
     pub const fn take_findings_changed(&mut self) -> bool {
         mem::replace(&mut self.findings_changed, false)
     }
 
-    /// What is refused, and which of that is in force in an older version.
+    /// Refused objects, each with its older version if one is in force.
     pub fn refused(&self) -> impl Iterator<Item = (&Refused, Option<&Arc<Config>>)> {
         self.refused.iter().map(|(key, refused)| (refused, self.get(key).map(|h| &h.config)))
     }
 
-    /// What looks wrong.
+    /// Warnings about objects in force.
     pub fn warned(&self) -> impl Iterator<Item = &Warned> {
         self.warned.values().flatten()
     }

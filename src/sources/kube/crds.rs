@@ -1,4 +1,4 @@
-//! Which of our kinds the server has CRDs for. Metadata of all CRDs are watched, and only ours are read.
+//! The CRDs of the kinds that are read. Metadata of all CRDs are watched; only those of these kinds are read in full.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -84,7 +84,7 @@ impl Definition {
     }
 }
 
-/// Asks the server for the CRD of a kind: the version that we read it in, or `None` when it is gone or going.
+/// Asks the server for the CRD of a kind: the version that we read it in, or `None` when it does not exist or is being deleted.
 pub(super) async fn ask(cluster: &Cluster, kind: Kind) -> Result<Option<String>, String> {
     let client = cluster.client().await.map_err(|e| e.to_string())?;
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd_name(kind));
@@ -124,7 +124,7 @@ impl CrdFollower {
         Self { cluster, board, changed, ours }
     }
 
-    /// Reads the CRDs of these kinds. The others stay as they are; with `all`, they are gone.
+    /// Reads the CRDs of these kinds. The others stay as they are; with `all`, they are removed.
     async fn refresh(&self, kinds: BTreeSet<Kind>, all: bool) -> Result<(), End> {
         let cluster = &self.cluster;
         let asked: Vec<(Kind, Result<Option<String>, String>)> = stream::iter(kinds)

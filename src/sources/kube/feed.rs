@@ -1,4 +1,4 @@
-//! One kind of objects, from the watch into its content.
+//! One kind of objects, from its watch into its content.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::model::{ConfigKey, Kind, Origin};
 
-/// What a feed holds, shared between the feed that fills it and the source that hands it over.
+/// The content of a feed, shared between the feed that fills it and the source that delivers it.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) kind: Kind,
@@ -62,7 +62,7 @@ impl KindFollower {
         Self { cluster, kind, namespace, shared, changed, crds, reader }
     }
 
-    /// Waits until the kind can be read, and says in which version.
+    /// Waits until the kind can be read, and gives its version.
     async fn version(&mut self) -> String {
         loop {
             let presence = self.crds.borrow_and_update().presence(self.kind);
@@ -83,8 +83,8 @@ impl KindFollower {
         }
     }
 
-    /// Whether the sources are complete without this kind when we may not read it: Secrets, which many do not show to
-    /// anybody, tags of revisions, what lies outside of the namespaces that are read, and of a remote cluster what is no part of its services.
+    /// Whether the sources are complete without this kind when it is forbidden: Secrets, which many clusters hide, tags of
+    /// revisions, kinds outside of the selected namespaces, and of a remote cluster all kinds that its services do not need.
     fn may_be_missing(&self) -> bool {
         let narrowed = !self.cluster.settings().watch_namespaces.is_empty();
         let is_beside = is_custom(self.kind) || self.kind == Kind::ConfigMap;
@@ -129,7 +129,7 @@ impl Follower for KindFollower {
     }
 
     fn is_expected(&self) -> bool {
-        // Servers of which nobody asks admission do not have it.
+        // Servers without admission do not have it.
         self.kind != Kind::MutatingWebhookConfiguration
             && matches!(self.crds.borrow().presence(self.kind), Presence::Present(_))
     }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::FeedReport;
 
-/// What is followed.
+/// The target of a list and watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WatchTarget {
     pub(super) resource: ApiResource,
@@ -17,27 +17,27 @@ pub(super) struct WatchTarget {
     pub(super) labels: Option<String>,
 }
 
-/// Something that happened to an object.
+/// An event of an object.
 #[derive(Debug)]
 pub(super) enum ObjectChange<T> {
     Put(T),
     Gone(T),
 }
 
-/// Why a watch ended.
+/// The reason why a watch ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
     /// A new one is to begin with a list, after a pause.
     Renew(String),
     /// A new one is to begin with a list, now: it is time, nothing is wrong.
     Relist,
-    /// We may not.
+    /// No right to read it.
     Forbidden(String),
     /// There is no such kind.
     Absent(String),
 }
 
-/// Takes what a watch tells.
+/// Takes the events of a watch.
 pub(super) trait Follower: Send {
     /// An object as it comes.
     type Object: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
@@ -52,11 +52,11 @@ pub(super) trait Follower: Send {
 
     /// Waits until there is something to follow.
     fn target(&mut self) -> BoxFuture<'_, WatchTarget>;
-    /// Whether the server has said that there is such a kind: an answer that there is none is soon another one.
+    /// Whether the kind is known to exist: the server will soon answer another thing than 404.
     fn is_expected(&self) -> bool {
         true
     }
-    /// Whether the server has no such kind, although it says no more than that we may not read it.
+    /// Whether the server has no such kind, although its answer is 403.
     fn is_absent(&mut self) -> BoxFuture<'_, bool> {
         std::future::ready(false).boxed()
     }
@@ -64,7 +64,7 @@ pub(super) trait Follower: Send {
     fn is_waited_for(&self) -> bool {
         false
     }
-    /// Waits until what is followed may be another.
+    /// Waits until the target may be another.
     fn shifted(&mut self) -> BoxFuture<'_, ()> {
         std::future::pending().boxed()
     }
@@ -74,6 +74,6 @@ pub(super) trait Follower: Send {
     fn listed(&mut self, list: Vec<Self::Item>) -> BoxFuture<'_, Result<(), End>>;
     /// Objects changed, in this order.
     fn told(&mut self, changes: Vec<ObjectChange<Self::Item>>) -> BoxFuture<'_, Result<(), End>>;
-    /// Says how the feed is.
+    /// Changes the report of the feed.
     fn report(&mut self, change: &mut dyn FnMut(&mut FeedReport));
 }

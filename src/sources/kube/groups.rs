@@ -1,4 +1,4 @@
-//! Which kinds belong to which source, and how each is asked for.
+//! The kinds of each source, and the request for each kind.
 
 use kube::core::{ApiResource, GroupVersionKind};
 
@@ -7,17 +7,18 @@ use crate::model::{Kind, KindClass};
 /// The sources of one cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Group {
-    /// Istio's kinds.
+    /// Istio's kinds, which are defined by CRDs.
     Crd,
     /// Gateway API, the service APIs that came before it, and webhooks for their names of revisions.
     GatewayApi,
     /// Ingress and its classes.
     Ingress,
-    /// What the service registry and credentials are made of.
+    /// The kinds that the service registry and credentials are made of.
     Registry,
-    /// What counts of a remote cluster: services, workloads, Secrets, Gateways between networks, and its mesh settings.
+    /// The kinds that are read of a remote cluster: services, workloads, Secrets, Gateways between networks, and its mesh
+    /// settings.
     RemoteRegistry,
-    /// Namespaces, and which CRDs there are: what the other sources of the cluster go by.
+    /// Namespaces and CRDs, which the other sources of the cluster go by.
     Discovery,
 }
 
@@ -34,7 +35,7 @@ impl Group {
         }
     }
 
-    /// The kinds.
+    /// The kinds of the group.
     #[must_use]
     pub fn kinds(self) -> Vec<Kind> {
         let of = |class: KindClass| -> Vec<Kind> { Kind::ALL.iter().copied().filter(|k| k.class() == class).collect() };
@@ -69,7 +70,7 @@ pub(super) fn crd_name(kind: Kind) -> String {
     format!("{}.{}", kind.plural(), kind.group())
 }
 
-/// How a kind is asked for in this version.
+/// The resource of a kind in this version.
 pub(super) fn resource(kind: Kind, version: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()), kind.plural())
 }

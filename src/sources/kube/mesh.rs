@@ -24,7 +24,7 @@ use crate::{
     sources::{MeshSink, Source, SourceId, SourcePort, SourceState, yaml},
 };
 
-/// How long the start waits for the settings of the cluster.
+/// The time that the start waits for the settings of the cluster.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Name of the ConfigMap.
@@ -38,7 +38,7 @@ pub(super) fn name(cluster: &Cluster) -> String {
 /// Mesh settings and networks, as written.
 pub type Values = (Value, Value);
 
-/// `mesh` and `meshNetworks` of a ConfigMap; `Null` for what it lacks.
+/// `mesh` and `meshNetworks` of a ConfigMap; `Null` for an absent one.
 pub(super) fn values(object: &Value) -> Result<Values, String> {
     parts(|key| object.get("data")?.get(key)?.as_str())
 }
@@ -58,7 +58,7 @@ fn joined(shared: Values, own: Values) -> Values {
     (laid_over(shared.0, own.0), laid_over(shared.1, own.1))
 }
 
-/// Asks the cluster for its mesh settings, once: `Null` for what it lacks.
+/// Asks the cluster for its mesh settings, once: `Null` for absent ones.
 ///
 /// # Errors
 /// A text, when the cluster cannot be asked or has settings that cannot be read.
@@ -85,7 +85,7 @@ async fn values_of(cluster: &Cluster, name: &str) -> Result<Values, String> {
     answer.unwrap_or_else(|_| Err("no answer".to_string())).map_err(|e| format!("mesh settings of the cluster: {e}"))
 }
 
-/// The mesh settings of a cluster among objects that were saved of it: `Null` for what it lacked.
+/// The mesh settings of a cluster among its saved objects: `Null` for absent ones.
 ///
 /// # Errors
 /// A text, when they cannot be read.
@@ -153,7 +153,7 @@ struct MeshFollower {
     current: Arc<Mutex<u64>>,
     board: FeedBoard,
     port: SourcePort,
-    /// What the ConfigMaps said when they last could be read, by name.
+    /// The last readable content of the ConfigMaps, by name.
     read: BTreeMap<String, Values>,
     /// Why those cannot be read that cannot, by name.
     bad: BTreeMap<String, String>,
@@ -170,7 +170,7 @@ fn stays(error: String) -> String {
 }
 
 impl MeshFollower {
-    /// Takes ConfigMaps in, together: what one lacks another may have. Others of the namespace are none of ours.
+    /// Takes ConfigMaps in, together: one may have the settings that another lacks. Other ConfigMaps are ignored.
     async fn take(&mut self, reads: Vec<Read>) {
         let (own, shared) = (name(&self.cluster), self.cluster.settings().shared_mesh.clone());
         let mut all = self.read.clone();
@@ -203,7 +203,7 @@ impl MeshFollower {
         self.show();
     }
 
-    /// Says how the source is: as its watch is, and else as what came is.
+    /// Writes the state of the source: the watch's, or else that of the settings.
     fn show(&self) {
         let feed = self.board.read();
         let trouble = matches!(feed.state, FeedState::Retrying | FeedState::Forbidden | FeedState::Absent);
@@ -260,7 +260,7 @@ impl Follower for MeshFollower {
         (object.name().to_string(), read)
     }
 
-    /// A ConfigMap that is gone takes nothing with it: the last settings stay, as Istio keeps them.
+    /// A ConfigMap was deleted: its last settings stay in force, as in Istio.
     fn listed(&mut self, list: Vec<Read>) -> BoxFuture<'_, Result<(), End>> {
         async {
             self.bad.retain(|name, _| list.iter().any(|(of, _)| of == name));

@@ -1,18 +1,18 @@
-//! Which namespaces are read: those that the mesh's `discoverySelectors` select.
+//! The namespaces that are read: those that the mesh's `discoverySelectors` select.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::model::{Config, Mesh, namespaces::is_discovered};
 
-/// Which namespaces are read.
+/// The namespaces that are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Namespaces {
     /// Not known yet: there are selectors, and the namespaces have not come.
     #[default]
     Unknown,
-    /// All.
+    /// All namespaces.
     All,
-    /// These.
+    /// The namespaces that the discovery selectors match.
     Selected(Arc<BTreeSet<Arc<str>>>),
 }
 

@@ -13,16 +13,16 @@ use super::{
 };
 use crate::{model::Kind, sources::WriteError};
 
-/// Which object.
+/// Kind, namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// Kind.
+    /// Kind of the object.
     pub kind: Kind,
     /// `apiVersion` as it is written.
     pub api_version: String,
     /// Namespace; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Name.
+    /// `metadata.name`.
     pub name: String,
 }
 

@@ -7,15 +7,15 @@ use kube::core::{ApiResource, GroupVersionKind};
 use super::groups::is_custom;
 use crate::model::Kind;
 
-/// Which CRDs there are.
+/// The CRDs of the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Crds {
     /// Not known yet.
     #[default]
     Unknown,
-    /// We may not know: each kind is tried.
+    /// No right to read them: each kind is tried.
     Hidden,
-    /// These are established, with the version that we read them in.
+    /// The established ones, each with the version that is read.
     Known(Arc<BTreeMap<Kind, String>>),
 }
 

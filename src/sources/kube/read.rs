@@ -1,7 +1,7 @@
 //! From an object's text to a typed object, by the same decoding and the same checks as documents in files.
 //!
 //! Parts that nothing reads are cut off first: they are most of a pod's and a node's size, they change all the time, and
-//! what is not kept cannot leak.
+//! a value that is not kept cannot leak.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ const TRUST_DOMAIN: &str = "trustDomain";
 /// Istio's default of it.
 const DEFAULT_TRUST_DOMAIN: &str = "cluster.local";
 
-/// What an object is read as.
+/// The form that an object is read in.
 #[derive(Debug, Clone)]
 pub(super) struct Reader {
     pub(super) kind: Kind,
@@ -40,7 +40,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads an object. `is_same` tells whether a text is the one in force.
+    /// Reads an object. `is_same`: whether a text is the one in force.
     pub(super) fn read(&self, object: &RawObject, is_same: impl FnOnce(&ConfigKey, u64) -> bool) -> Item {
         let key = ConfigKey { kind: self.kind, namespace: object.namespace().into(), name: object.name().into() };
         let hash = xxh3_64(object.text().as_bytes());
@@ -88,7 +88,7 @@ impl Reader {
         Ok(Verdict::Taken { config: Arc::new(config), warnings })
     }
 
-    /// A parser may quote what it stumbles over.
+    /// A parser may quote the value that it fails at.
     fn without_secrets(&self, reason: String) -> String {
         if self.kind == Kind::Secret { "it does not have the form of a Secret".to_string() } else { reason }
     }

@@ -1,4 +1,4 @@
-//! Readers of what an API server and kubeconfigs say, as functions, for tests that feed them any text: those that are private
+//! Readers of an API server's answers and of kubeconfigs, as functions, for tests that feed them any text: those that are private
 //! to this room.
 //!
 //! Built for tests only. Nothing here decides anything.
@@ -22,7 +22,7 @@ use crate::{
     sources::Refused,
 };
 
-/// An object of a watched kind: taken, or refused with the reason; `None` for what is no JSON at all.
+/// An object of a watched kind: taken, or refused with the reason; `None` for a text that is no JSON.
 #[must_use]
 pub fn object(kind: Kind, cluster: &str, text: &str) -> Option<Result<Arc<Config>, String>> {
     let raw: RawObject = serde_json::from_str(text).ok()?;

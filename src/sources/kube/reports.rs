@@ -1,5 +1,5 @@
-//! Reports between processes, each in an annotation of a Lease of its own: leases are small, nobody watches them, and their
-//! holder is told by name.
+//! Reports between processes, each in an annotation of a Lease of its own: leases are small and not watched, and their
+//! holder is known by name.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,7 +25,7 @@ pub struct ReportLease {
     pub text: String,
     /// Changes with every write.
     pub version: String,
-    /// How long it is good for after that.
+    /// The time that it is valid after that.
     pub good_for: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A group of kinds of one cluster as a source: feeds fill contents, the source hands over what changed in them.
+//! A group of kinds of one cluster as a source: feeds fill contents, the source delivers their changes.
 //!
 //! Contents outlive a run, so that a restart begins with the last good ones. Changes that come while a batch is under way
 //! are parts of the next.
@@ -115,7 +115,7 @@ impl Source for KubeSource {
 struct Run {
     cluster: Arc<Cluster>,
     feeds: Vec<Shared>,
-    /// How CRDs are followed is part of this source's report.
+    /// The state of the watch of CRDs is part of this source's report.
     shows_crds: bool,
     namespaces: watch::Receiver<Namespaces>,
     mesh: watch::Receiver<Arc<Mesh>>,
@@ -127,7 +127,7 @@ struct Run {
 
 impl Run {
     async fn run(mut self, mut tasks: JoinSet<Result<(), Panicked>>, changed: Arc<Notify>) -> anyhow::Result<()> {
-        // What changed before this run was not handed over by it.
+        // Changes before this run were not delivered by it.
         let mut anew = true;
         loop {
             self.settle();
@@ -161,7 +161,7 @@ impl Run {
         }
     }
 
-    /// Lets go what was held back long enough.
+    /// Removes objects whose deletion was held long enough.
     fn settle(&self) {
         let now = Instant::now();
         for feed in &self.feeds {
@@ -172,16 +172,16 @@ impl Run {
         }
     }
 
-    /// Tells all sources of the cluster which namespaces are read.
+    /// Publishes the selected namespaces to all sources of the cluster.
     fn select_namespaces(&self) {
         let Some(feed) = self.feeds.iter().find(|f| f.kind == Kind::Namespace) else { return };
         let content = feed.lock();
-        // Without the right to see namespaces nobody can tell which are selected.
+        // Without the right to see namespaces it is unknown which are selected.
         let known = content.is_answered() && content.report.lists > 0;
         let selected = Namespaces::select(&self.mesh.borrow(), known.then(|| content.objects()));
         drop(content);
         self.cluster.namespaces.send_if_modified(|now| {
-            // What is not known any more, or not yet, takes nothing away.
+            // A selection that is unknown takes no namespace away.
             let other = *now != selected && selected != Namespaces::Unknown;
             if other {
                 *now = selected;
@@ -200,7 +200,7 @@ impl Run {
         !self.delivery.owes_full() || self.is_complete()
     }
 
-    /// Brings what is published up to the contents. `anew` looks at every object, not only at changed ones.
+    /// Brings the published objects up to the contents. `anew` looks at every object, not only at changed ones.
     fn changes(&mut self, anew: bool) -> Change {
         let is_deliverable = self.is_deliverable();
         let namespaces = self.namespaces.borrow_and_update().clone();
@@ -241,7 +241,7 @@ impl Run {
         Change::Delta { upserts, deletes }
     }
 
-    /// Says how the source is.
+    /// Writes the report.
     fn report(&mut self) {
         let mut reports = Vec::new();
         let (mut held, mut kept, mut findings, mut refused) = (Vec::new(), Vec::new(), None, None);
@@ -294,12 +294,12 @@ fn is_news(before: Option<&Arc<Config>>, now: &Config) -> bool {
     true
 }
 
-/// What is the matter with a feed, in one line.
+/// The error of a feed, in one line.
 fn trouble_of(report: &FeedReport) -> String {
     format!("{}: {}", report.resource, report.last_error)
 }
 
-/// Whether a feed's content may be old. One that we may do without is no news when it holds nothing.
+/// Whether a feed's content may be old. A feed without objects that may be missing is not.
 fn is_stale(report: &FeedReport) -> bool {
     match report.state {
         FeedState::Retrying => true,

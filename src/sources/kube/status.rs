@@ -1,11 +1,11 @@
-//! How a feed is, for `/debug/sourcez`.
+//! The state of a feed, for `/debug/sourcez`.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
-/// How one watched kind is.
+/// The state of one watched kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeedState {
@@ -16,7 +16,7 @@ pub enum FeedState {
     Watching,
     /// The server does not answer as it should; its last content stays, and it is tried again.
     Retrying,
-    /// The server says that we may not; its last content stays, and it is tried again slowly.
+    /// No right to read it; its last content stays, and it is tried again slowly.
     Forbidden,
     /// The server has no such kind (any more); its last content stays.
     Absent,
@@ -31,9 +31,9 @@ pub struct FeedReport {
     pub namespace: String,
     /// The version that it is read in; empty when it is not.
     pub version: String,
-    /// How it is.
+    /// State of the watch.
     pub state: FeedState,
-    /// Since when (Unix seconds).
+    /// Start of this state (Unix seconds).
     pub since: u64,
     /// Sound objects that it holds.
     pub objects: usize,
@@ -48,7 +48,7 @@ pub struct FeedReport {
 }
 
 impl FeedReport {
-    /// All is well, or is again.
+    /// The watch is in order.
     pub(super) fn well(&mut self) {
         self.enter(FeedState::Watching);
         (self.attempt, self.pause_ms) = (0, 0);
@@ -63,7 +63,7 @@ impl FeedReport {
         error.clone_into(&mut self.last_error);
     }
 
-    /// There is no such kind, and nobody says that there should be.
+    /// There is no such kind, and none is expected.
     pub(super) fn absent(&mut self) {
         self.enter(FeedState::Absent);
         (self.attempt, self.pause_ms) = (0, 0);

@@ -1,11 +1,11 @@
-//! What is to be done about an error of a watch.
+//! The reaction to an error of a watch.
 //!
 //! The library goes on by itself where the resource version is still good; where it would repeat a request that can never
 //! succeed, or has lost an event, a new watch begins with a list.
 
 use kube::{Error, runtime::watcher};
 
-/// What is to be done.
+/// The reaction to an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Pause and go on with this watch.
@@ -14,13 +14,13 @@ pub(super) enum Verdict {
     Renew(String),
     /// As `Renew`, with credentials that are read anew.
     Unauthorized(String),
-    /// We may not read this kind.
+    /// No right to read this kind.
     Forbidden(String),
     /// There is no such kind.
     Absent(String),
 }
 
-/// How the TLS library begins to say that it does not believe a server.
+/// The beginning of the TLS library's message about an untrusted server.
 const BAD_CERTIFICATE: &str = "invalid peer certificate";
 
 /// Judges an error.
@@ -56,7 +56,7 @@ pub(super) fn judge(error: &watcher::Error) -> Verdict {
     }
 }
 
-/// Whether the server says that it has not come as far as a resource version.
+/// Whether the server refuses a resource version as one of the future.
 pub(super) fn is_too_new(error: &Error) -> bool {
     code(error) == Some(504) && of_error(error).to_ascii_lowercase().contains("too large resource version")
 }
@@ -68,7 +68,7 @@ fn code(error: &Error) -> Option<u16> {
     }
 }
 
-/// One line for a person. What a parser quotes may be a secret, so it is left out.
+/// One line for a person. A parser's quote may be a secret, so it is left out.
 fn describe(error: &watcher::Error) -> String {
     let (what, inner) = match error {
         watcher::Error::InitialListFailed(e) => ("list", e),

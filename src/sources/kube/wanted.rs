@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_secret_names_a_cluster_and_what_is_bad_stops_nothing_else() {
+    fn the_oldest_secret_names_a_cluster_and_a_bad_one_stops_no_other() {
         let good = || kubeconfig("{token: hunter2}");
         let server = "server: 'https://x'";
         let with_authority =

@@ -1,4 +1,4 @@
-//! One kind, followed for ever: list, watch, and what to do when either fails.
+//! One kind, followed for ever: list, watch, and the reaction when either fails.
 //!
 //! The library lists and watches; pauses, time limits and the decision to begin anew are ours. A pause grows with each
 //! failure in a row, and is the first again when there was none for as long as the longest pause: a server that lists well
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::{runtime::Backoff, sources::SourcePort};
 
-/// How often a source shows that it lives.
+/// The interval of heartbeats of a source.
 pub(super) const BEAT: Duration = Duration::from_secs(5);
-/// Events that are ready are told together, up to this many.
+/// Events that are ready are passed on together, up to this many.
 const TOGETHER: usize = 512;
 /// Objects of one page of a list.
 const PAGE: u32 = 500;
-/// How long the question may take whether a version is one of the future; the server itself waits three seconds.
+/// The time limit of the question whether a version is one of the future; the server itself waits three seconds.
 const QUESTION: Duration = Duration::from_secs(10);
 /// Objects without their content, where the server can.
 const NAMES_ONLY: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";

@@ -1,4 +1,4 @@
-//! Writing to a cluster: statuses by server-side apply under our own name, and the lease that says who writes.
+//! Writing to a cluster: statuses by server-side apply under our own name, and the lease of the writer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,17 +18,17 @@ use crate::{model::Config, sources::WriteError};
 
 /// The name under which we own the fields that we write.
 pub const MANAGER: &str = "pilothouse";
-/// How long a write may take at most.
+/// The time limit of a write.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The lease as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaseRecord {
-    /// Who holds it; empty for nobody.
+    /// Its holder; empty for none.
     pub holder: String,
-    /// How long it lasts without a renewal, in whole seconds.
+    /// The time that it lasts without a renewal, in whole seconds.
     pub seconds: u32,
-    /// How often it went to another holder.
+    /// The number of changes of the holder.
     pub transitions: i32,
     /// When the holder got it (RFC 3339); empty for now.
     pub acquired: String,
@@ -43,7 +43,7 @@ pub struct KubeWriter {
 }
 
 impl KubeWriter {
-    /// A writer.
+    /// A writer of statuses and leases of this cluster.
     #[must_use]
     pub const fn new(cluster: Arc<Cluster>) -> Self {
         Self { cluster }
@@ -102,7 +102,7 @@ impl KubeWriter {
         self.patient(write).await.map(drop)
     }
 
-    /// Shorter than what is left of a lease whose holder has stopped renewing it.
+    /// Shorter than the rest of a lease whose holder has stopped renewing it.
     fn patience(&self) -> Duration {
         let lease = self.cluster.settings().lease;
         PATIENCE.min(lease.duration.saturating_sub(lease.renew) * 2 / 3)

@@ -1,4 +1,4 @@
-//! The task that asks: it follows which names are wanted, asks for those that are due, and hands changes over.
+//! The task that resolves: it follows the wanted names, looks up those that are due, and hands changes over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,16 +20,16 @@ use crate::{
 const SOURCE: &str = "dns:network-gateways";
 /// Questions under way at most.
 const MOST_QUESTIONS: usize = 16;
-/// A sign of life is given at least this often.
+/// The longest time between two heartbeats.
 const BEAT: Duration = Duration::from_secs(5);
 
-/// Answers questions.
+/// Looks up names.
 pub trait Lookup: Send + Sync + 'static {
     /// The addresses of a name; within bounded time.
     fn ask(&self, name: &str) -> BoxFuture<'static, NameRecords>;
 }
 
-/// Takes addresses.
+/// The receiver of resolved addresses.
 pub trait NameSink: Send + Sync + 'static {
     /// Hands over the addresses of all names.
     fn apply(&self, names: Arc<ResolvedNames>);
@@ -37,7 +37,7 @@ pub trait NameSink: Send + Sync + 'static {
 
 /// The names that are wanted, and the number of their state, which grows with each change.
 pub struct WantedNames {
-    /// The number.
+    /// The number of the state.
     pub level: watch::Receiver<u64>,
     /// Reads the names.
     pub read: Arc<dyn Fn() -> Arc<BTreeSet<Arc<str>>> + Send + Sync>,
@@ -82,7 +82,7 @@ impl Inner {
         self.sink.apply(addresses);
     }
 
-    /// Says how things are. Problems are logged when they begin.
+    /// Writes the report. Problems are logged when they begin.
     fn report(&self, port: &SourcePort, level: u64, told: &mut BTreeMap<Arc<str>, String>) {
         let (problems, left_out, resolved, all) = {
             let table = self.table();
@@ -114,7 +114,7 @@ impl Inner {
         }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until it is stopped.
     async fn follow(&self, port: SourcePort) {
         let mut level = self.wanted.level.clone();
         let mut asked: FuturesUnordered<BoxFuture<'static, (Arc<str>, NameRecords)>> = FuturesUnordered::new();

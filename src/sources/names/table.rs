@@ -1,4 +1,4 @@
-//! Which names are asked for, when each is asked for again, and their addresses: decisions only.
+//! The wanted names, the time of the next look-up of each, and their addresses: decisions only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// an answer.
 pub type FamilyAnswer = Result<(Vec<IpAddr>, Duration), String>;
 
-/// What is said of a name.
+/// The addresses of a name.
 #[derive(Debug, Clone)]
 pub struct NameRecords {
     /// Of its A records.
@@ -62,7 +62,8 @@ impl NameTable {
         Self { settings, entries: BTreeMap::new(), left_out: 0 }
     }
 
-    /// Takes over which names are wanted; the first by order where they are too many. True when addresses are gone with a name.
+    /// Takes over the wanted names; the first by order where they are too many. True when a name was removed together
+    /// with addresses.
     pub fn want(&mut self, names: &BTreeSet<Arc<str>>, now: Instant) -> bool {
         self.left_out = names.len().saturating_sub(MOST_NAMES);
         let wanted: BTreeSet<&Arc<str>> = names.iter().take(MOST_NAMES).collect();
@@ -165,7 +166,7 @@ impl NameTable {
         self.entries.iter().filter_map(|(name, entry)| Some((name.clone(), reason(entry)?))).collect()
     }
 
-    /// How many names are wanted beyond the bound.
+    /// The number of names that are wanted beyond the bound.
     #[must_use]
     pub fn left_out(&self) -> usize {
         self.left_out
@@ -240,7 +241,7 @@ mod tests {
         }
         let half = NameRecords { v4: Err("refused".into()), v6: Ok((vec!["::2".parse().unwrap()], SECOND * 60)) };
         assert!(table.answered("a", half, now));
-        assert_eq!(held(&table, "a"), ["10.0.0.1", "::2"], "a family that fails keeps what it had");
+        assert_eq!(held(&table, "a"), ["10.0.0.1", "::2"], "a family that fails keeps its addresses");
         assert!(table.problems().is_empty());
         assert_eq!(table.wake_at(), Some(now + SECOND * 60));
         table.answered("a", failed(), now);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_wants_are_forgotten_and_too_many_are_left_out() {
+    fn unwanted_names_are_forgotten_and_too_many_are_left_out() {
         let (mut table, now) = (table(), Instant::now());
         table.want(&names(&["a", "b"]), now);
         table.answered("a", is(&["10.0.0.1"], 60), now);
@@ -260,7 +261,7 @@ mod tests {
         table.want(&many, now);
         assert_eq!((table.left_out(), std::iter::from_fn(|| table.ask_next(now)).count()), (3, MOST_NAMES));
         table.interrupted(now);
-        assert!(table.ask_next(now).is_some(), "what was under way is due again");
+        assert!(table.ask_next(now).is_some(), "a question under way is due again");
         let many = (0..100).map(|n| format!("10.0.0.{n}")).collect::<Vec<_>>();
         table.answered("000000", is(&many.iter().map(String::as_str).collect::<Vec<_>>(), 60), now);
         assert_eq!(held(&table, "000000").len(), MOST_ADDRESSES);

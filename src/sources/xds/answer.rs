@@ -1,4 +1,4 @@
-//! The messages of both protocols in one shape: what the upstream answers, and what it is asked.
+//! The messages of both protocols in one shape: the upstream's answers and the requests to it.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,10 @@ pub struct Given {
     pub resource: Option<Any>,
 }
 
-/// A response.
+/// A `DiscoveryResponse` or `DeltaDiscoveryResponse`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Type.
+    /// Type URL.
     pub type_url: String,
     /// Version of the whole; for delta it means nothing.
     pub version: String,
@@ -36,7 +36,7 @@ pub struct Answer {
     pub nonce: String,
     /// The resources: all there are (state of the world), or the new and changed ones.
     pub resources: Vec<Given>,
-    /// Names that are gone (delta only).
+    /// Names of removed resources (delta only).
     pub removed: Vec<String>,
     /// The resources are all there are.
     pub whole: bool,
@@ -73,15 +73,15 @@ impl From<DeltaDiscoveryResponse> for Answer {
 /// A request: the first one of a type on a stream, or the reply to an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ask {
-    /// Type.
+    /// Type URL.
     pub type_url: String,
     /// Version that is held (state of the world).
     pub version: String,
     /// Nonce of the answer that is replied to; empty for the first request.
     pub nonce: String,
-    /// Why the answer is refused; `None` accepts it.
+    /// The reason of a refusal (NACK); `None` accepts the answer (ACK).
     pub refusal: Option<String>,
-    /// It subscribes to everything.
+    /// It subscribes to all resources (`*`).
     pub subscribe: bool,
     /// Versions that are held, by name (delta, first request).
     pub held: BTreeMap<String, String>,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Types that were never asked for and came all the same, as far as they are reported.
-const MOST_STRANGERS: usize = 16;
+const MOST_UNREQUESTED: usize = 16;
 /// Characters of a type URL that are reported.
 const LONGEST_URL: usize = 200;
 
@@ -25,7 +25,7 @@ const LONGEST_URL: usize = 200;
 pub enum Protocol {
     /// State of the world: each answer holds all resources of a type.
     Sotw,
-    /// Incremental.
+    /// Delta (incremental): an answer holds changed resources and removals.
     Delta,
 }
 
@@ -41,14 +41,14 @@ struct Type {
     known: bool,
 }
 
-/// What is known of an upstream. Lives as long as the process: a new stream goes on from here.
+/// The state of the protocol with one upstream. Lives as long as the process: a new stream goes on from here.
 #[derive(Debug)]
 pub struct Client {
     id: SourceId,
     protocol: Protocol,
     most_objects: usize,
     types: BTreeMap<String, Type>,
-    strangers: BTreeMap<String, String>,
+    unrequested: BTreeMap<String, String>,
     settled: bool,
 }
 
@@ -67,16 +67,16 @@ impl Client {
             let content = Content::new(*kind, written, origin.clone(), hold);
             Some((url, Type { content, version: String::new(), answered: false, known: false }))
         });
-        Self { types: types.collect(), id, protocol, most_objects, strangers: BTreeMap::new(), settled: false }
+        Self { types: types.collect(), id, protocol, most_objects, unrequested: BTreeMap::new(), settled: false }
     }
 
-    /// Which variant is spoken.
+    /// The variant of the protocol.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// A stream begins: what is asked first. A delta client says what it holds, so only differences come.
+    /// The first requests of a new stream. A delta client names the versions that it holds, so only differences come.
     pub fn open(&mut self) -> Vec<Ask> {
         let delta = self.protocol == Protocol::Delta;
         let ask = |(url, state): (&String, &mut Type)| {
@@ -92,8 +92,8 @@ impl Client {
         self.types.iter_mut().map(ask).collect()
     }
 
-    /// The stream is no longer new: what comes from now on are changes, not what there is.
-    pub fn calm(&mut self) {
+    /// The stream is no longer new: answers from now on are changes, not the first content.
+    pub fn mark_answered(&mut self) {
         self.types.values_mut().for_each(|t| t.answered = true);
     }
 
@@ -106,8 +106,8 @@ impl Client {
         let Some(state) = self.types.get_mut(&type_url) else {
             let url: String = type_url.chars().take(LONGEST_URL).collect();
             let reason = "this type was not asked for".to_string();
-            if self.strangers.len() < MOST_STRANGERS {
-                self.strangers.insert(url, reason.clone());
+            if self.unrequested.len() < MOST_UNREQUESTED {
+                self.unrequested.insert(url, reason.clone());
             }
             return wanted.then(|| Ask { type_url, nonce, refusal: Some(reason), ..Ask::default() });
         };
@@ -146,7 +146,7 @@ impl Client {
         self.settled = true;
     }
 
-    /// Moves what changed out.
+    /// Takes the change out.
     pub fn commit(&mut self, now: Instant) -> Change {
         let present = self.len();
         let (mut upserts, mut deletes) = (Vec::new(), Vec::new());
@@ -164,13 +164,13 @@ impl Client {
         self.types.values().flat_map(|t| t.content.configs().cloned()).collect()
     }
 
-    /// How many objects are in force.
+    /// The number of objects in force.
     #[must_use]
     pub fn len(&self) -> usize {
         self.types.values().map(|t| t.content.len()).sum()
     }
 
-    /// Whether none is.
+    /// Whether there is no object in force.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -188,18 +188,18 @@ impl Client {
         self.types.values().flat_map(|t| t.content.kept()).collect()
     }
 
-    /// When the first held deletion goes through by itself.
+    /// The time at which the first held deletion takes effect without a confirmation.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
         self.types.values().filter_map(|t| t.content.held_until()).min()
     }
 
-    /// Lets held deletions through at the next commit.
+    /// Confirms held deletions: the next commit carries them out.
     pub fn confirm(&mut self) {
         self.types.values_mut().for_each(|t| t.content.confirm());
     }
 
-    /// What is wrong with what the upstream gives.
+    /// The findings of the upstream's resources.
     #[must_use]
     pub fn findings(&self) -> Findings {
         let mut findings = Findings::default();
@@ -216,7 +216,7 @@ impl Client {
                 warning: warning.clone(),
             }));
         }
-        findings.refused.extend(self.strangers.iter().map(|(url, why)| self.refused(url, "", why)));
+        findings.refused.extend(self.unrequested.iter().map(|(url, why)| self.refused(url, "", why)));
         findings.warned.sort();
         findings
     }

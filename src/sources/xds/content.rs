@@ -1,4 +1,4 @@
-//! What the upstream gave of one type: the objects in force, what is refused, and what it no longer has.
+//! The upstream's resources of one type: objects in force, refused ones, and ones that the upstream no longer has.
 //!
 //! Pure: the caller brings the time.
 
@@ -21,7 +21,7 @@ use crate::{
 /// Refusals of one type that are remembered with their reasons.
 const MOST_REFUSALS: usize = 1000;
 /// The version that is claimed for a resource that came without one: no resource has it, so that a server that compares
-/// versions sends its own, and one that looks at names alone says what is gone.
+/// versions sends its own, and one that looks at names alone sends removals.
 const NO_VERSION: &str = "unversioned";
 /// Bytes of a reason.
 const LONGEST_REASON: usize = 512;
@@ -52,10 +52,10 @@ pub(super) struct Content {
     guard: MassDeletionGuard,
 }
 
-/// What an answer brought.
+/// The outcome of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// How many resources were refused.
+    /// The number of resources that were refused.
     pub(super) refused: usize,
     /// The first of them, with reasons.
     pub(super) reasons: Vec<String>,
@@ -80,7 +80,7 @@ impl Content {
         self.kind
     }
 
-    /// How many objects are in force.
+    /// The number of objects in force.
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
@@ -95,15 +95,15 @@ impl Content {
         self.held.values().flat_map(|h| h.warnings.iter().map(move |w| (&h.config, w)))
     }
 
-    /// Versions to claim on a new stream. What the upstream said to be gone is not claimed: should it have come back
-    /// meanwhile, the upstream would think that we know.
+    /// Versions to claim on a new stream. A removed resource is not claimed: should it have come back meanwhile,
+    /// the upstream would not send it.
     pub(super) fn versions(&self) -> BTreeMap<String, String> {
         let version = |h: &Held| if h.version.is_empty() { NO_VERSION.to_string() } else { h.version.clone() };
         let known = self.held.iter().filter(|(name, _)| !self.missing.contains(*name));
         known.map(|(name, h)| (name.clone(), version(h))).collect()
     }
 
-    /// Takes an answer in. `room` is how many more objects may be held; `first` says that the stream is new.
+    /// Takes an answer in. `room` is the number of further objects that may be held; `first`: the stream is new.
     pub(super) fn take(&mut self, answer: Answer, room: usize, first: bool) -> Taken {
         let Answer { resources, removed, whole, .. } = answer;
         let (had, nothing) = (self.held.len(), resources.is_empty());
@@ -191,14 +191,14 @@ impl Content {
         if taken.reasons.len() < NAMED {
             taken.reasons.push(format!("{name}: {reason}"));
         }
-        // The upstream has something of this name, so it is not gone.
+        // The upstream has a resource of this name: it was not removed.
         self.missing.remove(&name);
         if self.refused.len() < MOST_REFUSALS || self.refused.contains_key(&name) {
             self.refused.insert(name, reason);
         }
     }
 
-    /// Moves what changed out: new or different objects, and keys that are gone. `present` counts the source's objects.
+    /// Takes the changes out: new or different objects, and keys of removed ones. `present` counts the source's objects.
     pub(super) fn commit(&mut self, present: usize, now: Instant) -> (Vec<Arc<Config>>, Vec<ConfigKey>) {
         let upserts = std::mem::take(&mut self.fresh).into_values().collect();
         if !self.guard.allow(self.missing.len(), present, self.emptied, now) {
@@ -209,7 +209,7 @@ impl Content {
         (upserts, gone.iter().filter_map(|name| self.held.remove(name)).map(|h| h.config.key()).collect())
     }
 
-    /// Keys whose deletion waits.
+    /// Keys whose deletion is held, or not yet committed.
     pub(super) fn missing(&self) -> impl Iterator<Item = ConfigKey> {
         self.missing.iter().filter_map(|name| self.held.get(name)).map(|h| h.config.key())
     }
@@ -219,12 +219,12 @@ impl Content {
         self.refused.keys().filter_map(|name| self.held.get(name)).map(|h| h.config.key())
     }
 
-    /// When the deletion that waits goes through by itself.
+    /// The time at which the held deletion takes effect without a confirmation.
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.guard.until()
     }
 
-    /// Lets it through at the next commit.
+    /// Confirms the held deletion: the next commit carries it out.
     pub(super) fn confirm(&mut self) {
         self.guard.confirm();
     }

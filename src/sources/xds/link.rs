@@ -19,14 +19,14 @@ use crate::proto::envoy::{
     service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse},
 };
 
-/// An upstream that is told nothing has to begin to answer within this time.
+/// The time limit of the first answer on a stream that claims no versions.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
-/// Answers that wait to be taken in; more are left to flow control.
+/// Answers that wait in the process; more are left to flow control.
 const WAITING: usize = 2;
 /// Replies that wait to be sent.
 const REPLIES: usize = 256;
 
-/// What happened on the connection.
+/// An event of the connection.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The upstream took the stream.
@@ -65,7 +65,7 @@ impl Link {
         Self { replies, events: came, task }
     }
 
-    /// What happens next. Cancelling loses nothing.
+    /// The next event. Cancelling loses nothing.
     pub(super) async fn next(&mut self) -> Event {
         self.events.recv().await.unwrap_or_else(|| Event::Ended("the connection failed inside".to_string()))
     }
@@ -96,7 +96,7 @@ impl Run {
         R: Message + Default + Into<Answer> + Send + Sync + 'static,
     {
         let Self { target, first, replies, events } = self;
-        // Who is told what we hold may have nothing to say.
+        // An upstream that is told the versions that we hold may have nothing to send.
         let patience = if first.iter().all(|ask| ask.held.is_empty()) { FIRST_ANSWER } else { Duration::MAX };
         let mut node = Some(target.node.clone());
         let first: Vec<Q> = first.into_iter().map(|ask| request(ask, node.take())).collect();
@@ -116,7 +116,7 @@ impl Run {
         loop {
             let Some(answer) = next.map_err(|s| said(&s))? else { return Ok(()) };
             if events.send(Event::Answer(answer.into())).await.is_err() {
-                // Nobody listens any more.
+                // The source has ended.
                 return Ok(());
             }
             next = answers.message().await;

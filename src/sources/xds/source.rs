@@ -1,4 +1,4 @@
-//! The source's task: keeps a connection, lets the client decide, hands over what changed.
+//! The source's task: keeps a connection, lets the client decide, delivers the change.
 
 use std::{
     sync::Arc,
@@ -27,9 +27,9 @@ use crate::{
 
 /// Longest pause between attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A connection that lasted so long was a good one: the next pause is the shortest again.
+/// After a connection that lasted this long the next pause is the shortest again.
 const GOOD: Duration = Duration::from_secs(30);
-/// A stream that is open for so long without an answer has nothing to tell: the upstream was told what we hold.
+/// A stream that is open for this long without an answer is in sync: the upstream was told the versions that we hold.
 const QUIET: Duration = Duration::from_secs(2);
 /// The interval of signs of life.
 const BEAT: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub struct UpstreamSource {
     target: Arc<Target>,
     first_pause: Duration,
     last_answer: Duration,
-    /// What is known of the upstream; a restart goes on with it.
+    /// The upstream's content; a restart goes on with it.
     client: Arc<Mutex<Client>>,
 }
 
@@ -98,13 +98,13 @@ struct Run {
     client: Option<OwnedMutexGuard<Client>>,
     backoff: Backoff,
     link: Option<Link>,
-    /// When to connect, while there is no connection.
+    /// The time of the next attempt to connect.
     connect_at: Instant,
-    /// Since when there is a stream.
+    /// The time at which the stream was opened.
     opened: Option<Instant>,
-    /// Since when there is a connection that answers, or has nothing to tell.
+    /// The time since which the connection is in sync: it has answered, or has nothing to add.
     connected: Option<Instant>,
-    /// When the last answer of this stream came.
+    /// The time of the last answer of this stream.
     answered: Option<Instant>,
     /// After its last answer an upstream has this long to answer the other types, which it may not know at all.
     last_answer: Duration,
@@ -115,7 +115,7 @@ struct Run {
     delivery: Delivery,
 }
 
-/// Why the task wakes.
+/// The reason why the task wakes.
 enum Wake {
     Asked(Request),
     Connect,
@@ -179,12 +179,12 @@ impl Run {
         Ok(())
     }
 
-    /// An upstream that knows what we hold may have nothing to add.
+    /// An upstream that knows the versions that we hold may have nothing to add.
     fn look_at_quiet(&mut self) -> anyhow::Result<()> {
         let open = self.opened.is_some_and(|at| at.elapsed() >= QUIET);
         let client = self.client()?;
         if open && client.protocol() == Protocol::Delta && client.is_settled() {
-            client.calm();
+            client.mark_answered();
             self.trouble.clear();
             self.connected.get_or_insert_with(Instant::now);
         }
@@ -217,9 +217,9 @@ impl Run {
         Ok(())
     }
 
-    /// The connection is gone: what it brought stays.
+    /// The connection has ended: the content stays.
     fn lose(&mut self, reason: String) {
-        // What a stream left out is no answer.
+        // A type that a stream left out was not answered.
         (self.link, self.opened, self.answered) = (None, None, None);
         if self.connected.take().is_some_and(|since| since.elapsed() >= GOOD) {
             self.backoff.reset();

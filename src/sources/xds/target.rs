@@ -1,4 +1,4 @@
-//! Where an upstream is, how it is trusted, and who we say to be.
+//! The address of an upstream, its TLS settings, and the node that is sent to it.
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     settings::UpstreamSettings,
 };
 
-/// Why an upstream cannot be named like this.
+/// An error in the settings of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// Not `HOST:PORT`.
@@ -37,14 +37,14 @@ pub enum TargetError {
     /// `tlsSettings` that cannot be honoured.
     #[error("{address}: tlsSettings: {reason}")]
     Tls {
-        /// The upstream.
+        /// Address of the upstream.
         address: String,
-        /// What is not possible.
+        /// The reason, for a person.
         reason: String,
     },
 }
 
-/// How the upstream is trusted, and how we prove who we are. Files are read anew for each connection.
+/// TLS towards the upstream. Files are read anew for each connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Tls {
     /// CA certificates (PEM); the system's when there is none.
@@ -53,14 +53,14 @@ struct Tls {
     identity: Option<(PathBuf, PathBuf)>,
     /// Name that the upstream's certificate must be for; the host of the address when there is none.
     server_name: Option<String>,
-    /// What the files are called where they were named: CA, certificate, key.
+    /// The flags or fields that named the files: CA, certificate, key.
     names: [&'static str; 3],
 }
 
 const FLAGS: [&str; 3] = ["--upstream-ca", "--upstream-cert", "--upstream-key"];
 const FIELDS: [&str; 3] = ["caCertificates", "clientCertificate", "privateKey"];
 
-/// An upstream.
+/// An upstream: address, TLS, token and the node of our requests.
 #[derive(Debug, Clone)]
 pub struct Target {
     address: String,
@@ -122,13 +122,13 @@ impl Target {
         })
     }
 
-    /// `HOST:PORT`.
+    /// The address, as `HOST:PORT`.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether the files that the target names can be read and are what they should be. Nobody is connected to.
+    /// Checks that the files that the target names can be read and parsed. Makes no connection.
     ///
     /// # Errors
     /// A text with the flag or field, the file and the reason.
@@ -139,7 +139,7 @@ impl Target {
         self.authorization().await.map(drop)
     }
 
-    /// Connects.
+    /// Connects, with certificates and keys as they are in their files now.
     pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
         const WINDOW: u32 = 1 << 20;
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -196,7 +196,7 @@ impl Tls {
     }
 }
 
-/// All causes of an error in one line; what tonic says first is only "transport error".
+/// All causes of an error in one line; tonic's own text is only "transport error".
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -238,7 +238,7 @@ fn tls_of(tls: &ClientTlsSettings) -> Result<Option<Tls>, &'static str> {
     }))
 }
 
-/// Who we say to be: a control plane of the root namespace that asks for config objects and reads Kubernetes' own.
+/// The node of our requests: a control plane of the root namespace that reads config objects and Kubernetes' own.
 fn node(settings: &UpstreamSettings, mesh: &Mesh) -> Node {
     let namespace = match settings.namespace.as_str() {
         "" => mesh.config.root_namespace.as_str(),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_be_secure_is_refused() {
+    fn insecure_settings_are_refused() {
         let token = UpstreamSettings { token_file: Some("t".into()), ..settings() };
         let of = |address: &str, s: &UpstreamSettings| Target::of_settings(address, s, &Mesh::default()).map(drop);
         assert_eq!(of("up:1", &token), Err(TargetError::PlainToken("up:1".into())));

@@ -1,6 +1,6 @@
 //! Spellings that kubectl's YAML library takes and the stricter one here does not, respelt without a change of meaning.
 //!
-//! Lines stay where they are. Only the scanner of the library itself says where a spelling stands.
+//! Lines stay where they are. Only the library's own scanner knows the place of a spelling.
 
 use std::borrow::Cow;
 

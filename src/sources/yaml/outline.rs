@@ -15,9 +15,9 @@ use super::{kubectl, options};
 /// A line and a column of a piece, both from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// Line.
+    /// Line, from 1.
     pub line: u32,
-    /// Column.
+    /// Column, from 1.
     pub column: u32,
 }
 
@@ -39,8 +39,8 @@ impl Outline {
         serde_saphyr::from_str_with_options(&kubectl::respelt(text), options()).ok().map(Self)
     }
 
-    /// The place of the field whose path the reason begins with (as in `spec.http[0].match: …`), or of what it would be
-    /// in: the key of a field, the first character of an entry of a list or of the document.
+    /// The place of the field whose path the reason begins with (as in `spec.http[0].match: …`), or of the nearest field
+    /// around it: the key of a field, the first character of an entry of a list or of the document.
     #[must_use]
     pub fn place_of(&self, reason: &str) -> Option<Position> {
         self.0.value.walk(path_of(reason), place(&self.0.referenced))
@@ -85,7 +85,7 @@ impl Node {
     }
 }
 
-/// What follows `key` in a path that begins with it.
+/// The rest of a path that begins with `key`.
 fn rest<'p>(path: &'p str, key: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(key).filter(|_| !key.is_empty())?;
     (rest.is_empty() || rest.starts_with(['.', '['])).then_some(rest)

@@ -117,7 +117,7 @@ fn an_emptied_folder_is_held_and_forgotten_when_files_return() {
 }
 
 #[test]
-fn a_new_run_takes_up_what_was_in_force() {
+fn a_new_run_takes_up_the_objects_in_force() {
     let mut first = tree();
     put(&mut first, "a.yaml", &(document("a", "a.b") + &document("b", "b.b")));
     delta(&mut first);

@@ -1,4 +1,4 @@
-//! What a feed holds after any story is what a cold run would hold, and nothing goes that was not said to be gone.
+//! After any sequence of events a feed holds the content of a fresh list, and no object goes without a deletion.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whoever follows the changes holds what the content holds, and that is what the server's story ends in.
+    /// A follower of the changes holds the same objects as the content, and these are the server's at the end.
     #[test]
     fn changes_add_up(steps in steps()) {
         let mut content = content(Duration::ZERO);

@@ -1,4 +1,4 @@
-//! The client over scripts of answers: what is refused, what stays, what is claimed, and where both protocols end.
+//! The client over scripts of answers: refusals, kept versions, claimed versions, and the same end of both protocols.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +79,7 @@ fn a_bad_resource_is_refused_by_name_and_its_last_good_version_stays() {
 }
 
 #[test]
-fn what_cannot_be_read_at_all_deletes_nothing() {
+fn an_unreadable_answer_deletes_nothing() {
     let mut client = client(Protocol::Sotw);
     client.open();
     client.receive(whole("1", vec![entry("a", "a"), entry("b", "b")]));
@@ -113,7 +113,7 @@ fn types_that_were_not_asked_for_are_refused() {
         let reply = client.receive(Answer { type_url: format!("a.io/v1/A{n}"), ..whole("1", Vec::new()) }).unwrap();
         assert!(reply.refusal.is_some());
     }
-    assert_eq!(client.findings().refused.len(), MOST_STRANGERS);
+    assert_eq!(client.findings().refused.len(), MOST_UNREQUESTED);
     assert_eq!(client.receive(Answer { nonce: String::new(), ..whole("1", Vec::new()) }), None);
 }
 
@@ -147,7 +147,7 @@ fn an_empty_answer_deletes_nothing_until_it_is_confirmed() {
 }
 
 #[test]
-fn what_an_upstream_takes_away_by_name_goes_at_once() {
+fn removals_by_name_go_at_once() {
     let mut client = client(Protocol::Delta);
     client.open();
     client.receive(delta(&[("a", "1", entry("a", "a"))], &[]));
@@ -172,7 +172,7 @@ fn a_mass_deletion_is_held_and_istios_way_holds_nothing() {
 }
 
 #[test]
-fn a_new_stream_goes_on_from_what_is_held() {
+fn a_new_stream_goes_on_from_the_held_versions() {
     let mut client = client(Protocol::Delta);
     let first = client.open();
     assert!(ask_of(&first).subscribe && ask_of(&first).held.is_empty());
@@ -185,7 +185,7 @@ fn a_new_stream_goes_on_from_what_is_held() {
     client.receive(delta(&[], &["a", "b", "c"]));
     client.commit(Instant::now());
     assert_eq!(client.held().len(), 3);
-    assert!(ask_of(&client.open()).held.is_empty(), "what may come back unseen is not claimed");
+    assert!(ask_of(&client.open()).held.is_empty(), "a resource that may come back unseen is not claimed");
 
     let mut client = self::client(Protocol::Sotw);
     client.open();
@@ -233,7 +233,7 @@ proptest! {
         for (content, reconnect) in steps {
             if reconnect {
                 sotw.open();
-                // A server goes on from what the client claims.
+                // A server goes on from the versions that the client claims.
                 let asked = incremental.open();
                 let claimed = &ask_of(&asked).held;
                 let known = before.iter().filter(|(n, v)| claimed.get(&format!("shop/e{n}")) == Some(&v.to_string()));

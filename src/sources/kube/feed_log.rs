@@ -1,6 +1,6 @@
-//! What is told in the log of the feeds of a cluster: an outage meets all of them, and is one line.
+//! The log of the feeds of a cluster: an outage meets all of them, and is one line.
 //!
-//! Pure: who holds it brings the time.
+//! Pure: the caller brings the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,32 +9,32 @@ use super::{FeedReport, FeedState};
 /// Resources that a line names.
 const MOST_NAMED: usize = 50;
 
-/// What is to be told next.
+/// The state changes of feeds that are to be logged.
 #[derive(Debug, Default)]
 pub(super) struct FeedLog {
-    /// Resources that cannot be read, by how they are; with the error of the first.
+    /// Resources that cannot be read, by state; with the error of the first.
     troubled: BTreeMap<FeedState, (String, BTreeSet<String>)>,
     /// Resources that are read again.
     well: BTreeSet<String>,
-    /// Resources of which it was told that they cannot be read, with how they were then.
+    /// Resources that were logged as unreadable, with their state of then.
     known: BTreeMap<String, FeedState>,
 }
 
 /// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// How these are; `Watching` when they are read again.
+    /// Their state; `Watching` when they are read again.
     pub(super) state: FeedState,
-    /// Why; empty when they are read again.
+    /// The error; empty when they are read again.
     pub(super) error: String,
-    /// How many they are.
+    /// The number of resources.
     pub(super) count: usize,
-    /// Which.
+    /// Their names.
     pub(super) resources: String,
 }
 
 impl FeedLog {
-    /// Takes how a feed is now. True when there is something to tell.
+    /// Takes the state of a feed. True when there is something to log.
     pub(super) fn note(&mut self, report: &FeedReport) -> bool {
         let name = match report.namespace.as_str() {
             "" => report.resource.clone(),
@@ -58,7 +58,7 @@ impl FeedLog {
         !self.troubled.is_empty() || !self.well.is_empty()
     }
 
-    /// The lines for what was noted.
+    /// The lines of the noted changes.
     pub(super) fn take(&mut self) -> Vec<Line> {
         let mut lines = Vec::new();
         for (state, (error, names)) in std::mem::take(&mut self.troubled) {
@@ -89,19 +89,19 @@ mod tests {
 
     #[test]
     fn feeds_that_fail_together_are_one_line_and_so_is_their_return() {
-        let mut told = FeedLog::default();
+        let mut log = FeedLog::default();
         for resource in ["pods", "services", "nodes"] {
-            assert!(told.note(&report(resource, FeedState::Retrying, "refused")));
+            assert!(log.note(&report(resource, FeedState::Retrying, "refused")));
         }
-        // One that is back before it was told is not told.
-        told.note(&report("nodes", FeedState::Watching, ""));
-        let lines = told.take();
+        // A feed that is back before it was logged is not logged.
+        log.note(&report("nodes", FeedState::Watching, ""));
+        let lines = log.take();
         assert_eq!(lines, [line(FeedState::Retrying, "refused".into(), &["pods", "services"].map(Into::into).into())]);
-        assert!(!told.note(&report("pods", FeedState::Retrying, "another reason")) && told.take().is_empty());
-        told.note(&report("services", FeedState::Forbidden, "403"));
-        told.note(&report("pods", FeedState::Watching, ""));
-        let states: Vec<_> = told.take().into_iter().map(|l| (l.state, l.resources)).collect();
+        assert!(!log.note(&report("pods", FeedState::Retrying, "another reason")) && log.take().is_empty());
+        log.note(&report("services", FeedState::Forbidden, "403"));
+        log.note(&report("pods", FeedState::Watching, ""));
+        let states: Vec<_> = log.take().into_iter().map(|l| (l.state, l.resources)).collect();
         assert_eq!(states, [(FeedState::Forbidden, "services".to_string()), (FeedState::Watching, "pods".to_string())]);
-        assert!(!told.note(&report("pods", FeedState::Watching, "")));
+        assert!(!log.note(&report("pods", FeedState::Watching, "")));
     }
 }
