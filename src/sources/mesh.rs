@@ -15,7 +15,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Findings, Source, SourceId, SourcePort, SourceState, Teller, Warned,
+    Findings, FindingsLog, Source, SourceId, SourcePort, SourceState, Warned,
     file::{
         disk::{Disk, Follow},
         parse::is_blank,
@@ -152,7 +152,7 @@ impl Source for MeshSource {
             max_file_bytes: self.settings.max_file_bytes,
             disk: Disk::default(),
             watched,
-            teller: Teller::new(self.id()),
+            log: FindingsLog::new(self.id()),
             seen: HashMap::new(),
             writing: Writing::default(),
             current: self.current.clone(),
@@ -183,7 +183,7 @@ struct Files {
     max_file_bytes: u64,
     disk: Disk,
     watched: Watched,
-    teller: Teller,
+    log: FindingsLog,
     seen: HashMap<Arc<PathBuf>, Seen>,
     writing: Writing,
     /// The stamp of the settings in force.
@@ -225,7 +225,7 @@ impl Files {
             return Err(format!("{}: the file is empty; write {{}} for the default settings", path.display()));
         }
         self.seen = seen;
-        self.teller.tell(Findings { warned: values.warnings(&self.settings), ..Findings::default() });
+        self.log.log(Findings { warned: values.warnings(&self.settings), ..Findings::default() });
         Ok(Some(mesh))
     }
 
@@ -295,7 +295,7 @@ impl Run {
             })
         })
         .await??;
-        let told = files.teller.told().clone();
+        let findings = files.log.last().clone();
         self.files = Some(files);
         let error = match read {
             Ok(Some(mesh)) => self.hand_over(mesh, resend).await.err().map(|e| e.to_string()),
@@ -310,7 +310,7 @@ impl Run {
                 tracing::warn!(source = "mesh", "{text}");
             }
             r.last_error = text;
-            r.findings = told;
+            r.findings = findings;
         });
         self.port.board.beat();
         Ok(())

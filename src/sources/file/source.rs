@@ -22,7 +22,7 @@ use crate::{
     runtime::catch,
     settings::{SourceSettings, WatchMode},
     sources::{
-        Change, Findings, Source, SourceId, SourcePort, Teller,
+        Change, Findings, FindingsLog, Source, SourceId, SourcePort,
         delivery::{Delivery, Request, Status},
     },
 };
@@ -30,7 +30,7 @@ use crate::{
 /// The interval of looks at a folder without events.
 const POLL: Duration = Duration::from_secs(1);
 /// The interval of heartbeats during a long look.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+const HEARTBEAT: Duration = Duration::from_secs(5);
 /// After this time a look gives no more heartbeats, and the source is restarted.
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
 
@@ -74,13 +74,13 @@ impl Source for FileSource {
         let folder = Folder::new(base, self.root.clone(), self.skip.clone(), &self.settings, in_force).on(disk.clone());
         let events = self.settings.watch == WatchMode::Events;
         let (watcher, watched) = Watcher::new(events, self.settings.settle);
-        let teller = Teller::new(self.id.clone());
+        let log = FindingsLog::new(self.id.clone());
         let run = Run {
             id: self.id.clone(),
             memory: self.in_force.clone(),
             disk,
             parsed: folder.parsed(),
-            work: Some(Workplace { folder, watched, teller }),
+            work: Some(Workplace { folder, watched, log }),
             watcher,
             rescan: if events { self.settings.rescan } else { POLL },
             looked_around: Instant::now(),
@@ -109,7 +109,7 @@ struct Run {
 struct Workplace {
     folder: Folder,
     watched: Watched,
-    teller: Teller,
+    log: FindingsLog,
 }
 
 /// The result of a look.
@@ -134,11 +134,11 @@ impl Workplace {
         }
         let tree = self.folder.tree();
         if look.documents_changed {
-            self.teller.tell(tree.findings());
+            self.log.log(tree.findings());
         }
         Looked {
             changes,
-            findings: look.documents_changed.then(|| self.teller.told().clone()),
+            findings: look.documents_changed.then(|| self.log.last().clone()),
             held: tree.held().iter().map(ToString::to_string).collect(),
             kept: tree.kept().iter().map(ToString::to_string).collect(),
         }
@@ -215,7 +215,7 @@ impl Run {
         let began = Instant::now();
         let (place, looked) = loop {
             // Parsing may take its time, up to a bound.
-            match tokio::time::timeout(SIGN_OF_LIFE, &mut look).await {
+            match tokio::time::timeout(HEARTBEAT, &mut look).await {
                 Ok(looked) => break looked??,
                 Err(_) if began.elapsed() < LONGEST_LOOK => self.delivery.board().beat(),
                 Err(_) => {}
@@ -259,9 +259,9 @@ impl Run {
     }
 
     fn log_folder(&self) {
-        let Some(Workplace { folder, teller, .. }) = &self.work else { return };
-        let (files, told) = (folder.tree().paths().count(), teller.told());
-        let (refused, of_other_kinds) = (told.refused.len(), told.ignored.len());
+        let Some(Workplace { folder, log, .. }) = &self.work else { return };
+        let (files, findings) = (folder.tree().paths().count(), log.last());
+        let (refused, of_other_kinds) = (findings.refused.len(), findings.ignored.len());
         tracing::info!(source = &*self.id, files, refused, of_other_kinds, "folder read");
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     model::{Config, ConfigSet, Kind, Mesh, Origin},
     runtime::{Panicked, catch_task},
     sources::{
-        Change, Findings, Source, SourceId, SourcePort, Teller,
+        Change, Findings, FindingsLog, Source, SourceId, SourcePort,
         delivery::{Delivery, Request, Status},
     },
 };
@@ -105,7 +105,7 @@ impl Source for KubeSource {
             mesh: self.cluster.mesh(),
             cluster: self.cluster.clone(),
             published: ConfigSet::default(),
-            teller: Teller::new(self.id.clone()),
+            log: FindingsLog::new(self.id.clone()),
             delivery: Delivery::new(self.id.clone(), port, false),
         };
         Box::pin(run.run(tasks, changed))
@@ -121,7 +121,7 @@ struct Run {
     mesh: watch::Receiver<Arc<Mesh>>,
     /// The objects that the store holds once every batch is taken.
     published: ConfigSet,
-    teller: Teller,
+    log: FindingsLog,
     delivery: Delivery,
 }
 
@@ -267,7 +267,7 @@ impl Run {
         let waits_for = unknown.then(|| trouble_of(&crds));
         reports.extend(self.shows_crds.then_some(crds));
         if let Some(findings) = findings {
-            self.teller.tell(findings);
+            self.log.log(findings);
         }
         let trouble = refused.or_else(|| reports.iter().find(|r| is_stale(r)).map(trouble_of)).or(waits_for);
         let status = Status {
@@ -276,7 +276,7 @@ impl Run {
             trouble: trouble.unwrap_or_default(),
             held,
             kept,
-            findings: changed.then(|| self.teller.told().clone()),
+            findings: changed.then(|| self.log.last().clone()),
         };
         // Troubles of feeds are logged by the cluster, together.
         self.delivery.report(status, |report| report.feeds = reports);

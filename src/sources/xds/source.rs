@@ -20,7 +20,7 @@ use crate::{
     runtime::Backoff,
     settings::UpstreamSettings,
     sources::{
-        Source, SourceId, SourcePort, Teller,
+        FindingsLog, Source, SourceId, SourcePort,
         delivery::{Delivery, Request, Status},
     },
 };
@@ -71,7 +71,7 @@ impl Source for UpstreamSource {
         Box::pin(async move {
             let client = client.lock_owned().await;
             let run = Run {
-                teller: Teller::new(id.clone()),
+                log: FindingsLog::new(id.clone()),
                 delivery: Delivery::new(id.clone(), port, client.is_settled()),
                 is_ready: client.is_settled(),
                 id,
@@ -109,7 +109,7 @@ struct Run {
     /// After its last answer an upstream has this long to answer the other types, which it may not know at all.
     last_answer: Duration,
     trouble: String,
-    teller: Teller,
+    log: FindingsLog,
     /// Every type was answered once, or will not be: the content can be delivered.
     is_ready: bool,
     delivery: Delivery,
@@ -204,7 +204,7 @@ impl Run {
             // Saved content that stood in for the kind is replaced by a full snapshot only.
             self.delivery.owe_full();
         }
-        self.teller.tell(client.findings());
+        self.log.log(client.findings());
         self.client = Some(client);
         let now = Instant::now();
         self.answered = Some(now);
@@ -264,7 +264,7 @@ impl Run {
             trouble: trouble.clone(),
             held: client.held().iter().map(ToString::to_string).collect(),
             kept: client.kept().iter().map(ToString::to_string).collect(),
-            findings: Some(self.teller.told().clone()),
+            findings: Some(self.log.last().clone()),
         };
         if self.delivery.report(status, |_| {}) {
             tracing::warn!(source = &*self.id, error = trouble, "upstream not in sync; its last content stays");

@@ -10,38 +10,38 @@ const MOST_LINES: usize = 20;
 
 /// Logs and counts the findings of a source.
 #[derive(Debug)]
-pub struct Teller {
+pub struct FindingsLog {
     source: SourceId,
-    told: Arc<Findings>,
+    last: Arc<Findings>,
 }
 
-impl Teller {
+impl FindingsLog {
     /// A log without findings.
     #[must_use]
     pub fn new(source: SourceId) -> Self {
-        Self { source, told: Arc::default() }
+        Self { source, last: Arc::default() }
     }
 
     /// Logs and counts the findings that were not among those of the last call.
-    pub fn tell(&mut self, now: Findings) {
-        let before = std::mem::replace(&mut self.told, Arc::new(now));
-        let now = self.told.clone();
+    pub fn log(&mut self, now: Findings) {
+        let before = std::mem::replace(&mut self.last, Arc::new(now));
+        let now = self.last.clone();
         let refused = news(&before.refused, &now.refused);
         for document in &refused {
             count_rejected(&document.kind, &document.name);
         }
-        self.log("refused documents", &refused);
-        self.log("warnings", &news(&before.warned, &now.warned));
-        self.log("documents that are no Kubernetes objects", &news(&before.skipped, &now.skipped));
+        self.write("refused documents", &refused);
+        self.write("warnings", &news(&before.warned, &now.warned));
+        self.write("documents that are no Kubernetes objects", &news(&before.skipped, &now.skipped));
     }
 
     /// The findings of the last call.
     #[must_use]
-    pub fn told(&self) -> &Arc<Findings> {
-        &self.told
+    pub fn last(&self) -> &Arc<Findings> {
+        &self.last
     }
 
-    fn log(&self, of: &str, news: &[&impl Display]) {
+    fn write(&self, of: &str, news: &[&impl Display]) {
         for finding in news.iter().take(MOST_LINES) {
             tracing::warn!(source = &*self.source, "{finding}");
         }
@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn findings_that_were_told_are_not_told_again() {
+    fn findings_are_logged_once() {
         let many: Vec<Refused> = (0..60_000).map(|n| refused(&n.to_string())).collect();
         assert_eq!(news(&many[..59_000], &many).len(), 1000);
-        let mut teller = Teller::new("file:x".into());
-        teller.tell(Findings { refused: many, ..Findings::default() });
-        assert_eq!(teller.told().refused.len(), 60_000);
-        teller.tell(Findings::default());
-        assert!(teller.told().refused.is_empty());
+        let mut log = FindingsLog::new("file:x".into());
+        log.log(Findings { refused: many, ..Findings::default() });
+        assert_eq!(log.last().refused.len(), 60_000);
+        log.log(Findings::default());
+        assert!(log.last().refused.is_empty());
     }
 }
