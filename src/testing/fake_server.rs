@@ -13,7 +13,7 @@ use super::Content;
 use crate::{
     discovery::{self, Affected, Audience, Claim, Generator, Layout, Part, Ports, Slot, XdsState},
     model::{MovedNodes, Node, PushRequest, Reason},
-    proto::wkt,
+    proto::{from_json, wkt},
     push::{Change, PushContext, context::PushInputs},
     xds::{self, Resource, ResourceType, TypeSet, XdsOptions},
 };
@@ -45,6 +45,15 @@ impl FakeGenerator {
 
 fn resource(kind: ResourceType, name: &str, text: &str) -> Arc<Resource> {
     assert!(text != "panic", "asked to panic");
+    if let Some(bytes) = text.strip_prefix("raw ") {
+        return Arc::new(Resource::of_parts(name, kind.url(), bytes.as_bytes()));
+    }
+    // A message as JSON stands for itself.
+    if text.starts_with('{') {
+        let message: wkt::Any =
+            serde_json::from_str(text).ok().and_then(|json| from_json(&json, true).ok()).unwrap_or_default();
+        return Arc::new(Resource::of_parts(name, &message.type_url, &message.value));
+    }
     Arc::new(Resource::of_parts(name, kind.url(), format!("{name}={text}").as_bytes()))
 }
 
@@ -128,7 +137,8 @@ impl FakeServer {
         self.generator.released.notify_all();
     }
 
-    /// Sets resources (`None` removes one) and publishes them as one change of everything.
+    /// Sets resources (`None` removes one) and publishes them as one change of everything. A text that begins with `{` is a
+    /// message as JSON, one that begins with `raw ` the bytes of a message.
     pub fn set(&self, changes: &[(ResourceType, &str, Option<&str>)]) {
         self.set_by(changes, &PushRequest::everything(Reason::Config));
     }

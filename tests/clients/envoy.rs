@@ -79,6 +79,8 @@ impl Envoy {
         fs::write(folder.join("envoy.json"), config.to_string()).unwrap();
         let mut command = Command::new(binary);
         let base = std::process::id() % 30_000 * 64 + BASE_ID.fetch_add(1, Ordering::Relaxed);
+        // Paths of sockets may be relative.
+        command.current_dir(&folder);
         command.arg("-c").arg(folder.join("envoy.json")).args(["--concurrency", "1", "--base-id", &base.to_string()]);
         command.args(["--log-level", "warning", "--drain-time-s", "1", "--drain-strategy", "immediate"]);
         let envoy = Self { process: Process::start("envoy", &mut command), admin_port };

@@ -3,6 +3,10 @@
 
 use std::{fs, path::Path, time::Instant};
 
+use pilothouse::{
+    testing::FakeServer,
+    xds::{ResourceType::Cluster, XdsOptions},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -36,6 +40,8 @@ fn refused_actions() -> Vec<(String, Value)> {
         json!({"route": route(), "rewrite": {"authority": "a\nb"}}),
         json!({"redirect": {"uri": "/a\nb"}}),
         json!({"redirect": {"authority": "a\nb"}}),
+        // Valid in Istio, and no code that Envoy has.
+        json!({"redirect": {"uri": "/a", "redirectCode": 304}}),
         json!({"directResponse": {"status": 600}}),
         json!({"route": route(), "fault": {"abort": {"httpStatus": 600, "percentage": {"value": 100}}}}),
         json!({"route": [heavy(), heavy(), heavy()]}),
@@ -225,6 +231,64 @@ fn routes_that_envoy_refuses_stay_as_they_were() {
     plane.write("other.yaml", &routes("other", &route(prefix("/b"))));
     wait_for("mended routes are served", || (status("other.example", "/b") == Some(200)).then_some(()));
     assert_eq!(held_back(&plane), Vec::<String>::new());
+}
+
+/// A cluster as JSON, with one endpoint.
+fn cluster(name: &str) -> String {
+    let address = json!({"socketAddress": {"address": "127.0.0.1", "portValue": 9}});
+    let endpoints = json!([{"lbEndpoints": [{"endpoint": {"address": address}}]}]);
+    let cluster = json!({"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": name, "type": "STATIC",
+        "connectTimeout": "1s", "loadAssignment": {"clusterName": name, "endpoints": endpoints}});
+    cluster.to_string()
+}
+
+/// Envoy cannot read one of many resources, and its complaint names none, or quotes the whole response: the response is halved
+/// until the faulty one is found.
+fn a_refusal_without_the_faulty_name_is_narrowed_down(delta: bool, faulty_content: &str) {
+    const MANY: usize = 21;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(FakeServer::start(XdsOptions::default())).unwrap();
+    let names: Vec<String> = (0..MANY).map(|n| format!("cluster-{n}")).collect();
+    let good: Vec<String> = names.iter().map(|name| cluster(name)).collect();
+    let all: Vec<_> = names.iter().zip(&good).map(|(n, g)| (Cluster, n.as_str(), Some(g.as_str()))).collect();
+    server.set(&all);
+    let faulty = names[13].as_str();
+    server.set(&[(Cluster, faulty, Some(faulty_content))]);
+    let envoy = Envoy::connect(server.address.port(), NODE, &metadata(), delta);
+    let endpoints = |name: &str| envoy.stat(&format!("cluster.{name}.membership_total"));
+    for name in names.iter().filter(|name| *name != faulty) {
+        wait_for(&format!("{name} is accepted"), || (endpoints(name) == 1).then_some(()));
+    }
+    assert!(envoy.rejected().contains("cds"), "Envoy refused nothing");
+    assert_eq!(endpoints(faulty), 0);
+    server.set(&[(Cluster, faulty, Some(&cluster(faulty)))]);
+    wait_for("the mended cluster is accepted", || (endpoints(faulty) == 1).then_some(()));
+    assert!(names.iter().all(|name| endpoints(name) == 1));
+}
+
+/// A message of another type.
+const OF_ANOTHER_TYPE: &str = r#"{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener"}"#;
+/// Bytes that are no message.
+const UNREADABLE: &str = "raw b";
+
+#[test]
+fn a_refusal_that_quotes_the_response_is_narrowed_down_over_sotw() {
+    a_refusal_without_the_faulty_name_is_narrowed_down(false, OF_ANOTHER_TYPE);
+}
+
+#[test]
+fn a_refusal_that_quotes_the_response_is_narrowed_down_over_delta() {
+    a_refusal_without_the_faulty_name_is_narrowed_down(true, OF_ANOTHER_TYPE);
+}
+
+#[test]
+fn a_refusal_that_names_nothing_is_narrowed_down_over_sotw() {
+    a_refusal_without_the_faulty_name_is_narrowed_down(false, UNREADABLE);
+}
+
+#[test]
+fn a_refusal_that_names_nothing_is_narrowed_down_over_delta() {
+    a_refusal_without_the_faulty_name_is_narrowed_down(true, UNREADABLE);
 }
 
 fn a_missing_certificate_delays_nothing(delta: bool) {

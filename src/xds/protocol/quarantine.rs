@@ -1,7 +1,7 @@
 //! Resources that one client refuses, held back so that it gets the others.
 //!
 //! A client refuses a response as a whole. The resources that its complaint names are held back and the rest is sent at once;
-//! where it names none, the response is halved until the faulty ones are found. Of a resource that is held back the client keeps
+//! where it names none, or quotes the whole response, that is halved until the faulty ones are found. Of a resource that is held back the client keeps
 //! the version that it accepted last. It is sent again when it changes, after a pause ([`super::refusals`]), and beside other
 //! content.
 //!
@@ -22,6 +22,10 @@ use crate::xds::{
 pub(super) const MOST: usize = 32;
 /// Responses that are sent in search of the faulty resources before the client has accepted all that is left.
 pub(super) const TRIES: u32 = 32;
+
+/// Stands before the whole response where Envoy quotes it: the type of a resource is not that of the response (`DiscoveryResponse`
+/// and `DeltaDiscoveryResponse`).
+const QUOTED: &str = "DiscoveryResponse ";
 
 /// A refused version of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +80,9 @@ impl Quarantine {
     pub(super) fn blame(&mut self, sent: &[Arc<Resource>], message: &str) -> Verdict {
         let before = std::mem::take(&mut self.tried);
         let known = |r: &Resource| before.get(r.name()).is_some_and(|held| held.hash == r.hash());
-        let mut guilty: Vec<bool> = sent.iter().map(|r| mentions(message, r.name())).collect();
+        // One that quotes the response has the names of all resources, or of the first ones where it is cut.
+        let quotes = message.contains(QUOTED);
+        let mut guilty: Vec<bool> = sent.iter().map(|r| !quotes && mentions(message, r.name())).collect();
         if !guilty.contains(&true) {
             // One that was refused before is the first suspect; one that stands alone needs no search.
             guilty = sent.iter().map(|r| sent.len() == 1 || known(r)).collect();

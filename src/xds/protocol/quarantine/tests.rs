@@ -24,6 +24,8 @@ struct Pair {
     holds: Content,
     /// The complaint names the faulty resources.
     names: bool,
+    /// The complaint quotes the response, cut behind the first resources, as Envoy's does for a resource of another type.
+    quotes: bool,
     /// The rest of a refused response is applied, as Envoy does it with clusters and listeners.
     partly: bool,
     hostile: bool,
@@ -62,6 +64,7 @@ impl Pair {
             protocol,
             holds: Content::new(),
             names: true,
+            quotes: false,
             partly: false,
             hostile: false,
             responses: 0,
@@ -80,6 +83,7 @@ impl Pair {
             for (names, partly) in [(true, true), (true, false), (false, false)] {
                 all.push(Self { names, partly, ..Self::new(kind, protocol) });
             }
+            all.push(Self { names: false, quotes: true, ..Self::new(kind, protocol) });
         }
         all
     }
@@ -104,6 +108,7 @@ impl Pair {
             let gone = &sending.update.difference.gone;
             let bad = |(_, v): &(&String, &String)| self.hostile || v.starts_with("bad");
             let faulty: Vec<String> = changed.iter().filter(bad).map(|(n, _)| n.clone()).collect();
+            let quoted: Vec<String> = changed.keys().take(10).cloned().collect();
             let refused = !faulty.is_empty();
             if !refused || self.partly {
                 if whole {
@@ -114,7 +119,11 @@ impl Pair {
                 }
                 self.holds.extend(changed.into_iter().filter(|(name, _)| !faulty.contains(name)));
             }
-            let message = if self.names { faulty.join(": no, ") + ": no" } else { "no".to_string() };
+            let message = match (self.names, self.quotes) {
+                (true, _) => faulty.join(": no, ") + ": no",
+                (_, true) => format!("no: another type in DiscoveryResponse {}", quoted.join(" ")),
+                _ => "no".to_string(),
+            };
             let complaint = refused.then_some(Complaint { code: 13, message });
             self.subscription.settle(complaint, self.now);
         }
