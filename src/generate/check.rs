@@ -1,4 +1,4 @@
-//! What Envoy would refuse is found before it is sent, and left out alone.
+//! Values that Envoy would refuse are found before they are sent, and left out alone.
 //!
 //! Envoy takes or refuses a route configuration, a cluster or a listener as a whole, so one value that it does not like takes
 //! everything beside it along. Here each resource is compared with the rules of Envoy's own .proto files (a table that
@@ -14,6 +14,8 @@ mod shown;
 mod special;
 mod walk;
 
+use std::net::IpAddr;
+
 use prost::{Message, Name};
 
 pub use walk::{Violation, violations};
@@ -22,6 +24,7 @@ use crate::{
     model::{Config, ConfigKey, Kind},
     proto::envoy::config::{
         cluster::v3::Cluster,
+        core::v3::address::Address as AddressKind,
         endpoint::v3::ClusterLoadAssignment,
         listener::v3::Listener,
         route::v3::{DirectResponseAction, Route, VirtualHost, route::Action},
@@ -38,7 +41,7 @@ const FAILED: u32 = 500;
 pub struct Refusal {
     /// The object that it was made from, where that is known.
     pub object: Option<ConfigKey>,
-    /// What is left out and why, for a person.
+    /// The omission and its reason, for a person.
     pub message: String,
 }
 
@@ -80,14 +83,14 @@ pub fn object_of(config: &Config) -> ConfigKey {
     parent.unwrap_or_else(|| config.key())
 }
 
-/// What is left of a virtual host: its bytes, and what is not in them.
+/// The rest of a virtual host: its bytes, and the parts that are not in them.
 #[derive(Debug, Default)]
 pub struct CheckedHost {
     /// `None` when no domain is left.
     pub host: Option<VirtualHost>,
     /// The bytes of the host; empty without one.
     pub bytes: Vec<u8>,
-    /// What was left out or answers 500.
+    /// The routes and domains that are left out or answer 500.
     pub refused: Vec<Refusal>,
 }
 
@@ -169,7 +172,7 @@ pub fn listener(
     mut listener: Listener,
     object: impl Fn(&[String]) -> Option<ConfigKey>,
 ) -> (Option<(Listener, Vec<u8>)>, Vec<Refusal>) {
-    let found = match encoded(&listener) {
+    let found = match encoded_listener(&listener) {
         Ok(bytes) => return (Some((listener, bytes)), Vec::new()),
         Err(found) => found,
     };
@@ -185,7 +188,7 @@ pub fn listener(
         false
     });
     let empty = had_chains && listener.filter_chains.is_empty() && listener.default_filter_chain.is_none();
-    match encoded(&listener) {
+    match encoded_listener(&listener) {
         Ok(bytes) if !empty => (Some((listener, bytes)), refused),
         _ => {
             let message = format!("listener {name} is left out: {}", reasons(&found));
@@ -195,14 +198,37 @@ pub fn listener(
     }
 }
 
-/// What is left of a load assignment, and what is not in it.
+/// As [`encoded`]. Envoy resolves no names in a listener's own addresses.
+fn encoded_listener(listener: &Listener) -> Result<Vec<u8>, Vec<Violation>> {
+    let additional = listener.additional_addresses.iter().filter_map(|a| a.address.as_ref());
+    let names = listener.address.iter().chain(additional).filter_map(|address| match &address.address {
+        Some(AddressKind::SocketAddress(socket)) if socket.address.parse::<IpAddr>().is_err() => Some(&socket.address),
+        _ => None,
+    });
+    let mut found: Vec<Violation> = names
+        .map(|name| Violation {
+            field: "address".to_string(),
+            reason: format!("{} is no IP address", shown::shown(name.as_bytes())),
+        })
+        .collect();
+    match encoded(listener) {
+        Ok(bytes) if found.is_empty() => Ok(bytes),
+        Ok(_) => Err(found),
+        Err(more) => {
+            found.extend(more);
+            Err(found)
+        }
+    }
+}
+
+/// The rest of a load assignment, and the parts that are not in it.
 #[derive(Debug)]
 pub struct CheckedAssignment {
     /// The load assignment.
     pub assignment: ClusterLoadAssignment,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// What was left out.
+    /// The endpoints that are left out.
     pub refused: Vec<Refusal>,
 }
 

@@ -25,6 +25,7 @@ mod range;
 pub mod readers;
 mod request_authentication;
 mod server_tls;
+mod service;
 mod service_entry;
 mod sidecar;
 mod telemetry;
@@ -34,9 +35,10 @@ mod uri;
 mod virtual_service;
 mod workload;
 
+use serde_json::Value;
+
 use super::{Config, Kind, config::Spec, kind::KindClass};
 use check::Check;
-pub use gateway_api::admission;
 
 const DRY_RUN: &str = "istio.io/dry-run";
 /// Annotations allowed on generated objects only, because they widen the effect of an object.
@@ -58,6 +60,13 @@ impl Validation {
     pub fn is_valid(&self) -> bool {
         self.errors.is_empty()
     }
+}
+
+/// Validates a document by the rules that an API server has for its kind. Every text begins with the path of the field. Kinds
+/// without such rules here are valid.
+#[must_use]
+pub fn admission(kind: Kind, document: &Value) -> Validation {
+    if kind == Kind::Service { service::admission(document) } else { gateway_api::admission(kind, document) }
 }
 
 /// Validates one object by the rules of its kind. Every text begins with the path of the field.

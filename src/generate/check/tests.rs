@@ -93,6 +93,7 @@ fn a_route_that_envoy_refuses_fails_alone() {
         json!({"route": [to()], "rewrite": {"authority": "a\nb"}}),
         json!({"redirect": {"uri": "/a\nb"}}),
         json!({"redirect": {"authority": "a\nb"}}),
+        json!({"redirect": {"uri": "/a", "redirectCode": 304}}),
         json!({"directResponse": {"status": 600}}),
         json!({"route": [to()], "fault": {"abort": {"httpStatus": 600, "percentage": {"value": 1}}}}),
         json!({"route": [
@@ -133,6 +134,52 @@ fn a_route_whose_match_envoy_refuses_is_left_out_alone() {
         let bad = host(&routes, "bad.example:80")["routes"].as_array().unwrap();
         assert_eq!((bad.len(), &bad[0]["match"]["path"]), (1, &json!("/fine")), "{condition}");
         assert_eq!(told.len(), 1, "{condition}: {told:?}");
+    }
+}
+
+/// An API server refuses these by the schema, and so do files. Another control plane may deliver them.
+#[test]
+fn an_http_route_that_envoy_refuses_fails_alone() {
+    let redirect = |with: Value| json!({"type": "RequestRedirect", "requestRedirect": with});
+    let rewrite = |path: Value| json!({"type": "URLRewrite", "urlRewrite": {"path": path}});
+    let full = |path: &str| json!({"type": "ReplaceFullPath", "replaceFullPath": path});
+    let filters = [
+        redirect(json!({"statusCode": 299})),
+        redirect(json!({"path": full("/a\nb")})),
+        redirect(json!({"hostname": "a\nb"})),
+        rewrite(full("/a\nb")),
+    ];
+    // Each of these is a route that Envoy takes, be it without effect.
+    let taken = [
+        rewrite(full("\\9")),
+        rewrite(json!({"type": "ReplaceFullPath", "replacePrefixMatch": "/a"})),
+        rewrite(json!({"type": "ReplacePrefixMatch", "replaceFullPath": "/a"})),
+        redirect(json!({"path": {"type": "ReplaceFullPath", "replacePrefixMatch": "/a"}})),
+    ];
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "edge"},
+        "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "http", "port": 80}]}});
+    for (filter, fails) in filters.iter().map(|f| (f, true)).chain(taken.iter().map(|f| (f, false))) {
+        let prefix = |path: &str| json!([{"path": {"type": "PathPrefix", "value": path}}]);
+        let to = json!([{"name": "web", "port": 80}]);
+        let backends = if filter["type"] == "RequestRedirect" { json!([]) } else { to.clone() };
+        let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": "bad", "namespace": "edge"},
+            "spec": {"parentRefs": [{"group": "", "kind": "Service", "name": "web", "port": 80}], "rules": [
+                {"matches": prefix("/bad"), "filters": [filter], "backendRefs": backends},
+                {"matches": prefix("/good"), "backendRefs": to}]}});
+        let context = context(&[service.clone(), route]);
+        let view = view(&context, "sidecar");
+        let (bytes, refused) = route::encoded(&context, &view, &["80"], &VirtualHostMemo::default()).remove(0);
+        assert_eq!(violations("envoy.config.route.v3.RouteConfiguration", &bytes), [], "{filter}");
+        let routes = to_json(&RouteConfiguration::decode(bytes).unwrap()).unwrap();
+        let routes = &host(&routes, "web.edge.svc.cluster.local:80")["routes"];
+        let at = |path: &str| {
+            let is = |r: &&Value| r["match"]["pathSeparatedPrefix"] == path;
+            routes.as_array().unwrap().iter().find(is).unwrap_or_else(|| panic!("{filter}: no {path} in {routes}"))
+        };
+        assert_eq!(at("/good")["route"]["cluster"], "outbound|80||web.edge.svc.cluster.local", "{filter}");
+        assert_eq!(at("/bad")["directResponse"]["status"] == 500, fails, "{filter}: {routes}");
+        assert_eq!(refused.iter().any(|r| r.object.is_some()), fails, "{filter}: {refused:?}");
     }
 }
 
@@ -206,6 +253,26 @@ fn a_filter_chain_that_envoy_refuses_is_left_out_alone() {
     assert_eq!(names, ["good.example"], "{told:?}");
     let object = told[0].object.as_ref().map(ToString::to_string);
     assert_eq!((told.len(), object.as_deref()), (1, Some("Gateway/edge/tls")), "{told:?}");
+}
+
+#[test]
+fn a_listener_whose_address_is_a_name_is_left_out() {
+    let service = |name: &str, address: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "edge"},
+            "spec": {"clusterIP": address, "ports": [{"name": "tcp", "port": 5000}]}})
+    };
+    let context = context(&[service("good", "10.96.0.1"), service("bad", "web.example")]);
+    let built = listener::sidecar_outbound(&context, &view(&context, "sidecar"));
+    let checked: Vec<_> = built.into_iter().map(|built| (built.name.clone(), listener_of(built))).collect();
+    let of = |name: &str| &checked.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}")).1;
+    assert_eq!(of("10.96.0.1_5000"), &(true, 0));
+    assert_eq!(of("web.example_5000"), &(false, 1));
+}
+
+/// Whether a listener is left, and the number of refusals.
+fn listener_of(built: crate::proto::envoy::config::listener::v3::Listener) -> (bool, usize) {
+    let (left, refused) = super::listener(built, |_| None);
+    (left.is_some(), refused.len())
 }
 
 #[test]

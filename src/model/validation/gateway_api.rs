@@ -18,9 +18,8 @@ use schema::Node;
 use super::{Validation, check::Check};
 use crate::model::Kind;
 
-/// Validates a document of this kind. Every text begins with the path of the field. Kinds of other APIs have no rules here.
-#[must_use]
-pub fn admission(kind: Kind, document: &Value) -> Validation {
+/// Validates a document of this kind. Every text begins with the path of the field. Kinds of other APIs are valid.
+pub(super) fn admission(kind: Kind, document: &Value) -> Validation {
     let version = document.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let Some(spec) = spec(kind, version.contains("/v1alpha")) else { return Validation::default() };
     let mut walk = Check::new("spec");

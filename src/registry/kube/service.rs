@@ -71,7 +71,7 @@ pub fn convert(
         namespace: meta.namespace.clone(),
         name: meta.name.clone(),
         object_name: meta.name.clone(),
-        ports: spec.ports.iter().flatten().map(port).collect(),
+        ports: ports(spec).map(port).collect(),
         service_accounts: accounts(env, &cluster, &meta.annotations, &meta.namespace),
         creation_time: meta.creation,
         default_address: addresses.first().cloned().unwrap_or_default(),
@@ -98,7 +98,7 @@ pub fn convert(
         service.cluster_gateway_of.insert(cluster.clone(), (network.into(), port));
     }
     if let Some(selector) = node_selector(config, object) {
-        let ports = spec.ports.iter().flatten().map(|p| (number(p.port), number(p.node_port.unwrap_or_default())));
+        let ports = ports(spec).map(|p| (number(p.port), number(p.node_port.unwrap_or_default())));
         service.cluster_external_ports.insert(cluster.clone(), ports.collect());
         // The Service's own external addresses take precedence over those of the Nodes.
         service.cluster_external_addresses.entry(cluster).or_insert_with(|| nodes(&selector));
@@ -123,7 +123,12 @@ pub fn port_targets(object: &ServiceObject) -> Vec<PortTarget> {
         }),
         protocol: p.protocol.clone().unwrap_or_else(|| "TCP".to_string()),
     };
-    object.spec.iter().flat_map(|s| s.ports.iter().flatten()).map(of).collect()
+    object.spec.iter().flat_map(ports).map(of).collect()
+}
+
+/// The ports that an API server would take. In files there may be others, and port 0 would become a socket of the file system.
+fn ports(spec: &ServiceSpec) -> impl Iterator<Item = &ServicePort> {
+    spec.ports.iter().flatten().filter(|port| (1..=65_535).contains(&port.port))
 }
 
 fn number(n: i32) -> u32 {
@@ -208,6 +213,13 @@ mod tests {
             protocol: Some(l4.to_string()),
             ..ServicePort::default()
         })
+    }
+
+    #[test]
+    fn numbers_that_are_no_ports_are_left_out() {
+        let of = |n: i32| ServicePort { port: n, ..ServicePort::default() };
+        let spec = ServiceSpec { ports: Some([-1, 0, 1, 65_535, 65_536].map(of).into()), ..ServiceSpec::default() };
+        assert_eq!(ports(&spec).map(|p| p.port).collect::<Vec<_>>(), [1, 65_535]);
     }
 
     #[test]
