@@ -33,6 +33,7 @@ mod generate;
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod http;
 mod ingress;
+mod loader;
 mod normal;
 #[path = "../clients/process.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]

@@ -6,8 +6,23 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "../clients/envoy.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod envoy;
+#[path = "../clients/http.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod http;
+mod judge;
+#[path = "../conformance/loader.rs"]
+mod loader;
 mod mutate;
+#[path = "../clients/process.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod process;
 mod targets;
+#[path = "../clients/tools.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod tools;
 
 use std::{
     collections::BTreeSet,

@@ -20,8 +20,14 @@ impl Mutator {
         self.state
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    /// A number below `bound`, or 0.
+    pub fn below(&mut self, bound: usize) -> usize {
         (self.number() >> 16) as usize % bound.max(1)
+    }
+
+    /// So many random bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| (self.number() >> 16) as u8).collect()
     }
 
     /// An input of the corpus with one to eight changes.

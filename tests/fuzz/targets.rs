@@ -8,11 +8,11 @@ mod clients;
 mod cluster;
 mod documents;
 mod names;
-mod objects;
+pub mod objects;
 mod sessions;
 mod texts;
 mod upstream;
-mod world;
+pub mod world;
 
 /// A target.
 pub struct Target {
