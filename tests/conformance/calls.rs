@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pilothouse::{
     discovery::{Composer, Resources},
-    proto::envoy::config::{
-        core::v3::{address::Address, socket_address::PortSpecifier},
-        endpoint::v3::lb_endpoint::HostIdentifier,
-        route::v3::{route::Action, route_action::ClusterSpecifier},
+    proto::{
+        envoy::config::{
+            core::v3::{address::Address, socket_address::PortSpecifier},
+            endpoint::v3::lb_endpoint::HostIdentifier,
+            route::v3::{route::Action, route_action::ClusterSpecifier},
+        },
+        to_json,
     },
     simulate::{Call, CallProtocol, CallTls, Outcome, Proxy},
 };
@@ -45,6 +48,9 @@ pub fn check(case: &Case) -> Verdict {
     if let Some(clusters) = description["expectedInboundClusters"].as_object() {
         lines.extend(check_inbound(&got, clusters));
     }
+    if let Some(clusters) = description["expectedInboundTelemetry"].as_object() {
+        lines.extend(check_telemetry(&got, clusters));
+    }
     Verdict::of(lines)
 }
 
@@ -79,14 +85,14 @@ fn check_call(proxy: &Proxy, call: &Value) -> Option<String> {
         inbound: text("callMode") == "inbound",
         mtls_secret: text("mtlsSecretConfigName"),
     });
-    let actual = fields(&outcome);
-    let expect = call["expect"].as_object().cloned().unwrap_or_default();
-    let strict = expect.get("strictMatch").and_then(Value::as_bool).unwrap_or_default();
-    let wanted = |key: &str| expect.get(key).and_then(Value::as_str).unwrap_or_default().to_string();
-    actual.into_iter().find_map(|(key, got)| {
-        let checked = key == "error" || strict || expect.contains_key(key);
+    // `actual` is the whole outcome in Istio. Cases of the repository's own have what they `expect` alone.
+    let (actual, expect) = (call["actual"].as_object(), call["expect"].as_object());
+    let whole = actual.is_some() || call["expect"]["strictMatch"] == true;
+    let checked = |key: &str| whole || key == "error" || expect.is_some_and(|expect| expect.contains_key(key));
+    let wanted = |key: &str| actual.or(expect).and_then(|o| o.get(key)).and_then(Value::as_str).unwrap_or_default();
+    fields(&outcome).into_iter().find_map(|(key, got)| {
         let want = wanted(key);
-        (checked && want != got)
+        (checked(key) && want != got)
             .then(|| format!("call {}: {key}: expected {want:?} / got {got:?} ({outcome:?})", call["name"]))
     })
 }
@@ -143,4 +149,18 @@ fn check_inbound(got: &Resources, wanted: &serde_json::Map<String, Value>) -> Ve
         .collect();
     let wanted: BTreeMap<&str, BTreeSet<String>> = wanted.iter().map(|(k, v)| (k.as_str(), strings(v))).collect();
     if wanted == have { Vec::new() } else { vec![format!("inbound clusters: expected {wanted:?} / got {have:?}")] }
+}
+
+/// The hosts that inbound clusters name for telemetry.
+fn check_telemetry(got: &Resources, wanted: &serde_json::Map<String, Value>) -> Vec<String> {
+    let hosts = |name: &str| -> BTreeSet<String> {
+        let cluster = got.clusters.iter().find(|c| c.name == name).map(|c| to_json(c).unwrap()).unwrap_or_default();
+        let services = &cluster["metadata"]["filterMetadata"]["istio"]["services"];
+        services.as_array().into_iter().flatten().filter_map(|s| s["host"].as_str().map(String::from)).collect()
+    };
+    let compare = |(name, wanted): (&String, &Value)| {
+        let (wanted, have) = (strings(wanted), hosts(name));
+        (wanted != have).then(|| format!("telemetry of {name}: expected {wanted:?} / got {have:?}"))
+    };
+    wanted.iter().filter_map(compare).collect()
 }

@@ -1,6 +1,6 @@
 //! Family `gateway-api`: Gateway API objects in, Istio objects and statuses out.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use pilothouse::{
     model::{
@@ -24,24 +24,34 @@ pub fn check(case: &Case) -> Verdict {
     let mut differences = compare("object", &objects(&translation), &recorded(case, "expected.yaml", spec_of));
     let mut statuses = statuses(&translation);
     // Istio writes no status that the object has already.
-    statuses.retain(|name, status| before.get(name).is_none_or(|before| before != status));
+    statuses.retain(|status| !before.contains(status));
     differences.extend(compare("status", &statuses, &recorded(case, "expected-status.yaml", status_of)));
     Verdict::of(differences)
 }
 
-pub type Documents = BTreeMap<String, Value>;
+/// Objects with their names, sorted: their order says nothing.
+pub type Documents = Vec<(String, Value)>;
 
+fn sorted(documents: impl Iterator<Item = (String, Value)>) -> Documents {
+    let mut all: Documents = documents.collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    all
+}
+
+/// Compares the names, of which none may be there twice, and then each object.
 pub fn compare(what: &str, got: &Documents, wanted: &Documents) -> Vec<String> {
+    let names = |list: &Documents| list.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let (got_names, wanted_names) = (names(got), names(wanted));
     let mut lines = Vec::new();
+    if got_names != wanted_names {
+        lines.push(format!("{what}s\n  wanted {wanted_names:?}\n  got    {got_names:?}"));
+    }
     for (name, wanted) in wanted {
-        match got.get(name) {
-            None => lines.push(format!("{what} {name} is missing")),
-            Some(got) if got != wanted => lines.push(format!("{what} {name}\n  wanted {wanted}\n  got    {got}")),
-            Some(_) => {}
+        let got = got.iter().find(|(n, _)| n == name).map(|(_, value)| value);
+        if let Some(got) = got.filter(|got| *got != wanted) {
+            lines.push(format!("{what} {name}\n  wanted {wanted}\n  got    {got}"));
         }
     }
-    lines
-        .extend(got.keys().filter(|name| !wanted.contains_key(*name)).map(|name| format!("{what} {name} is too many")));
     lines
 }
 
@@ -57,7 +67,7 @@ pub fn recorded(case: &Case, file: &str, of: fn(&Value) -> Value) -> Documents {
         let meta = &document["metadata"];
         name_of(&text(&document["kind"]), &text(&meta["namespace"]), &text(&meta["name"]))
     };
-    documents.iter().map(|document| (named(document), of(document))).collect()
+    sorted(documents.iter().map(|document| (named(document), of(document))))
 }
 
 pub fn spec_of(document: &Value) -> Value {
@@ -82,12 +92,12 @@ fn object(config: &Config) -> Value {
 pub fn objects(translation: &Translation) -> Documents {
     let lists = [&translation.gateways, &translation.virtual_services, &translation.destination_rules];
     let all = lists.into_iter().flatten();
-    all.map(|c| (name_of(c.kind().as_str(), &c.meta.namespace, &c.meta.name), object(c))).collect()
+    sorted(all.map(|c| (name_of(c.kind().as_str(), &c.meta.namespace, &c.meta.name), object(c))))
 }
 
 fn statuses(translation: &Translation) -> Documents {
     let named = |key: &ConfigKey| name_of(key.kind.as_str(), &key.namespace, &key.name);
-    translation.statuses.iter().map(|(key, status)| (named(key), without_times(status.clone()))).collect()
+    sorted(translation.statuses.iter().map(|(key, status)| (named(key), without_times(status.clone()))))
 }
 
 fn without_times(mut value: Value) -> Value {

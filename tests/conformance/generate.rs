@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     data::{self, Case, Verdict},
     environment,
-    normal::{self, MultiAddress},
+    normal::{self, Form},
 };
 
 pub fn check(case: &Case) -> Verdict {
@@ -17,15 +17,14 @@ pub fn check(case: &Case) -> Verdict {
         let path = case.folder.join("expected").join(file);
         path.exists().then(|| data::json(&path))
     };
-    let none = MultiAddress::new();
     let mut lines = Vec::new();
     if let Some(wanted) = expected("clusters.json") {
         let got = composer.clusters().unwrap();
-        lines.extend(normal::compare("cluster", "name", &wanted, &json(&got), &none));
+        lines.extend(normal::compare("cluster", "name", &wanted, &json(&got), Form::Generated));
     }
     if let Some(wanted) = expected("listeners.json") {
         let got = composer.listeners().unwrap();
-        lines.extend(normal::compare("listener", "name", &wanted, &json(&got), &none));
+        lines.extend(normal::compare("listener", "name", &wanted, &json(&got), Form::Generated));
     }
     if let Some(wanted) = expected("routes.json") {
         let got: Vec<_> = wanted
@@ -34,7 +33,7 @@ pub fn check(case: &Case) -> Verdict {
             .flatten()
             .filter_map(|r| composer.route_configuration(r["name"].as_str().unwrap_or_default()).unwrap())
             .collect();
-        lines.extend(normal::compare("route", "name", &wanted, &json(&got), &none));
+        lines.extend(normal::compare("route", "name", &wanted, &json(&got), Form::Generated));
     }
     Verdict::of(lines)
 }

@@ -14,7 +14,7 @@ use crate::{
     data::{self, Case, Verdict},
     environment,
     generate::json,
-    normal::{self, MultiAddress},
+    normal::{self, Form, MultiAddress},
     recorded,
 };
 
@@ -86,24 +86,27 @@ pub fn check(case: &Case) -> Verdict {
         .unwrap();
 
     let grpc = node.metadata.generator.as_ref() == "grpc";
-    let mut lines = Vec::new();
+    // Where the recording names no refused object, none is.
+    let none = Value::Null;
+    let refused = recorded::expected(&case.folder).unwrap().get(REFUSALS).map(recorded::whole);
+    let mut lines = if refused.is_none() { refusals(&case.folder, &none) } else { Vec::new() };
     let mut file = |name: &str, key: &str, actual: Vec<Value>| {
         let mut wanted = expected(name).unwrap_or_default();
         if grpc {
             without_what_grpc_refuses(&mut wanted);
         }
-        lines.extend(normal::compare(name, key, &wanted, &actual, &multi));
+        lines.extend(normal::compare(name, key, &wanted, &actual, Form::Sent(&multi)));
     };
     file("clusters", "name", json(&got.clusters));
     file("endpoints", "clusterName", json(&got.endpoints));
     file("listeners", "name", json(&got.listeners));
     file("routes", "name", json(&got.routes));
     if let Some(wanted) = expected("secrets") {
-        lines.extend(normal::compare("secrets", "name", &wanted["resources"], &json(&got.secrets), &multi));
+        lines.extend(normal::compare("secrets", "name", &wanted["resources"], &json(&got.secrets), Form::Sent(&multi)));
     }
     if let Some(wanted) = expected("nds") {
         let tables: Vec<_> = got.name_table.into_iter().collect();
-        lines.extend(normal::compare("nds", "name", &wanted, &json(&tables), &multi));
+        lines.extend(normal::compare("nds", "name", &wanted, &json(&tables), Form::Sent(&multi)));
     }
     if expected("extensions").is_some() {
         lines.push("extensions: ECDS is not built yet".to_string());

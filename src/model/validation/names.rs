@@ -140,21 +140,22 @@ pub(super) fn labels(c: &mut Check, field: &str, labels: &Labels) {
     });
 }
 
-/// Labels of a workload selector.
-pub(super) fn selector(c: &mut Check, field: &str, labels: Option<&Labels>) {
-    let Some(labels) = labels else { return };
+/// Labels of a workload selector. Whether all are valid.
+pub(super) fn selector(c: &mut Check, field: &str, labels: Option<&Labels>) -> bool {
+    let Some(labels) = labels else { return true };
+    let mut valid = true;
     c.at(field, |c| {
         for (key, value) in labels {
-            c.need(!key.is_empty(), "a label without a key selects nothing; name it");
-            c.need(
-                !key.contains('*') && !value.contains('*'),
-                format_args!("wildcards are not supported in a selector: {key}={value}"),
-            );
+            let (named, plain) = (!key.is_empty(), !key.contains('*') && !value.contains('*'));
+            c.need(named, "a label without a key selects nothing; name it");
+            c.need(plain, format_args!("wildcards are not supported in a selector: {key}={value}"));
+            valid &= named && plain;
         }
         if labels.is_empty() {
             c.warn("workload selector without labels: it applies to all workloads of the namespace");
         }
     });
+    valid
 }
 
 /// The values of `exportTo` allowed for a kind.

@@ -15,7 +15,7 @@ const AUTO_ALLOCATE: &str = "networking.istio.io/enable-autoallocate-ip";
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";
 
 pub(super) fn validate(c: &mut Check, config: &Config, entry: &ServiceEntry) {
-    names::selector(c, "workloadSelector", entry.workload_selector.as_ref().map(|s| &s.labels));
+    let selects = names::selector(c, "workloadSelector", entry.workload_selector.as_ref().map(|s| &s.labels));
     c.need(
         entry.workload_selector.is_none() || entry.endpoints.is_empty(),
         "only one of workloadSelector and endpoints may be set",
@@ -43,7 +43,7 @@ pub(super) fn validate(c: &mut Check, config: &Config, entry: &ServiceEntry) {
         "addresses: CIDR blocks are for resolution NONE and STATIC only",
     );
     ports(c, config, entry);
-    resolution(c, config, entry);
+    resolution(c, config, entry, selects);
     let streams = entry.ports.iter().any(|p| {
         let protocol = range::declared(&p.protocol);
         !protocol.is_http() && !protocol.is_tls()
@@ -64,7 +64,9 @@ fn allocates(config: &Config, entry: &ServiceEntry) -> bool {
 
 fn ports(c: &mut Check, config: &Config, entry: &ServiceEntry) {
     let (mut known, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-    let unreachable = entry.addresses.is_empty() && !allocates(config, entry);
+    // With DYNAMIC_DNS a TCP port is refused.
+    let dynamic = entry.resolution() == Resolution::DynamicDns;
+    let unreachable = entry.addresses.is_empty() && !allocates(config, entry) && !dynamic;
     c.each("ports", &entry.ports, |c, port| {
         c.need(known.insert(port.name.clone()), format_args!("port name {:?} is used twice", port.name));
         c.need(numbers.insert(port.number), format_args!("port {} is used twice", port.number));
@@ -80,12 +82,12 @@ fn ports(c: &mut Check, config: &Config, entry: &ServiceEntry) {
     });
 }
 
-fn resolution(c: &mut Check, config: &Config, entry: &ServiceEntry) {
+fn resolution(c: &mut Check, config: &Config, entry: &ServiceEntry, selects: bool) {
     let ports: BTreeSet<&str> = entry.ports.iter().map(|p| p.name.as_str()).collect();
     match entry.resolution() {
         Resolution::None => {
             c.need(entry.endpoints.is_empty(), "endpoints: none may be given with resolution NONE");
-            if entry.workload_selector.is_some() {
+            if entry.workload_selector.is_some() && selects {
                 c.warn("workloadSelector has no effect with resolution NONE");
             }
         }

@@ -9,11 +9,24 @@ use pilothouse::{
 };
 use serde_json::{Value, json};
 
-use super::{cluster, cluster::Plan, list, text};
+use super::{cluster, cluster::Plan, list, requests::is_request, text};
 use crate::{
     data::{Case, Verdict},
     environment,
 };
+
+/// Demands that say something about the requests beside them, which are sent and compared there.
+const BESIDE_REQUESTS: &[&str] = &[
+    // The client of the requests that follow.
+    "meshClient",
+    // `mirroredTo` of the next request says the same.
+    "mirroredRequest",
+    // The next request is sent to that address.
+    "expectAddressBeAvailable",
+    // The recording does not say which answers they get.
+    "echoSendOnce",
+    "captureRoundTrip",
+];
 
 /// Every demand on a status holds.
 pub fn check(case: &Case) -> Verdict {
@@ -32,9 +45,14 @@ pub fn check(case: &Case) -> Verdict {
             seen = Some(translate(manifests.documents()));
         }
         let Some(seen) = &seen else { continue };
-        if let Some(complaint) = seen.complaint(demand) {
-            asked += 1;
-            wrong.extend(complaint.map(|why| format!("{} ({}): {why}", text(&demand["check"]), text(&demand["case"]))));
+        let name = text(&demand["check"]);
+        match seen.complaint(demand) {
+            Some(complaint) => {
+                asked += 1;
+                wrong.extend(complaint.map(|why| format!("{name} ({}): {why}", text(&demand["case"]))));
+            }
+            None if is_request(demand) || BESIDE_REQUESTS.contains(&name) => {}
+            None => wrong.push(format!("{name} is a demand that is not known here")),
         }
     }
     if asked == 0 { Verdict::NotYet("asks for traffic only".into()) } else { Verdict::of(wrong) }
@@ -126,6 +144,12 @@ impl Seen {
                 let named = json!({"conditions": demand["conditions"], "listenerNames": [demand["lName"]]});
                 listener_conditions(gateway("gwName"), &named)
             }
+            "gatewayClassMustHaveAcceptedConditionAny" => {
+                let named = json!({"name": demand["gwcName"]});
+                let status = self.status(Kind::GatewayClass, &named);
+                let accepted = list(&status["conditions"]).any(|c| c["type"] == "Accepted");
+                (!accepted).then(|| format!("no condition Accepted: {status}"))
+            }
             "listenerSetMustHaveCondition" => missing(&set("lsNN")["conditions"], condition("expectedCondition")),
             "listenerSetListenersMustHaveConditions" => listener_conditions(set("lsName"), demand),
             "listenerSetStatusMustHaveListeners" => listeners(set("lsNN"), &demand["listeners"]),
@@ -145,17 +169,22 @@ impl Seen {
             "gatewayMustHaveLatestConditions" => (Kind::KubernetesGateway, "gwNN"),
             "gatewayClassMustHaveLatestConditions" => (Kind::GatewayClass, "gwcNN"),
             "httpRouteMustHaveLatestConditions" => (Kind::HTTPRoute, "rNN"),
+            "backendTLSPolicyMustHaveLatestConditions" => return Some(self.latest_policies()),
             _ => return None,
         };
         let status = self.status(kind, &demand[key]);
         let generation = self.generations.get(&key_of(kind, &demand[key])).copied().unwrap_or_default();
-        let owners = [status].into_iter().chain(list(&status["parents"])).chain(list(&status["listeners"]));
-        let mut conditions = owners.flat_map(|o| list(&o["conditions"])).peekable();
-        if generation == 0 || conditions.peek().is_none() {
-            return Some(Some(format!("nothing was observed: {status}")));
+        Some(observed(status, generation))
+    }
+
+    /// As above, for the policies of the test that were changed: the recording does not name one.
+    fn latest_policies(&self) -> Complaint {
+        let changed = self.generations.iter().filter(|(key, g)| key.kind == Kind::BackendTLSPolicy && **g > 1);
+        let mut changed = changed.peekable();
+        if changed.peek().is_none() {
+            return Some("no policy was changed".to_string());
         }
-        let old = conditions.find(|c| c["observedGeneration"].as_i64() != Some(generation));
-        Some(old.map(|c| format!("not of generation {generation}: {c}")))
+        changed.find_map(|(key, generation)| observed(self.status_of(key), *generation))
     }
 
     fn routes_accepted(&self, demand: &Value) -> Complaint {
@@ -208,6 +237,18 @@ impl Seen {
         };
         wanted.iter().find(|w| !held(w)).map(|w| format!("wanted {w}: {status}"))
     }
+}
+
+/// Every condition of a status is of this generation.
+fn observed(status: &Value, generation: i64) -> Complaint {
+    let lists = ["parents", "listeners", "ancestors"];
+    let owners = [status].into_iter().chain(lists.into_iter().flat_map(|of| list(&status[of])));
+    let mut conditions = owners.flat_map(|o| list(&o["conditions"])).peekable();
+    if generation == 0 || conditions.peek().is_none() {
+        return Some(format!("nothing was observed: {status}"));
+    }
+    let old = conditions.find(|c| c["observedGeneration"].as_i64() != Some(generation));
+    old.map(|c| format!("not of generation {generation}: {c}"))
 }
 
 fn key_of(kind: Kind, named: &Value) -> ConfigKey {
