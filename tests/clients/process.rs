@@ -2,13 +2,16 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
+
+#[path = "ports.rs"]
+mod ports;
+pub use ports::free_port;
 
 /// How long anything in these tests may take to come true.
 pub const DEADLINE: Duration = Duration::from_secs(120);
@@ -60,19 +63,6 @@ pub fn scratch() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("clients-{}-{number}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     folder
-}
-
-/// A port without a listener, given out once by this process. It lies below the range from which systems take the ports of
-/// outgoing connections (Linux: from 32,768 on), so that none of the many connections of these tests can take it before its
-/// server does.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let own = std::process::id().wrapping_mul(101);
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    (0..20_000u32)
-        .map(|_| 10_000 + (own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000) as u16)
-        .find(free)
-        .expect("a port between 10,000 and 30,000 is free")
 }
 
 /// Waits until `check` gives a value.

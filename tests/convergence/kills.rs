@@ -2,7 +2,7 @@
 //! are given.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     nodes,
+    ports::free_port,
     proxy::{Proxy, Speaks, Who},
     random::Random,
     trace::{Setup, Step, Timed, Trace},
@@ -60,9 +61,9 @@ impl Drop for Process {
     }
 }
 
-/// An address that is free now.
+/// An address that is free, and stays so between two processes.
 fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    ([127, 0, 0, 1], free_port()).into()
 }
 
 fn connect(who: &[Who], speaks: &[Speaks], server: SocketAddr) -> Vec<Proxy> {

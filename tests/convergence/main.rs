@@ -35,6 +35,8 @@ mod kills;
 mod kubernetes;
 mod nodes;
 mod objects;
+#[path = "../clients/ports.rs"]
+mod ports;
 mod proxy;
 mod random;
 mod refers;

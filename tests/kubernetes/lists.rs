@@ -49,7 +49,7 @@ async fn a_list_that_trickles_for_ever_is_given_up_and_a_slow_one_is_not() {
     slow.push((Duration::from_millis(20), format!(r#"{{"metadata":{{"resourceVersion":"101"}},"items":[{item}]}}"#)));
     fake.fail(When::List("ingresses"), Fault::Pieces(drops(1_000), Ending::Never), 1);
     fake.fail(When::List("ingresses"), Fault::Pieces(slow, Ending::Clean), 1);
-    let stage = Stage::set(&fake.url, KINDS, |s| s.list_timeout = Duration::from_millis(1500));
+    let stage = Stage::set(&fake.url, KINDS, |s| s.list_timeout = Duration::from_secs(6));
     stage
         .until("the first to be given up", |s| s.feed("ingresses.networking.k8s.io").last_error.contains("no page"))
         .await;

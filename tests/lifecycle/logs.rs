@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     fs,
     io::Write as _,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
     sync::{
@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use crate::{
     binary::Binary,
     confirm::ask,
+    ports::free_port,
     proxy::Proxies,
     registration::node,
     stage::{DEADLINE, entry},
@@ -36,8 +37,8 @@ use crate::{
 
 const FORGED: &str = "no\n2026-01-01T00:00:00Z ERROR pilothouse: forged\u{1b}[2J\u{9b}31m\u{2028}end";
 
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+fn free_address() -> SocketAddr {
+    ([127, 0, 0, 1], free_port()).into()
 }
 
 /// Kills the child when the test ends early.
@@ -84,7 +85,7 @@ async fn a_log_without_a_reader_stops_nothing() {
         let _ = write!(bad, "---\nkind: Nothing{number}\n");
     }
     fs::write(dir.path().join("bad.yaml"), bad).unwrap();
-    let (grpc, http) = (free_port(), free_port());
+    let (grpc, http) = (free_address(), free_address());
     let (mut server, reader) = unread(dir.path(), grpc, http);
     let connected = async {
         loop {
@@ -155,7 +156,7 @@ fn folder() -> tempfile::TempDir {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_from_outside_forges_no_line_of_a_text_log() {
-    let (dir, grpc) = (folder(), free_port());
+    let (dir, grpc) = (folder(), free_address());
     let (grpc_addr, ports) = (grpc.to_string(), "127.0.0.1:0");
     fs::write(dir.path().join("new\n\u{1b}[2Jline.yaml"), "kind: [\n").unwrap();
     let mut server = Binary::serve_with(dir.path(), &["--grpc-addr", &grpc_addr, "--http-addr", ports], &[]);

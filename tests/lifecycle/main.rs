@@ -21,6 +21,8 @@ mod names;
 mod omissions;
 mod pages;
 mod policies;
+#[path = "../clients/ports.rs"]
+mod ports;
 mod proxy;
 mod registration;
 mod registration_state;

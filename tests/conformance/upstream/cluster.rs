@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, net::TcpListener};
 use serde_json::{Map, Value, json};
 
 use super::{list, text};
+use crate::process::free_port;
 
 /// Gives out addresses and ports; the same name gets the same one for as long as this lives.
 pub struct Plan {
@@ -13,7 +14,6 @@ pub struct Plan {
     on_loopback: bool,
     addresses: BTreeMap<String, String>,
     ports: BTreeMap<(String, u64), u16>,
-    next_port: u16,
 }
 
 impl Plan {
@@ -32,8 +32,7 @@ impl Plan {
     }
 
     fn new(prefix: String, on_loopback: bool) -> Self {
-        let next_port = 20_000 + (std::process::id() % 120) as u16 * 100;
-        Self { prefix, on_loopback, addresses: BTreeMap::new(), ports: BTreeMap::new(), next_port }
+        Self { prefix, on_loopback, addresses: BTreeMap::new(), ports: BTreeMap::new() }
     }
 
     /// The address of a pod or a Service.
@@ -57,11 +56,7 @@ impl Plan {
         if let Some(known) = self.ports.get(&key) {
             return *known;
         }
-        // Below the range that the system gives to outgoing connections.
-        let start = self.next_port;
-        let free = |port: &u16| TcpListener::bind(("0.0.0.0", *port)).is_ok();
-        let found = (start..32_000).chain(20_000..start).find(free).expect("a free port");
-        self.next_port = if found < 31_999 { found + 1 } else { 20_000 };
+        let found = free_port();
         self.ports.insert(key, found);
         found
     }
