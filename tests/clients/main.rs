@@ -16,6 +16,7 @@ mod envoy;
 mod gate;
 mod gateway;
 mod grpc;
+mod grpc_outages;
 mod http;
 mod leaders;
 mod mesh;
