@@ -1,5 +1,6 @@
 //! `pilothouse validate`: checks files without serving them.
 
+mod references;
 mod refusals;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -52,9 +53,15 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         let origin = Origin { source: format!("file:{}", path.display()).into(), ..Origin::default() };
         all.extend(load(path, &origin, SourceSettings::default().max_file_bytes));
     }
-    let refused_by_envoy = refusals::warnings(&all.configs);
+    let context = refusals::context(&all.configs);
+    let found = context.iter().flat_map(|context| {
+        let mut found = refusals::warnings(context, &all.configs);
+        found.extend(references::warnings(context, &all.configs));
+        found
+    });
+    let found: Vec<_> = found.collect();
     let findings = &mut all.findings;
-    findings.warned.extend(refused_by_envoy);
+    findings.warned.extend(found);
     if args.strict {
         findings.refused.append(&mut findings.skipped);
     }

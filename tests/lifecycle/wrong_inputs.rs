@@ -157,6 +157,57 @@ fn validate_warns_as_serve_does() {
 }
 
 #[test]
+fn validate_names_absent_gateways_hosts_and_subsets() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = |kind: &str, name: &str, spec: &str| {
+        format!(
+            "---\napiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n"
+        )
+    };
+    let to = |host: &str, subset: &str| format!("[{{destination: {{host: {host}, subset: {subset}}}}}]");
+    let routes = |gateway: &str, routes: &str| {
+        object(
+            "VirtualService",
+            "web",
+            &format!("{{hosts: [web.example], gateways: [{gateway}], http: [{{route: {routes}}}]}}"),
+        )
+    };
+    let base = object("DestinationRule", "a", "{host: a.example, subsets: [{name: v1}]}")
+        + &object(
+            "Gateway",
+            "edge",
+            "{selector: {app: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}",
+        );
+    let warned = |text: String| {
+        fs::write(dir.path().join("a.yaml"), entry("a", "a.example") + &text).unwrap();
+        let (said, code) = validated(dir.path(), &[]);
+        assert_eq!(code, 0, "{said:#}");
+        said["warned"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|w| w["warning"].as_str().unwrap().to_string())
+            .collect::<Vec<_>>()
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(warned(base.clone() + &routes("edge", &to("a.example", "v1"))), none);
+    assert_eq!(warned(base.clone() + &routes("shop/edge, mesh", &to("a.example", "v1"))), none);
+    assert_eq!(
+        warned(base.clone() + &routes("other/edge", &to("a.example", "v1"))),
+        [r#"not found: gateway "other/edge""#]
+    );
+    let found = warned(base + &routes("gone", &to("a.example", "v2")));
+    assert_eq!(found, [r#"not found: gateway "gone", subset "v2" of host "a.example""#]);
+    let found = warned(routes("mesh", &to("b", "''")));
+    assert_eq!(found, [r#"not found: host "b""#]);
+    // Without any DestinationRule nothing is said of subsets, and without any service nothing of hosts.
+    assert_eq!(warned(routes("mesh", &to("a.example", "v9"))), none);
+    fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    fs::write(dir.path().join("b.yaml"), routes("mesh", &to("b.example", "''"))).unwrap();
+    assert_eq!(validated(dir.path(), &[]).0["warned"], serde_json::json!([]));
+}
+
+#[test]
 fn validate_applies_the_rules_of_gateway_apis_definitions() {
     let dir = tempfile::tempdir().unwrap();
     let document = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: shop}\nspec:\n  \

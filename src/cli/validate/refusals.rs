@@ -20,8 +20,7 @@ use crate::{
 };
 
 /// A warning for each object of which Envoy would refuse something.
-pub(super) fn warnings(configs: &[Arc<Config>]) -> Vec<Warned> {
-    let Some(context) = context(configs) else { return Vec::new() };
+pub(super) fn warnings(context: &PushContext, configs: &[Arc<Config>]) -> Vec<Warned> {
     let mut refused: BTreeSet<Refusal> = BTreeSet::new();
     let of_kind = |kind: Kind| configs.iter().filter(move |c| c.kind() == kind);
     // Those among them that were translated from Gateway API and Ingress, too.
@@ -48,7 +47,7 @@ pub(super) fn warnings(configs: &[Arc<Config>]) -> Vec<Warned> {
     for config in of_kind(Kind::Gateway) {
         let selector = config.gateway().map(|gateway| json!(gateway.selector)).unwrap_or_default();
         let Some(node) = node("router", &config.meta.namespace, &json!({ "LABELS": selector })) else { continue };
-        let built = listener::gateway(&context, &context.view_of(&node));
+        let built = listener::gateway(context, &context.view_of(&node));
         refused.extend(built.into_iter().flat_map(|listener| check::listener(listener, |_| Some(config.key())).1));
     }
     // One warning for each object: a fault shows at each port and for each proxy.
@@ -63,7 +62,7 @@ pub(super) fn warnings(configs: &[Arc<Config>]) -> Vec<Warned> {
 }
 
 /// The context that a server with default settings would have of these objects.
-fn context(configs: &[Arc<Config>]) -> Option<PushContext> {
+pub(super) fn context(configs: &[Arc<Config>]) -> Option<PushContext> {
     let mesh = Arc::new(Mesh::from_values(&json!({}), &json!({}), "cluster.local", "Kubernetes").ok()?);
     let features = Arc::new(Features::default());
     let configs = ConfigSnapshot::of(configs.iter().cloned());
