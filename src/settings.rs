@@ -296,3 +296,20 @@ impl Default for RuntimeSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_split_at_the_first_equals_sign() {
+        let cluster = |text: &str| text.parse::<RemoteCluster>();
+        assert_eq!(cluster("east=/a=b"), Ok(RemoteCluster { name: "east".into(), path: "/a=b".into() }));
+        let alias = |text: &str| text.parse::<ClusterAlias>();
+        assert_eq!(alias("old=new"), Ok(ClusterAlias { alias: "old".into(), cluster: "new".into() }));
+        for wrong in ["", "=", "a", "a=", "=b"] {
+            assert_eq!(cluster(wrong), Err(format!("{wrong:?} is not NAME=PATH")));
+            assert_eq!(alias(wrong), Err(format!("{wrong:?} is not ALIAS=ID")));
+        }
+    }
+}

@@ -177,3 +177,23 @@ fn pushes(state: &AdminState, body: &mut String) {
     }
     body.push_str("</table>");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outside_text_ends_neither_an_element_nor_an_attribute() {
+        assert_eq!(escape(r#"<a href="x">&lt;"#), "&lt;a href=&quot;x&quot;&gt;&amp;lt;");
+        assert_eq!(escape("plain é"), "plain é");
+    }
+
+    #[test]
+    fn the_index_links_every_page_once() {
+        let index = index();
+        for (path, shows) in DEBUG_PAGES {
+            assert_eq!(index.matches(&format!("href=\"/debug/{path}\"")).count(), 1, "{path}");
+            assert!(index.contains(&escape(shows)), "{path}");
+        }
+    }
+}

@@ -99,5 +99,16 @@ pub(super) async fn sources(state: &AdminState) -> Value {
 
 /// The command that lets the held deletion of a source through.
 pub(super) fn how_to_confirm(source: &str) -> String {
-    format!("pilothouse confirm-deletion '{source}'")
+    format!("pilothouse confirm-deletion '{}'", source.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_one_word_of_a_shell_after_another() {
+        assert_eq!(how_to_confirm("file:/etc/mesh"), "pilothouse confirm-deletion 'file:/etc/mesh'");
+        assert_eq!(how_to_confirm("file:/a'; rm b"), r"pilothouse confirm-deletion 'file:/a'\''; rm b'");
+    }
 }
