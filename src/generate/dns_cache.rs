@@ -21,7 +21,7 @@ use crate::{
 
 /// Name of the extension that resolves names.
 pub const RESOLVER: &str = "envoy.network.dns_resolver.cares";
-/// Cache of hosts that nobody declared, under the policy `ALLOW_ANY_DYNAMIC_DNS`.
+/// Cache of undeclared hosts, under the policy `ALLOW_ANY_DYNAMIC_DNS`.
 const ALLOW_ANY: &str = "allow_any_dfp_dns_cache";
 
 /// The families of addresses that a proxy asks DNS for (Istio's `SelectDNSLookupFamily`).
@@ -45,7 +45,7 @@ pub fn of_host(host: &str, family: DnsLookupFamily) -> DnsCacheConfig {
     }
 }
 
-/// The cache of hosts that nobody declared. With `DNS_CAPTURE` it asks the agent's DNS proxy, which knows the mesh's names.
+/// The cache of undeclared hosts. With `DNS_CAPTURE` it asks the agent's DNS proxy, which knows the mesh's names.
 #[must_use]
 pub fn allow_any(context: &PushContext, view: &ProxyView) -> DnsCacheConfig {
     let resolver = view.metadata.dns_capture.then(|| {

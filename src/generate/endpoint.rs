@@ -51,7 +51,7 @@ pub fn with_inputs<R>(
     EndpointPlan::of(context, view).with(cluster_name, f)
 }
 
-/// What the endpoints of all clusters of one view have in common.
+/// The inputs that the endpoints of all clusters of one view share.
 #[derive(Debug)]
 pub struct EndpointPlan<'a> {
     context: &'a PushContext,

@@ -103,7 +103,7 @@ pub fn inbound_with_conflicts(context: &PushContext, view: &ProxyView) -> (Vec<L
     inbound::build(&Builder::new(context, view))
 }
 
-/// What did not get into the listeners of a sidecar: services that want to be matched alike, or that give one port of the
+/// Services that did not get into the listeners of a sidecar: those that want to be matched alike, or that give one port of the
 /// workload different protocols.
 #[must_use]
 pub fn sidecar_conflicts(context: &PushContext, view: &ProxyView) -> Vec<Conflict> {

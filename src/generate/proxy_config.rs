@@ -39,14 +39,14 @@ pub fn effective(context: &PushContext, view: &ProxyView) -> ProxyConfig {
     own.or_else(|| context.mesh().config.default_config.clone()).unwrap_or_default()
 }
 
-/// What a proxy's `proxyHeaders` say, over Istio's defaults for the class of the listener.
+/// A proxy's `proxyHeaders`, over Istio's defaults for the class of the listener.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyHeaders {
     /// Value of the `server` header; empty leaves Envoy's.
     pub server_name: String,
-    /// What to do with the `server` header of an upstream.
+    /// Handling of the `server` header of an upstream.
     pub server_header_transformation: ServerHeaderTransformation,
-    /// What to do with `x-forwarded-client-cert`.
+    /// Handling of `x-forwarded-client-cert`.
     pub forward_client_cert: ForwardClientCertDetails,
     /// Which parts of the client certificate are forwarded; `None` is Istio's choice.
     pub set_current_client_cert: Option<SetCurrentClientCertDetails>,
@@ -125,7 +125,7 @@ pub fn forward_client_cert(details: mesh::ForwardClientCertDetails) -> Option<Fo
 }
 
 /// The connection settings of a proxy: its own, else the mesh's. With profile `EDGE` a gateway gets Envoy's edge defaults
-/// for what is not given (Istio's `applyEdgeProfileDefaults`).
+/// for absent fields (Istio's `applyEdgeProfileDefaults`).
 #[must_use]
 pub fn connection_settings(
     context: &PushContext,

@@ -26,7 +26,7 @@ use crate::{
     push::{ProxyView, PushContext},
 };
 
-/// What a proxy is sent for the secrets that it asked for.
+/// The answer to a proxy's request for secrets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Secrets {
     /// The secrets, in the order of the names.

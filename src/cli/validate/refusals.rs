@@ -36,7 +36,7 @@ pub(super) fn warnings(context: &PushContext, configs: &[Arc<Config>]) -> Vec<Wa
         let Some(node) = node("sidecar", namespace, &json!({})) else { continue };
         let view = context.view_of(&node);
         let composer = composers.first().map(|first| first.beside(view.clone(), None));
-        let composer = composer.unwrap_or_else(|| Composer::new(&context, view, None));
+        let composer = composer.unwrap_or_else(|| Composer::new(context, view, None));
         if let Err(error) = composer.all(&[]) {
             eprintln!("pilothouse: the resources of namespace {namespace} cannot be checked: {error}");
         }

@@ -38,7 +38,7 @@ struct Group {
     size: u64,
     /// Repetitions within it, multiplied.
     repeats: u64,
-    /// What a repetition would repeat.
+    /// The operand of a repetition.
     last: Option<Item>,
 }
 

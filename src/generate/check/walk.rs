@@ -1,6 +1,6 @@
 //! Walks over an encoded message and compares it with the table of rules.
 //!
-//! Works on bytes, without decoding: what is checked was encoded a moment ago, and a copy of it would cost more than the
+//! Works on bytes, without decoding: the message was encoded a moment ago, and a copy of it would cost more than the
 //! check. Pure; depth and the number of findings are bounded.
 
 use std::{
@@ -34,7 +34,7 @@ pub struct Violation {
     pub reason: String,
 }
 
-/// What an encoded message of this type breaks; empty when Envoy has no reason to refuse it.
+/// The rules that an encoded message of this type breaks; none when Envoy has no reason to refuse it.
 #[must_use]
 pub fn violations(name: &str, bytes: &[u8]) -> Vec<Violation> {
     let mut walk = Walk { path: Vec::new(), found: Vec::new() };

@@ -1,4 +1,4 @@
-//! What of a proxy and of the feature flags decides how clusters look.
+//! The properties of a proxy and the feature flags that its clusters depend on.
 
 use std::{
     hash::{Hash, Hasher},
@@ -24,7 +24,7 @@ pub struct ClientCertificates {
     pub root: Arc<str>,
 }
 
-/// What of a proxy and of the flags decides how its clusters look. Proxies with equal capabilities get equal clusters for
+/// The properties of a proxy and the flags that its clusters depend on. Proxies with equal capabilities get equal clusters for
 /// equal services and rules.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Capabilities {

@@ -36,7 +36,7 @@ use crate::{
 /// The longest time that Envoy can keep: unused connections to the workload are never cleaned up.
 const NEVER: i64 = 9_223_372_035;
 
-/// What all inbound clusters of one proxy share.
+/// The inputs that all inbound clusters of one proxy share.
 struct Builder<'a> {
     context: &'a PushContext,
     view: &'a ProxyView,

@@ -18,7 +18,7 @@ use crate::{
     push::{MergedDestinationRule, authn::MtlsMode},
 };
 
-/// What a cluster is for.
+/// The use of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClusterMode {
     /// Traffic of the proxy.
@@ -27,10 +27,10 @@ pub enum ClusterMode {
     SniDnat,
 }
 
-/// What one outbound cluster is made from, and nothing else: its builder takes only this. Equal keys, equal clusters.
+/// The inputs of one outbound cluster, and nothing else: its builder takes only this. Equal keys, equal clusters.
 #[derive(Debug, Clone)]
 pub struct ClusterInputs<'a> {
-    /// What the cluster is for.
+    /// The use of the cluster.
     pub mode: ClusterMode,
     /// The service.
     pub service: &'a Service,
@@ -130,7 +130,7 @@ impl<'a> ClusterInputs<'a> {
             && host::is_wildcard(&self.service.hostname)
     }
 
-    /// How Envoy finds the endpoints, before the load balancer has a say (Istio's `convertResolution`). A subset begins
+    /// Discovery type of the endpoints, before the load balancer has a say (Istio's `convertResolution`). A subset begins
     /// with what the rule's own load balancer made of it.
     pub(super) fn discovery_type(&self) -> DiscoveryType {
         let resolved = match self.service.resolution {

@@ -77,7 +77,7 @@ pub(super) fn apply(
     apply_hash(cluster, settings);
 }
 
-/// What the cluster itself says of localities, and priorities and weights of inline endpoints.
+/// The cluster's own settings for localities, and priorities and weights of inline endpoints.
 fn apply_locality(
     draft: &mut Draft,
     inputs: &ClusterInputs<'_>,

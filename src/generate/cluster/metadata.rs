@@ -1,4 +1,4 @@
-//! What Istio's filters and telemetry read of a cluster: `filterMetadata.istio`.
+//! Metadata of clusters for Istio's filters and telemetry: `filterMetadata.istio`.
 
 use crate::{
     model::{Service, ServiceTarget},

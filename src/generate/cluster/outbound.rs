@@ -90,12 +90,12 @@ impl<'a> OutboundPlan<'a> {
         }
     }
 
-    /// What each cluster is made from, in order: services, their ports, for each all endpoints and then the subsets.
+    /// The inputs of each cluster, in order: services, their ports, for each all endpoints and then the subsets.
     pub fn inputs(&self) -> impl Iterator<Item = ClusterInputs<'_>> {
         self.services.iter().flat_map(|planned| self.inputs_of(planned))
     }
 
-    /// What `make` makes of the inputs, in their order. Where there are many, all cores work on them.
+    /// The results of `make` for all inputs, in their order. Where there are many, all cores work on them.
     pub fn make<R: Send>(&self, make: impl Fn(&ClusterInputs<'_>) -> Option<R> + Sync + Send) -> Vec<R> {
         let services = self.services.par_iter().with_min_len(WORTH_A_THREAD);
         services.flat_map_iter(|planned| self.inputs_of(planned)).filter_map(|inputs| make(&inputs)).collect()

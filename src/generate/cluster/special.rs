@@ -1,4 +1,4 @@
-//! Clusters that belong to no service: unknown destinations, inbound traffic to ports that nobody declared, local SDS.
+//! Clusters that belong to no service: unknown destinations, inbound traffic to undeclared ports, local SDS.
 
 use super::{
     capabilities::Capabilities,

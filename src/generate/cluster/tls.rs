@@ -33,7 +33,7 @@ const PROXY_PROTOCOL_SOCKET: &str = "envoy.transport_sockets.upstream_proxy_prot
 pub(super) struct UpstreamTls<'a> {
     /// The settings; identities and SNI filled in for `ISTIO_MUTUAL`.
     pub(super) settings: Cow<'a, ClientTlsSettings>,
-    /// Nobody asked: mutual TLS is used because both sides can.
+    /// No rule asks for TLS: mutual TLS is used because both sides can.
     pub(super) automatic: bool,
 }
 

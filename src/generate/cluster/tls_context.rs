@@ -28,7 +28,7 @@ use crate::{
 /// `caCertificates` of a rule that names none: the certificates of the system, which Istio's agent finds.
 const SYSTEM: &str = "system";
 
-/// What a TLS context is made from besides the settings.
+/// The inputs of a TLS context besides the settings.
 pub(super) struct ContextBuilder<'a> {
     /// Mesh settings.
     pub(super) mesh: &'a MeshConfig,
@@ -102,7 +102,7 @@ impl<'a> ContextBuilder<'a> {
         UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() }
     }
 
-    /// What is offered to a sidecar. Istio's proxy adds the protocol per request; for a stock Envoy, which cannot, the port's
+    /// The ALPN offer to a sidecar. Istio's proxy adds the protocol per request; for a stock Envoy, which cannot, the port's
     /// declared protocol is named here, so that the server takes the connection for what it is.
     fn in_mesh_alpn(&self, draft: &mut Draft) -> Vec<String> {
         let http2 = draft.http2().is_some();

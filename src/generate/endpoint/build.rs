@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl EndpointInputs<'_> {
-    /// What EDS says of the cluster. A DNS cluster has its endpoints inline, so EDS gives none.
+    /// The load assignment in EDS. A DNS cluster has its endpoints inline, so EDS gives none.
     #[must_use]
     pub fn load_assignment(&self) -> ClusterLoadAssignment {
         let mut groups = match self.service.resolution {
@@ -120,7 +120,7 @@ impl EndpointInputs<'_> {
     }
 }
 
-/// What Istio groups endpoints by: the locality as it was written.
+/// The key by which Istio groups endpoints: the locality as it was written.
 fn group_key(endpoint: &Endpoint) -> String {
     let l = &endpoint.locality;
     match endpoint.locality_is_padded && !l.is_empty() {

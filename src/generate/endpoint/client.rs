@@ -11,7 +11,7 @@ use crate::{
     push::ProxyView,
 };
 
-/// What of a proxy decides which endpoints it gets.
+/// The properties of a proxy that decide which endpoints it gets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EndpointClient {
     /// Sidecar, router, …

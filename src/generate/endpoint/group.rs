@@ -21,7 +21,7 @@ pub(crate) struct Member {
     pub(crate) cluster: Arc<str>,
     /// Mutual TLS is what a client would use.
     pub(crate) mtls: bool,
-    /// What is sent.
+    /// The endpoint as it is sent.
     pub(crate) endpoint: LbEndpoint,
 }
 

@@ -27,7 +27,7 @@ pub fn service_entry(service: &Service) -> Option<ConfigKey> {
     external.then_some(ConfigKey { kind: Kind::ServiceEntry, namespace, name })
 }
 
-/// What the endpoints of one cluster are made from, and nothing else: builders take only this. Equal keys, equal endpoints.
+/// The inputs of the endpoints of one cluster, and nothing else: builders take only this. Equal keys, equal endpoints.
 #[derive(Debug, Clone)]
 pub struct EndpointInputs<'a> {
     /// Name of the cluster.
@@ -42,7 +42,7 @@ pub struct EndpointInputs<'a> {
     pub rule: Option<&'a MergedDestinationRule>,
     /// The endpoints of the service, all ports.
     pub set: Option<&'a EndpointSet>,
-    /// Who asks.
+    /// The client.
     pub client: &'a EndpointClient,
     /// Where the client is; set only where priorities and weights depend on it.
     pub place: Option<ProxyLocality>,

@@ -157,7 +157,7 @@ impl ProxyLocality {
     }
 }
 
-/// What a service asks of the way from client to endpoint (Istio's `TrafficDistribution`).
+/// The preference of a service among its endpoints by their distance (Istio's `TrafficDistribution`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficDistribution {
     /// Nothing.

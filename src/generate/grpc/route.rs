@@ -78,7 +78,7 @@ fn fit_match(of: &mut RouteMatch, missing: &mut BTreeSet<&'static str>) {
     }
 }
 
-/// What gRPC passes over in an action.
+/// Fields of an action that gRPC ignores.
 fn in_vain(action: &RouteAction, missing: &mut BTreeSet<&'static str>) {
     if !action.prefix_rewrite.is_empty() || action.regex_rewrite.is_some() || action.host_rewrite_specifier.is_some() {
         missing.insert("rewrites");

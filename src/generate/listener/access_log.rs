@@ -119,7 +119,7 @@ pub fn listener(builder: &Builder, class: ListenerClass) -> Vec<AccessLog> {
         .unwrap_or_else(|| of_mesh(builder, Some(&no_chain), || tcp_service("listener_envoy_accesslog")))
 }
 
-/// What Telemetry objects ask for; `None` when nothing does, so that the mesh settings count.
+/// The access logs of Telemetry objects; `None` without any, so that the mesh settings count.
 fn of_telemetry(_builder: &Builder, _class: ListenerClass) -> Option<Vec<AccessLog>> {
     None
 }

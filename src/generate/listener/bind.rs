@@ -52,7 +52,7 @@ pub fn balance(builder: &Builder, listener: &mut Listener, key: &str) {
     }
 }
 
-/// What a listener wants to bind.
+/// The address that a listener wants to bind.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// A real socket, not only a match on the original destination.

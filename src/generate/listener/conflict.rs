@@ -1,4 +1,4 @@
-//! What did not get into a listener because something else was there first, in Istio's words, to show to people.
+//! Conflicts within a listener: parts left out for earlier ones, in Istio's words, as texts for people.
 
 use crate::model::Protocol;
 
@@ -9,7 +9,7 @@ pub struct Conflict {
     pub metric: &'static str,
     /// Name of the listener, or of the inbound chain.
     pub listener: String,
-    /// What was kept and what was left out.
+    /// The part that was kept and the one that was left out.
     pub message: String,
 }
 

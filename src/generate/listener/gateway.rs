@@ -32,7 +32,7 @@ use crate::{
 pub struct GatewayListeners {
     /// In the order of the ports; over QUIC behind over TCP.
     pub listeners: Vec<Listener>,
-    /// What was left out and why, in a form to show to people; the conflicts of merging come first.
+    /// The omissions and their reasons, as texts for people; the conflicts of merging come first.
     pub conflicts: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub fn gateway(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
     gateway_with_conflicts(context, view).listeners
 }
 
-/// LDS of a gateway, with a list of what was left out.
+/// LDS of a gateway, with a list of the omissions.
 #[must_use]
 pub fn gateway_with_conflicts(context: &PushContext, view: &ProxyView) -> GatewayListeners {
     let Some(merged) = context.gateways.merged(context, view) else { return GatewayListeners::default() };

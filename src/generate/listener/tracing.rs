@@ -89,7 +89,7 @@ fn service_tags(builder: &Builder) -> impl Iterator<Item = CustomTag> {
     })
 }
 
-/// What AuthorizationPolicies on trial would have said. The tags have no value where there are none.
+/// The results of AuthorizationPolicies in dry-run mode. The tags have no value where there are none.
 fn dry_run_tags() -> impl Iterator<Item = CustomTag> {
     ["allow", "deny"].into_iter().flat_map(|action| {
         [("name", "effective_policy_id"), ("result", "engine_result")].into_iter().map(move |(what, key)| {

@@ -1,4 +1,4 @@
-//! What is done with a request: forwarded with its options, redirected, or answered (Istio's `applyHTTPRouteDestination`,
+//! Actions of routes: forwarding with its options, redirects, and direct responses (Istio's `applyHTTPRouteDestination`,
 //! `ApplyRedirect`, `ApplyDirectResponse`).
 
 use crate::proto::{

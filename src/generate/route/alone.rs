@@ -25,7 +25,7 @@ impl Lookup for Nothing {
     }
 }
 
-/// What Envoy would refuse of the http rules of a VirtualService, whichever proxy they are for.
+/// The refusals of Envoy for the http rules of a VirtualService, whichever proxy they are for.
 #[must_use]
 pub fn refusals(config: &Config, features: &Features) -> Vec<Refusal> {
     let labels = Labels::default();

@@ -18,7 +18,7 @@ use crate::{
 
 const DEFAULT_ROUTE: &str = "default";
 
-/// What traces call a service port (Istio's `TraceOperation`).
+/// The operation of a service port in traces (Istio's `TraceOperation`).
 #[must_use]
 pub fn trace_operation(host: &str, port: u32) -> String {
     format!("{}/*", host_port(host, port))

@@ -110,7 +110,7 @@ fn without_namespace(domain: &str) -> &str {
     domain.find(".svc.").filter(|at| *at > 0).and_then(|at| domain.get(at..)).unwrap_or(domain)
 }
 
-/// Splits off the labels that the host has in common with the end of the proxy's domain; gives what is before them, and the
+/// Splits off the labels that the host has in common with the end of the proxy's domain; gives the rest before them, and the
 /// first of them if there are any.
 fn split_shared_domain<'a>(host: &'a str, proxy_domain: &str) -> (&'a str, Option<&'a str>) {
     let shared = host.rsplit('.').zip(proxy_domain.rsplit('.')).take_while(|(a, b)| a == b).count();

@@ -7,7 +7,7 @@ use crate::proto::{
     networking::Headers,
 };
 
-/// What is done to headers, and to the authority, which Envoy rewrites elsewhere.
+/// Operations on headers, and on the authority, which Envoy rewrites elsewhere.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeaderOperations {
     /// On the request; `set` before `add`, each by name.

@@ -38,7 +38,7 @@ use crate::{
     push::virtual_services::{has_gateway_semantics, has_ingress_semantics},
 };
 
-/// What the rules refer to outside of their VirtualService.
+/// The surroundings of a VirtualService that its rules refer to.
 pub trait Lookup {
     /// The service of a destination host.
     fn service(&self, host: &str) -> Option<&Service>;
@@ -417,7 +417,7 @@ fn route_name(rule: &HttpRoute, condition: Option<&HttpMatchRequest>) -> String 
     }
 }
 
-/// What traces call the route: host and port of its only cluster, or the VirtualService's name, and the path
+/// The operation of the route in traces: host and port of its only cluster, or the VirtualService's name, and the path
 /// (Istio's `GetRouteOperation`).
 fn operation(route: &Route, virtual_service: &str, port: u32) -> String {
     let path = match route.r#match.as_ref().and_then(|m| m.path_specifier.as_ref()) {

@@ -1,4 +1,4 @@
-//! What a request must be like: Istio's `HTTPMatchRequest` as Envoy's `RouteMatch` (`TranslateRouteMatch`).
+//! Conditions on requests: Istio's `HTTPMatchRequest` as Envoy's `RouteMatch` (`TranslateRouteMatch`).
 
 use crate::proto::{
     envoy::{

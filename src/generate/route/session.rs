@@ -21,7 +21,7 @@ use crate::{
 /// Filter name of stateful sessions.
 pub const STATEFUL_SESSION: &str = "envoy.filters.http.stateful_session";
 
-/// How the endpoint of a session is remembered.
+/// The carrier of a session's endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Session {
     /// In a session cookie.
@@ -36,7 +36,7 @@ pub enum Session {
 }
 
 impl Session {
-    /// What the labels of a service ask for; nothing unless `PILOT_ENABLE_PERSISTENT_SESSION_FILTER` is set.
+    /// The session that the labels of a service ask for; none unless `PILOT_ENABLE_PERSISTENT_SESSION_FILTER` is set.
     #[must_use]
     pub fn of(service: &Service, features: &Features) -> Option<Self> {
         if !features.enable_persistent_session_filter {

@@ -41,7 +41,7 @@ const HTTP_PROXY: &str = "http_proxy";
 const UNIX_PREFIX: &str = "unix://";
 const HTTP_PORT: u32 = 80;
 
-/// What a route name stands for.
+/// The meaning of a route name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RouteName {
     /// Port of the listener; 0 for a proxy or a socket.

@@ -85,7 +85,7 @@ pub fn empty(name: &str) -> RouteConfiguration {
 pub struct EncodedHost {
     /// `None` for one that is left out.
     pub bytes: Option<Bytes>,
-    /// What is not in the bytes.
+    /// The parts that were left out of the bytes.
     pub refused: Arc<[Refusal]>,
 }
 
@@ -96,7 +96,7 @@ impl EncodedHost {
 }
 
 /// Encoded virtual hosts by key. Two generations, each of at most `limit` bytes: when the young one is full it becomes the
-/// old one, and what nobody asked for since is forgotten.
+/// old one, and an entry without a request since is forgotten.
 #[derive(Debug)]
 pub struct VirtualHostMemo {
     generations: Mutex<Generations>,
@@ -124,7 +124,7 @@ impl VirtualHostMemo {
         Self { generations: Mutex::default(), limit, built: AtomicU64::new(0) }
     }
 
-    /// How many virtual hosts were built and encoded.
+    /// The number of virtual hosts that were built and encoded.
     #[must_use]
     pub fn built(&self) -> u64 {
         self.built.load(Ordering::Relaxed)

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// What a virtual host is built from. Its builder reads nothing else.
+/// The inputs of a virtual host. Its builder reads nothing else.
 #[derive(Debug, Clone)]
 pub struct VirtualHostInputs<'a> {
     /// `host:port`.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::model::{Config, pem};
 
-/// What a secret holds, checked.
+/// The checked content of a Secret.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Material {
     /// A certificate chain with its key.

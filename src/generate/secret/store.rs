@@ -78,7 +78,7 @@ impl<'a> Store<'a> {
         self.first(credential, stripped(&credential.name), material::ca)
     }
 
-    /// The first cluster's object that reads well; else what is wrong with the first.
+    /// The first cluster's object that reads well; else the fault of the first.
     fn first(
         &self,
         credential: &Credential,

@@ -17,7 +17,7 @@ use crate::{
     push::gateways::GatewayServer,
 };
 
-/// ALPN names of the mesh's mutual TLS. Nothing else may pass, so that nobody gets to a workload without it: what is inside
+/// ALPN names of the mesh's mutual TLS. Nothing else may pass, so that no client gets to a workload without it: the content of
 /// the TLS cannot be seen here.
 const MESH_ALPNS: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 

@@ -57,7 +57,7 @@ fn options(builder: &Builder, protocol: Protocol, route_name: &str, socket: &Soc
     manager.http_protocol_options.get_or_insert_default();
     let topology = builder.proxy_config.gateway_topology.as_ref();
     manager.xff_num_trusted_hops = topology.map_or(0, |t| t.num_trusted_proxies);
-    // What `proxyHeaders` say of client certificates is for sidecars: gateways have a field of their own.
+    // The settings of `proxyHeaders` for client certificates are for sidecars: gateways have a field of their own.
     let forward = topology
         .and_then(|t| proxy_config::forward_client_cert(t.forward_client_cert_details()))
         .unwrap_or(ForwardClientCertDetails::SanitizeSet);

@@ -34,7 +34,7 @@ use crate::{
     push::authn::{MtlsMode, PeerPolicy},
 };
 
-/// What an inbound port is: a port of a service, of a Sidecar's ingress, or the catch-all for other ports.
+/// The origin of an inbound port: a port of a service, of a Sidecar's ingress, or the catch-all for other ports.
 #[derive(Debug, Clone, Default)]
 pub struct ChainConfig {
     /// Cluster that the traffic goes to.
@@ -129,7 +129,7 @@ fn known(protocol: Protocol) -> Known {
     }
 }
 
-/// What a protocol is once its TLS is off.
+/// The protocol inside of TLS.
 #[must_use]
 pub const fn after_termination(protocol: Protocol) -> Protocol {
     match protocol {

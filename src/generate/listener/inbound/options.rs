@@ -1,4 +1,4 @@
-//! Which chains a port has, by its mode of mutual TLS and by what is known of its protocol (Istio's
+//! The filter chains of a port, by its mode of mutual TLS and by the knowledge of its protocol (Istio's
 //! `filterchain_options.go`).
 //!
 //! A chain is told from the others by the transport protocol that the TLS inspector found and by the application protocol:
@@ -19,7 +19,7 @@ pub struct MatchOptions {
     pub terminates: bool,
 }
 
-/// What is known of the protocol of a port.
+/// The knowledge of a port's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
     /// HTTP.

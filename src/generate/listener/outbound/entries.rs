@@ -32,7 +32,7 @@ pub struct Entry {
     pub binding: Binding,
     /// Its chains.
     pub chains: Vec<Chain>,
-    /// What it takes; `Unsupported` when it finds out by itself.
+    /// The protocol that it takes; `Unsupported` where Envoy detects it.
     protocol: Protocol,
     /// Made for a port that a Sidecar names: services of later egress listeners stay out.
     locked: bool,
@@ -45,7 +45,7 @@ pub struct Entries {
     conflicts: Vec<Conflict>,
 }
 
-/// How an existing entry takes a newcomer.
+/// The outcome of a newcomer at an existing entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meeting {
     /// There is no entry, or the newcomer takes its place.
@@ -110,7 +110,7 @@ impl Entries {
     }
 }
 
-/// What to do with a newcomer: how it meets the existing entry, its chains, and the protocol of a new entry; `None` when the
+/// The plan for a newcomer: its outcome at the existing entry, its chains, and the protocol of a new entry; `None` when the
 /// entry serves it already.
 fn plan(
     builder: &Builder,

@@ -110,7 +110,7 @@ fn build_chain(builder: &Builder, listener: &str, chain: Chain) -> FilterChain {
     }
 }
 
-/// How long a TLS handshake may take; `None` when there is no limit.
+/// The time limit of a TLS handshake; `None` for no limit.
 fn connect_timeout(builder: &Builder) -> Option<wkt::Duration> {
     let timeout = builder.features().gateway_transport_socket_connect_timeout;
     (!timeout.is_zero()).then(|| wkt::Duration::try_from(timeout).ok()).flatten()
