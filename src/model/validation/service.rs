@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Validation,
-    check::{Answer, Check},
+    check::{Check, Checked},
 };
 
 /// Longest label of a DNS name.
@@ -23,7 +23,7 @@ pub(super) fn admission(document: &Value) -> Validation {
     c.path = "spec".to_string();
     let spec = &document["spec"];
     c.field("clusterIP", optional(&spec["clusterIP"]));
-    for (field, of) in [("clusterIPs", optional as fn(&Value) -> Answer), ("externalIPs", address)] {
+    for (field, of) in [("clusterIPs", optional as fn(&Value) -> Checked), ("externalIPs", address)] {
         c.each(field, elements(&spec[field]), |c, value| {
             if let Err(text) = of(value) {
                 c.error(text);
@@ -39,7 +39,7 @@ fn elements(list: &Value) -> &[Value] {
 }
 
 /// RFC 1123, which newer API servers accept; older ones also demand a letter at the start.
-fn name(text: &str) -> Answer {
+fn name(text: &str) -> Checked {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let holds = (1..=LABEL_MAX).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-');
     if holds && !text.ends_with('-') {
@@ -49,16 +49,16 @@ fn name(text: &str) -> Answer {
 }
 
 /// An address, nothing, or `None`.
-fn optional(value: &Value) -> Answer {
+fn optional(value: &Value) -> Checked {
     if value.is_null() || value == "" || value == HEADLESS { Ok(()) } else { address(value) }
 }
 
-fn address(value: &Value) -> Answer {
+fn address(value: &Value) -> Checked {
     let is_address = value.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok());
     if is_address { Ok(()) } else { Err(format!("{value} is not an IP address")) }
 }
 
-fn number(value: &Value) -> Answer {
+fn number(value: &Value) -> Checked {
     let is_port = value.as_i64().is_some_and(|number| (1..=65_535).contains(&number));
     if is_port { Ok(()) } else { Err(format!("{value} is not between 1 and 65535")) }
 }
