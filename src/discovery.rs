@@ -30,6 +30,7 @@ mod services;
 mod state;
 mod stream;
 mod turns;
+mod unmet;
 mod view;
 
 pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
@@ -47,3 +48,4 @@ pub use published::Published;
 pub use registrar::{Arrival, Presence, Refusal, Registrar};
 pub use services::{ListeningSockets, ServeError, serve};
 pub use state::XdsState;
+pub use unmet::unmet_policies;

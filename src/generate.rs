@@ -3,6 +3,7 @@
 
 pub mod addresses;
 pub mod api;
+pub mod authorization;
 pub mod check;
 pub mod cluster;
 pub mod dns_cache;
@@ -12,6 +13,7 @@ pub mod listener;
 pub mod name_table;
 pub mod names;
 pub mod proxy_config;
+pub mod request_authentication;
 pub mod route;
 pub mod sds;
 pub mod secret;

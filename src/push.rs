@@ -12,6 +12,7 @@ pub mod destination_rules;
 pub mod gateways;
 pub mod narrowing;
 pub mod network_gateways;
+pub mod policies;
 pub mod requests;
 pub mod services;
 pub mod sidecar_scope;

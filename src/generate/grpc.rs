@@ -7,6 +7,7 @@
 
 mod cluster;
 mod listener;
+mod rbac;
 mod route;
 mod tls;
 

@@ -1,5 +1,7 @@
 //! Names and small values that several generators share: cluster names, addresses, config paths.
 
+use std::net::IpAddr;
+
 use crate::{
     model::{Kind, Meta},
     proto::{envoy::config::core::v3 as core, wkt},
@@ -49,6 +51,25 @@ pub fn parse_subset_key(name: &str) -> Option<(&str, &str, &str, u32)> {
     let subset = parts.next()?;
     let host = parts.next()?;
     Some((direction, subset, host, port))
+}
+
+/// An address with or without `/bits`, host bits kept (Istio's `AddrStrToPrefix`).
+#[must_use]
+pub fn parse_prefix(text: &str) -> Option<(IpAddr, u8)> {
+    match text.split_once('/') {
+        Some((ip, bits)) => {
+            let (ip, bits): (IpAddr, u8) = (ip.parse().ok()?, bits.parse().ok()?);
+            (bits <= if ip.is_ipv4() { 32 } else { 128 }).then_some((ip, bits))
+        }
+        None => text.parse().ok().map(|ip: IpAddr| (ip, if ip.is_ipv4() { 32 } else { 128 })),
+    }
+}
+
+/// An address or CIDR as Envoy writes ranges; `None` when it is neither.
+#[must_use]
+pub fn cidr_range(text: &str) -> Option<core::CidrRange> {
+    let (ip, bits) = parse_prefix(text)?;
+    Some(core::CidrRange { address_prefix: ip.to_string(), prefix_len: Some(u32::from(bits)) })
 }
 
 /// A socket address; port 0 makes it a pipe, whose path may be written with `unix://` (Istio's `BuildAddress`).

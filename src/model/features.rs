@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 macro_rules! features {
     ($($field:ident: $type:ty = $default:expr, $env:literal;)+) => {
@@ -67,6 +67,9 @@ features! {
     enable_ip_autoallocate: bool = true, "PILOT_ENABLE_IP_AUTOALLOCATE";
     ip_autoallocate_ipv4_prefix: Prefix<Ipv4Net> = Prefix(Ipv4Net::new_assert(Ipv4Addr::new(240, 240, 0, 0), 16)), "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX";
     ip_autoallocate_ipv6_prefix: Prefix<Ipv6Net> = Prefix(Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48)), "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX";
+    jwt_enable_remote_jwks: JwksFetchMode = JwksFetchMode::Istiod, "PILOT_JWT_ENABLE_REMOTE_JWKS";
+    jwt_pub_key_refresh_interval: Duration = Duration::from_secs(20 * 60), "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL";
+    blocked_cidrs_in_jwks_uris: Networks = Networks::default(), "BLOCKED_CIDRS_IN_JWKS_URIS";
     enable_k8s_select_workload_entries: bool = true, "PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES";
     enable_metadata_exchange: bool = true, "PILOT_ENABLE_METADATA_EXCHANGE";
     enable_mongo_filter: bool = true, "PILOT_ENABLE_MONGO_FILTER";
@@ -78,6 +81,8 @@ features! {
     enable_quic_listeners: bool = false, "PILOT_ENABLE_QUIC_LISTENERS";
     enable_route_collapse_optimization: bool = true, "PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION";
     enable_serviceentry_select_pods: bool = true, "PILOT_ENABLE_SERVICEENTRY_SELECT_PODS";
+    enable_multiple_custom_authz_providers: bool = false, "PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS";
+    enable_selector_based_k8s_gateway_policy: bool = true, "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY";
     enable_strict_gateway_merging: bool = true, "PILOT_ENABLE_STRICT_GATEWAY_MERGING";
     enable_status: bool = false, "PILOT_ENABLE_STATUS";
     enable_gateway_api_status: bool = true, "PILOT_ENABLE_GATEWAY_API_STATUS";
@@ -174,11 +179,12 @@ impl Features {
 }
 
 /// Flags that Istio's charts or guides set and that have nothing to act on here.
-const WITHOUT_EFFECT: [(&str, &str); 5] = [
+const WITHOUT_EFFECT: [(&str, &str); 6] = [
     ("PILOT_ENABLE_SENDING_HBONE", AMBIENT),
     ("PILOT_PREFER_SENDING_HBONE", AMBIENT),
     ("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", AMBIENT),
     ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "waypoints are not served"),
+    ("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", "certificates of key servers are always verified"),
     ("PILOT_ENABLE_AGENTGATEWAY", "the resources of agentgateway are not served"),
 ];
 const AMBIENT: &str = "HBONE, the protocol of ambient mode, is not served";
@@ -228,6 +234,44 @@ impl FromFlag for Prefix<Ipv6Net> {
 
     fn from_flag(text: &str) -> Option<Self> {
         text.parse::<Ipv6Net>().ok().filter(|net| net.addr() < net.broadcast()).map(Self)
+    }
+}
+
+/// Fetches the key sets that RequestAuthentications refer to by URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum JwksFetchMode {
+    /// The control plane, which puts them into listeners.
+    #[default]
+    Istiod,
+    /// Envoy where the URI's host is a service of the registry, the control plane for others.
+    Hybrid,
+    /// Envoy.
+    Envoy,
+}
+
+impl FromFlag for JwksFetchMode {
+    const FORM: &'static str = "istiod, hybrid or envoy";
+
+    fn from_flag(text: &str) -> Option<Self> {
+        Some(match text {
+            "istiod" | "false" => Self::Istiod,
+            "hybrid" | "true" => Self::Hybrid,
+            "envoy" => Self::Envoy,
+            _ => return None,
+        })
+    }
+}
+
+/// Networks, as a flag lists them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Networks(pub Vec<IpNet>);
+
+impl FromFlag for Networks {
+    const FORM: &'static str = "a list of networks such as 10.0.0.0/8,fd00::/8";
+
+    fn from_flag(text: &str) -> Option<Self> {
+        let networks = text.split(',').map(str::trim).filter(|network| !network.is_empty());
+        networks.map(|network| network.parse().ok()).collect::<Option<_>>().map(Self)
     }
 }
 

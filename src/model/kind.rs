@@ -183,16 +183,10 @@ impl Kind {
     }
 
     /// The reason objects of this kind have no effect, for kinds that are read but do not configure proxies yet. The display of
-    /// a policy that is not enforced must say so.
+    /// such an object must say so.
     #[must_use]
     pub const fn without_effect(self) -> Option<&'static str> {
         Some(match self {
-            Kind::AuthorizationPolicy => {
-                "AuthorizationPolicy has no effect yet: requests that it denies are not denied"
-            }
-            Kind::RequestAuthentication => {
-                "RequestAuthentication has no effect yet: requests without a valid token are not refused"
-            }
             Kind::EnvoyFilter => "EnvoyFilter has no effect yet: no resource is patched",
             Kind::Telemetry => "Telemetry has no effect yet: metrics, traces and access logs stay as the mesh has them",
             Kind::TrafficExtension => "TrafficExtension has no effect yet: no proxy loads the extension",

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, Service, ServiceTarget,
-    WorkloadCertificates, difference,
+    WorkloadCertificates, difference, key_set::KeySets,
 };
 
 /// All effective configs by kind, oldest first (then by name and namespace).
@@ -89,6 +89,8 @@ pub struct RegistrySnapshot {
     pub directory: Option<Arc<dyn WorkloadDirectory>>,
     /// Addresses of host names that gateways between networks have.
     pub names: Arc<ResolvedNames>,
+    /// Key sets that were fetched for RequestAuthentications.
+    pub keys: Arc<KeySets>,
 }
 
 impl RegistrySnapshot {

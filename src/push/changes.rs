@@ -14,7 +14,10 @@ pub(super) use inputs::InputChanges;
 
 use super::{ProxyView, PushContext, SidecarScope, destination_rules, sidecar_scope::ScopeChange};
 use crate::{
-    model::{EndpointSet, Hostname, Identity, Kind, MovedNodes, PushKey, PushKind, Resolution, Service, difference},
+    model::{
+        EndpointSet, Hostname, Identity, Kind, MovedNodes, PushKey, PushKind, Resolution, Service, difference,
+        features::JwksFetchMode, key_set::KeyServer,
+    },
     proto::mesh::mesh_config::extension_provider::Provider,
 };
 
@@ -198,13 +201,29 @@ impl<'a> Change<'a> {
         [self.before, self.now].map(|context| context.services.get(host, namespace).map(|s| s.resolution))
     }
 
-    /// Whether services differ that serve secrets as a provider of the mesh settings.
+    /// Whether services differ that listeners name: of providers of secrets, of external authorizers, of key servers.
     pub(super) fn moves_providers(&self) -> bool {
         let providers = self.now.mesh().config.extension_providers.iter().filter_map(|p| p.provider.as_ref());
         let hosts = providers.filter_map(|provider| match provider {
-            Provider::Sds(sds) => Some(sds.service.split_once('/').map_or(&*sds.service, |(_, host)| host)),
+            Provider::Sds(p) => Some(&p.service),
+            Provider::EnvoyExtAuthzHttp(p) => Some(&p.service),
+            Provider::EnvoyExtAuthzGrpc(p) => Some(&p.service),
             _ => None,
         });
-        hosts.into_iter().any(|host| self.what.services.iter().any(|s| *s.hostname == *host))
+        let host_of = |service: &'a String| service.split_once('/').map_or(service.as_str(), |(_, host)| host);
+        let mut named = hosts.map(host_of);
+        let moved = |host: &str| self.what.services.iter().any(|s| *s.hostname == *host);
+        named.any(moved) || self.moves_key_servers()
+    }
+
+    /// Whether services differ that Envoy fetches keys from.
+    fn moves_key_servers(&self) -> bool {
+        if self.what.services.is_empty() || self.now.features().jwt_enable_remote_jwks == JwksFetchMode::Istiod {
+            return false;
+        }
+        let policies = self.now.inputs.configs.list(Kind::RequestAuthentication);
+        let rules = policies.iter().filter_map(|c| c.request_authentication()).flat_map(|p| &p.jwt_rules);
+        let mut servers = rules.filter_map(|rule| KeyServer::of(&rule.jwks_uri));
+        servers.any(|server| self.what.services.iter().any(|s| *s.hostname == *server.host))
     }
 }

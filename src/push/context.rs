@@ -13,6 +13,7 @@ use super::{
     gateways::GatewayIndex,
     narrowing::ReadKeys,
     network_gateways::NetworkGateways,
+    policies::PolicyIndex,
     services::ServiceIndex,
     sidecar_scope::{SidecarIndex, SidecarScope},
     virtual_services::VirtualServiceIndex,
@@ -42,6 +43,8 @@ pub struct PushContext {
     pub sidecars: Arc<SidecarIndex>,
     /// PeerAuthentications by level.
     pub authn: Arc<AuthnPolicies>,
+    /// AuthorizationPolicies and RequestAuthentications by namespace.
+    pub policies: Arc<PolicyIndex>,
     /// Gateways between networks.
     pub network_gateways: Arc<NetworkGateways>,
     /// The labels and fields of a proxy that the configuration reads.
@@ -74,6 +77,7 @@ impl PushContext {
         let gateways = Arc::new(GatewayIndex::build(&inputs));
         let sidecars = Arc::new(SidecarIndex::build(&inputs));
         let authn = Arc::new(AuthnPolicies::build(&inputs));
+        let policies = Arc::new(PolicyIndex::build(&inputs));
         let network_gateways = Arc::new(NetworkGateways::build(&inputs));
         let read_keys = Arc::new(ReadKeys::build(&inputs));
         Self {
@@ -85,6 +89,7 @@ impl PushContext {
             gateways,
             sidecars,
             authn,
+            policies,
             network_gateways,
             read_keys,
             id: next_id(),
@@ -114,6 +119,7 @@ impl PushContext {
         let sidecars = keep_unless(of_scopes, &self.sidecars, || SidecarIndex::build(&inputs));
         let authn =
             keep_unless(changes.any(&[Kind::PeerAuthentication]), &self.authn, || AuthnPolicies::build(&inputs));
+        let policies = keep_unless(changes.any(&PolicyIndex::KINDS), &self.policies, || PolicyIndex::build(&inputs));
         let of_networks = changes.services || changes.names || changes.any(&[Kind::KubernetesGateway]);
         let network_gateways = keep_unless(of_networks, &self.network_gateways, || NetworkGateways::build(&inputs));
         let of_keys = changes.services || changes.any(&ReadKeys::KINDS);
@@ -127,6 +133,7 @@ impl PushContext {
             gateways,
             sidecars,
             authn,
+            policies,
             network_gateways,
             read_keys,
             id: next_id(),

@@ -19,10 +19,7 @@ use crate::{
 };
 
 /// Labels that inbound generation reads by name.
-const INBOUND_LABELS: [&str; 1] = ["security.istio.io/tlsMode"];
-
-/// Labels that a router's generation reads by name.
-const ROUTER_LABELS: [&str; 1] = ["gateway.networking.k8s.io/gateway-name"];
+const INBOUND_LABELS: [&str; 2] = ["security.istio.io/tlsMode", "gateway.networking.k8s.io/gateway-name"];
 
 /// Labels that become tags of traces.
 const TRACING_LABELS: [&str; 2] = ["service.istio.io/canonical-name", "service.istio.io/canonical-revision"];
@@ -71,7 +68,6 @@ impl ReadKeys {
         let mut inbound = Keys::default();
         let mut router = Keys::default();
         inbound.add_named(&INBOUND_LABELS);
-        router.add_named(&ROUTER_LABELS);
         for kind in Self::KINDS {
             let readers = match kind {
                 Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => &mut inbound,

@@ -10,6 +10,7 @@ use std::{collections::HashSet, ops::BitOr};
 use super::{
     ProxyView, SidecarScope,
     changes::{Change, EndpointChange},
+    policies::PolicyIndex,
 };
 use crate::model::{Hostname, Kind, NodeType, Resolution};
 
@@ -101,6 +102,7 @@ pub fn effects(change: &Change<'_>, view: &ProxyView) -> Effects {
         effects.add_scope(change, view);
         effects.add_endpoints(change, view);
         effects.add_policies(change, view);
+        effects.add_access(change, view);
         effects.add_others(change, view);
         if view.is_router() {
             effects.add_router(change, view);
@@ -158,6 +160,17 @@ impl Effects {
                 let types = change.resolution(host, namespace).map(|r| of_endpoints(endpoints, r, ruled));
                 self.add_hosts(types[0] | types[1], [host.clone()]);
             }
+        }
+    }
+
+    /// Policies that say who may call the workload are in its own listeners alone.
+    fn add_access(&mut self, change: &Change<'_>, view: &ProxyView) {
+        let inputs = &change.what().inputs;
+        let differ = || !change.before.policies.same_for(&change.now.policies, view);
+        let keys = || change.now.policies.reads_keys(&inputs.keys, view);
+        if (inputs.any(&PolicyIndex::KINDS) && differ()) || (!inputs.keys.is_empty() && keys()) {
+            let filters = view.is_router() && change.now.features().filter_gateway_cluster_config;
+            self.add(Types::LDS | ENDPOINTS.when(filters));
         }
     }
 
@@ -229,22 +242,14 @@ fn of_endpoints(endpoints: &EndpointChange, resolution: Option<Resolution>, rule
 
 /// Kinds that count in their own namespace, or from the root namespace everywhere.
 const fn is_selective(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::EnvoyFilter
-            | Kind::AuthorizationPolicy
-            | Kind::RequestAuthentication
-            | Kind::Telemetry
-            | Kind::WasmPlugin
-            | Kind::TrafficExtension
-    )
+    matches!(kind, Kind::EnvoyFilter | Kind::Telemetry | Kind::WasmPlugin | Kind::TrafficExtension)
 }
 
 /// Types that hold objects of a kind directly; their translations and their entries in the registry are compared.
 const fn of_kind(kind: Kind) -> Types {
     match kind {
         Kind::EnvoyFilter => Types(SERVICE.without(Types::NDS).0 | Types::ECDS.0),
-        Kind::AuthorizationPolicy | Kind::RequestAuthentication | Kind::Telemetry => Types::LDS,
+        Kind::Telemetry => Types::LDS,
         Kind::WasmPlugin | Kind::TrafficExtension => Types(Types::LDS.0 | Types::ECDS.0),
         Kind::Secret | Kind::ConfigMap => Types(Types::SDS.0 | Types::ECDS.0),
         _ => Types::NONE,

@@ -104,6 +104,19 @@ impl ServiceIndex {
         self.by_host.get(host)?.iter().find(|s| *s.namespace == *namespace)
     }
 
+    /// The service of a provider, given as `namespace/host`, or as `host` where only one namespace has it (Istio's
+    /// `LookupCluster`).
+    #[must_use]
+    pub fn of_provider(&self, service: &str) -> Option<&Arc<Service>> {
+        match service.split_once('/') {
+            Some((namespace, host)) => self.get(host, namespace),
+            None => match self.of_host(service) {
+                [only] => Some(only),
+                _ => None,
+            },
+        }
+    }
+
     /// The services of a host, one per namespace, in push order.
     #[must_use]
     pub fn of_host(&self, host: &str) -> &[Arc<Service>] {

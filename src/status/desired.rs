@@ -12,8 +12,9 @@ use super::{
     distribution::{Distribution, is_followed, not_in_force},
 };
 use crate::{
+    discovery::unmet_policies,
     model::{Config, ConfigKey, ConfigSnapshot, Features, Kind, kind::KindClass},
-    push::PushContext,
+    push::{PushContext, policies::PolicyIndex},
 };
 
 /// Messages about objects.
@@ -40,7 +41,7 @@ pub fn statuses(
     for (key, condition) in distribution.conditions() {
         all.insert(key.clone(), json!({ "conditions": [condition] }));
     }
-    for (config, reason, message) in not_in_force_of(&context.inputs.configs, left_out) {
+    for (config, reason, message) in not_in_force_of(context, left_out) {
         all.insert(config.key(), json!({ "conditions": [not_in_force(config, reason, &message)] }));
     }
     for (key, addresses) in claims.addresses() {
@@ -52,20 +53,22 @@ pub fn statuses(
 
 /// Objects of Istio's kinds that are not in force, or not as a whole: the reason in one word, and in a sentence.
 fn not_in_force_of<'a>(
-    configs: &'a ConfigSnapshot,
+    context: &'a PushContext,
     left_out: &LeftOut,
 ) -> impl Iterator<Item = (&'a Arc<Config>, &'static str, String)> {
-    let kinds = Kind::ALL.iter().filter_map(|kind| Some((*kind, kind.without_effect()?)));
-    let without_effect = kinds.flat_map(move |(kind, message)| {
-        let followed = configs.list(kind).iter().filter(|c| is_followed(c));
-        followed.map(move |c| (c, "NotEnforced", message.to_string()))
+    let configs = &context.inputs.configs;
+    let kinds = Kind::ALL.iter().filter(|k| k.without_effect().is_some() || PolicyIndex::KINDS.contains(k));
+    let without_effect = kinds.flat_map(move |kind| {
+        let followed = configs.list(*kind).iter().filter(|c| is_followed(c));
+        followed.filter_map(|c| Some((c, "NotEnforced", c.without_effect()?.to_string())))
     });
+    let policies = unmet_policies(context).filter(|(c, ..)| is_followed(c));
     let kinds: BTreeSet<Kind> = left_out.found.keys().map(|key| key.kind).collect();
     let refused = kinds.into_iter().flat_map(|kind| configs.list(kind)).filter(|c| is_followed(c)).filter_map(|c| {
         let messages: Vec<&str> = left_out.found.get(&c.key())?.iter().map(String::as_str).collect();
         Some((c, "RefusedByProxies", messages.join("; ")))
     });
-    without_effect.chain(refused.collect::<Vec<_>>())
+    policies.chain(without_effect).chain(refused.collect::<Vec<_>>())
 }
 
 /// The part of a status that is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway

@@ -20,6 +20,7 @@
 #[path = "../kubernetes/admin.rs"]
 #[allow(dead_code, reason = "the tests of the sources use more of it")]
 mod admin;
+mod authorization;
 mod calls;
 mod data;
 mod differences;
@@ -80,6 +81,11 @@ fn calls_go_where_istio_says() {
 #[test]
 fn generated_resources_equal_recorded_ones() {
     run("generate", || data::cases("generate", "case.json"), generate::check);
+}
+
+#[test]
+fn authorization_policies_become_recorded_filters() {
+    run("authorization", authorization::cases, authorization::check);
 }
 
 #[test]

@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// Families whose difference lines depend on inputs alone; those of live requests name ports and times.
-const PINNED: &[&str] = &["calls", "gateway-api", "generate", "ingress", "routes", "service-apis", "validation", "xds"];
+const PINNED: &[&str] =
+    &["authorization", "calls", "gateway-api", "generate", "ingress", "routes", "service-apis", "validation", "xds"];
 
 /// The results of one family.
 pub struct Report {

@@ -136,7 +136,10 @@ impl Table {
         } else if istio.len() == stock.len() {
             istio.iter().zip(stock).for_each(|(i, s)| self.compare(&format!("{path}[]"), field, i, s, proxy));
         } else {
-            let text = |v: &Value| if v.is_object() { format!("{path}[]") } else { format!("{path}[] {}", shown(v)) };
+            let text = |v: &Value| match v.is_object() {
+                true => format!("{base}{}", entry(field, v)),
+                false => format!("{path}[] {}", shown(v)),
+            };
             istio.iter().filter(|i| !stock.contains(i)).for_each(|i| self.note(&text(i), "left out", proxy));
             stock.iter().filter(|s| !istio.contains(s)).for_each(|s| self.note(&text(s), "added", proxy));
         }

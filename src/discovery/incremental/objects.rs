@@ -23,7 +23,7 @@ pub(super) const HOSTS: [&str; 8] = [
 ];
 
 /// The number of places.
-pub(super) const SLOTS: usize = 49;
+pub(super) const SLOTS: usize = 50;
 
 static TABLE: LazyLock<Vec<Vec<Arc<Config>>>> = LazyLock::new(|| {
     let table: Vec<Vec<Arc<Config>>> =
@@ -360,7 +360,10 @@ fn table() -> Vec<Vec<Value>> {
             ),
             document("Telemetry", "shop/t", json!({"accessLogging": [{"providers": [{"name": "envoy"}]}]})),
         ],
-        vec![document("AuthorizationPolicy", "shop/ap", json!({"selector": {"matchLabels": {"version": "v1"}}}))],
+        vec![
+            document("AuthorizationPolicy", "shop/ap", json!({"selector": {"matchLabels": {"version": "v1"}}})),
+            document("AuthorizationPolicy", "shop/ap", json!({"action": "DENY", "rules": [{}]})),
+        ],
         vec![
             service(
                 "edge/gw",
@@ -390,5 +393,17 @@ fn table() -> Vec<Vec<Value>> {
             "shop/f",
             json!({"workloadSelector": {"labels": {"app": "two"}}, "configPatches": []}),
         )],
+        vec![
+            document(
+                "RequestAuthentication",
+                "shop/ra",
+                json!({"selector": selecting("one"), "jwtRules": [{"issuer": "a"}]}),
+            ),
+            document(
+                "RequestAuthentication",
+                "shop/ra",
+                json!({"jwtRules": [{"issuer": "b", "jwks": "{\"keys\":[]}"}]}),
+            ),
+        ],
     ]
 }

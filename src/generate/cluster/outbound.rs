@@ -10,7 +10,10 @@ use super::{
     inputs::{ClusterInputs, ClusterMode},
 };
 use crate::{
-    generate::endpoint::{ClusterTarget, EndpointClient, EndpointInputs},
+    generate::{
+        endpoint::{ClusterTarget, EndpointClient, EndpointInputs},
+        request_authentication,
+    },
     model::{Port, Protocol, Resolution, Service, host},
     proto::{mesh::mesh_config::extension_provider::Provider, networking::Subset},
     push::{MergedDestinationRule, ProxyView, PushContext},
@@ -44,7 +47,9 @@ impl<'a> OutboundPlan<'a> {
     pub fn of(context: &'a PushContext, view: &'a ProxyView) -> Self {
         let wanted = (context.features().filter_gateway_cluster_config && view.is_router()).then(|| {
             let gateways = context.gateways.merged(context, view);
-            ReferencedServices::of(context, gateways.iter().flat_map(|g| &g.gateway_names))
+            let mut wanted = ReferencedServices::of(context, gateways.iter().flat_map(|g| &g.gateway_names));
+            wanted.hosts.extend(request_authentication::key_servers(context, view));
+            wanted
         });
         let is_wanted =
             |s: &Service| s.resolution != Resolution::Alias && wanted.as_ref().is_none_or(|wanted| wanted.contains(s));

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message;
 
-use super::tls::{TRANSPORT_SOCKET, common_context};
+use super::{
+    rbac,
+    tls::{TRANSPORT_SOCKET, common_context},
+};
 use crate::{
     generate::{
         addresses,
@@ -181,6 +184,8 @@ fn inbound_chain(context: &PushContext, view: &ProxyView, target: &ServiceTarget
     let mode = context.authn.mode(&view.namespace, &view.labels, Some(target.target_port));
     let mutual = mode == MtlsMode::Strict || (mode == MtlsMode::Permissive && labelled);
     let suffix = if mutual { "mtls" } else { "plaintext" };
+    let mut http_filters = rbac::of_server(context, view);
+    http_filters.push(http_filter("envoy.filters.http.router", to_any(&Router::default())));
     let manager = HttpConnectionManager {
         route_specifier: Some(RouteSpecifier::RouteConfig(RouteConfiguration {
             name: "inbound".to_string(),
@@ -198,7 +203,7 @@ fn inbound_chain(context: &PushContext, view: &ProxyView, target: &ServiceTarget
             }],
             ..RouteConfiguration::default()
         })),
-        http_filters: vec![http_filter("envoy.filters.http.router", to_any(&Router::default()))],
+        http_filters,
         ..HttpConnectionManager::default()
     };
     let context = DownstreamTlsContext {

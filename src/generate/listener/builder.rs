@@ -1,11 +1,16 @@
 //! What all listener builders of one proxy share: the context, the view, and what is read from them once.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 
 use crate::{
-    generate::proxy_config::{self, ListenerClass, ProxyHeaders},
+    generate::{
+        authorization,
+        proxy_config::{self, ListenerClass, ProxyHeaders},
+        request_authentication,
+    },
     model::{Features, Service},
     proto::{
+        envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter,
         go_duration,
         mesh::{MeshConfig, ProxyConfig, mesh_config::outbound_traffic_policy::Mode, proxy_config::ConnectionSettings},
         wkt,
@@ -28,6 +33,16 @@ pub struct Builder<'a> {
     pub connection_settings: Option<ConnectionSettings>,
     /// Metadata `IDLE_TIMEOUT`.
     pub idle_timeout: Option<wkt::Duration>,
+    access: OnceCell<Access>,
+}
+
+/// The filters that decide who may call the workload.
+#[derive(Debug)]
+pub struct Access {
+    /// Those of AuthorizationPolicies.
+    pub authorization: authorization::Filters,
+    /// That of RequestAuthentications.
+    pub tokens: Option<HttpFilter>,
 }
 
 impl<'a> Builder<'a> {
@@ -37,7 +52,27 @@ impl<'a> Builder<'a> {
         let proxy_config = proxy_config::effective(context, view);
         let connection_settings = proxy_config::connection_settings(context, view, &proxy_config);
         let idle_timeout = go_duration(&view.metadata.idle_timeout).and_then(|d| wkt::Duration::try_from(d).ok());
-        Self { context, view, scope: context.scope(view), proxy_config, connection_settings, idle_timeout }
+        Self {
+            context,
+            view,
+            scope: context.scope(view),
+            proxy_config,
+            connection_settings,
+            idle_timeout,
+            access: OnceCell::new(),
+        }
+    }
+
+    /// The filters that decide who may call the workload; read once, for all chains.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        self.access.get_or_init(|| {
+            let policies = self.context.policies.authorization(self.view);
+            Access {
+                authorization: authorization::Filters::of(self.context, &policies),
+                tokens: request_authentication::filter(self.context, self.view),
+            }
+        })
     }
 
     /// Mesh settings.

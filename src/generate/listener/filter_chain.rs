@@ -3,13 +3,16 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{hcm::parse_prefix, http_options::HttpOptions};
-use crate::proto::envoy::{
-    config::{
-        core::v3::{CidrRange, Metadata},
-        listener::v3::{Filter, FilterChainMatch},
+use super::http_options::HttpOptions;
+use crate::{
+    generate::names::{cidr_range, parse_prefix},
+    proto::envoy::{
+        config::{
+            core::v3::Metadata,
+            listener::v3::{Filter, FilterChainMatch},
+        },
+        extensions::transport_sockets::tls::v3::DownstreamTlsContext,
     },
-    extensions::transport_sockets::tls::v3::DownstreamTlsContext,
 };
 
 /// One chain.
@@ -89,13 +92,6 @@ impl Chain {
             .filter_map(|(ip, bits)| Some((ipnet::IpNet::new(ip, bits).ok()?.trunc().addr(), bits)))
             .collect()
     }
-}
-
-/// An address or CIDR as Envoy writes ranges; `None` when it is neither.
-#[must_use]
-pub fn cidr_range(text: &str) -> Option<CidrRange> {
-    let (ip, bits) = parse_prefix(text)?;
-    Some(CidrRange { address_prefix: ip.to_string(), prefix_len: Some(u32::from(bits)) })
 }
 
 #[cfg(test)]

@@ -13,36 +13,39 @@ use super::{
     http_options::{HttpOptions, Routes},
     tracing,
 };
-use crate::proto::{
-    envoy::{
-        config::{
-            core::v3::{
-                AggregatedConfigSource, ApiVersion, CidrRange, ConfigSource, Http3ProtocolOptions,
-                TypedExtensionConfig,
-                config_source::ConfigSourceSpecifier,
-                http_protocol_options::HeadersWithUnderscoresAction,
-                http1_protocol_options::{HeaderKeyFormat, header_key_format::HeaderFormat},
-            },
-            listener::v3::Filter,
-        },
-        extensions::{
-            filters::network::http_connection_manager::v3::{
-                HttpConnectionManager, Rds, RequestIdExtension,
-                http_connection_manager::{
-                    CodecType, InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, UpgradeConfig,
+use crate::{
+    generate::names::parse_prefix,
+    proto::{
+        envoy::{
+            config::{
+                core::v3::{
+                    AggregatedConfigSource, ApiVersion, CidrRange, ConfigSource, Http3ProtocolOptions,
+                    TypedExtensionConfig,
+                    config_source::ConfigSourceSpecifier,
+                    http_protocol_options::HeadersWithUnderscoresAction,
+                    http1_protocol_options::{HeaderKeyFormat, header_key_format::HeaderFormat},
                 },
+                listener::v3::Filter,
             },
-            http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig,
-            request_id::uuid::v3::UuidRequestIdConfig,
+            extensions::{
+                filters::network::http_connection_manager::v3::{
+                    HttpConnectionManager, Rds, RequestIdExtension,
+                    http_connection_manager::{
+                        CodecType, InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, UpgradeConfig,
+                    },
+                },
+                http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig,
+                request_id::uuid::v3::UuidRequestIdConfig,
+            },
         },
+        mesh::{
+            MeshNetworks,
+            mesh_config::proxy_path_normalization::NormalizationType,
+            network::network_endpoints::Ne,
+            proxy_config::{ConnectionSettings, connection_settings},
+        },
+        seconds, to_any,
     },
-    mesh::{
-        MeshNetworks,
-        mesh_config::proxy_path_normalization::NormalizationType,
-        network::network_endpoints::Ne,
-        proxy_config::{ConnectionSettings, connection_settings},
-    },
-    seconds, to_any,
 };
 
 /// The network filter that holds a connection manager.
@@ -216,16 +219,4 @@ fn internal_addresses(networks: &MeshNetworks) -> Option<InternalAddressConfig> 
         .map(|(ip, bits)| CidrRange { address_prefix: ip.to_string(), prefix_len: Some(u32::from(bits)) })
         .collect();
     Some(InternalAddressConfig { cidr_ranges, ..Default::default() })
-}
-
-/// An address with or without `/bits`, host bits kept (Istio's `AddrStrToPrefix`).
-#[must_use]
-pub fn parse_prefix(text: &str) -> Option<(IpAddr, u8)> {
-    match text.split_once('/') {
-        Some((ip, bits)) => {
-            let (ip, bits): (IpAddr, u8) = (ip.parse().ok()?, bits.parse().ok()?);
-            (bits <= if ip.is_ipv4() { 32 } else { 128 }).then_some((ip, bits))
-        }
-        None => text.parse().ok().map(|ip: IpAddr| (ip, if ip.is_ipv4() { 32 } else { 128 })),
-    }
 }

@@ -1,8 +1,8 @@
 //! The HTTP filters of a connection manager, in Istio's order; filters that only Istio's build of Envoy has are added only
 //! where the proxy says that it is one.
 //!
-//! Order: peer metadata, [custom authorization, authentication, authorization], grpc-web, grpc-stats, ALPN, fault, CORS,
-//! metrics, stateful session, dynamic forward proxy, router. The bracketed ones have their place in `security`.
+//! Order: peer metadata, external authorization, tokens, authorization, grpc-web, grpc-stats, ALPN, fault, CORS, metrics,
+//! stateful session, dynamic forward proxy, router.
 
 use super::{
     builder::Builder,
@@ -60,9 +60,14 @@ pub fn build(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
     filters
 }
 
-/// The place of ext_authz, jwt_authn, RBAC and user extensions, which this part does not generate yet.
-fn security(_builder: &Builder, _options: &HttpOptions) -> Vec<HttpFilter> {
-    Vec::new()
+/// The filters that decide who may call: external authorizers, tokens, policies. What a workload calls is not its to decide.
+fn security(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
+    if options.class == ListenerClass::SidecarOutbound {
+        return Vec::new();
+    }
+    let access = builder.access();
+    let (custom, others) = (&access.authorization.custom_http, &access.authorization.http);
+    custom.iter().chain(&access.tokens).chain(others).cloned().collect()
 }
 
 /// Filters that resolve hosts on demand, for sidecars' outbound listeners.

@@ -105,7 +105,7 @@ fn redis(stat_prefix: String, cluster: &str) -> Filter {
     network_filter("envoy.filters.network.redis_proxy", &config)
 }
 
-/// All filters of a TCP chain: metadata exchange, [authorization and user extensions], metrics, SNI resolution, `terminal`.
+/// All filters of a TCP chain: metadata exchange, authorization, metrics, SNI resolution, `terminal`.
 /// `service` is given only where the chain is that of a wildcard service resolved on demand.
 #[must_use]
 pub fn complete(
@@ -118,6 +118,10 @@ pub fn complete(
 ) -> Vec<Filter> {
     let mut filters = Vec::with_capacity(terminal.len() + 2);
     filters.extend(include_mx.then(|| metadata_exchange(builder)).flatten());
+    if class != ListenerClass::SidecarOutbound {
+        let access = &builder.access().authorization;
+        filters.extend(access.custom_tcp.iter().chain(&access.tcp).cloned());
+    }
     filters.extend(stats::tcp(builder, class));
     if class == ListenerClass::SidecarOutbound {
         let resolved = service.filter(|s| is_dynamic_wildcard(s));

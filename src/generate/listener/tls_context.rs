@@ -303,17 +303,10 @@ fn has_credential_socket(builder: &Builder) -> bool {
     builder.view.metadata.other("credential") == "true"
 }
 
-/// Host and cluster of a provider's service, given as `namespace/host`, or as `host` where only one namespace has it
-/// (Istio's `LookupCluster`).
+/// Host and cluster of a provider's service.
 #[must_use]
 pub fn provider_cluster(builder: &Builder, service: &str, port: u32) -> Option<(String, String)> {
-    let (namespace, host) = service.split_once('/').map_or((None, service), |(n, h)| (Some(n), h));
-    let services = builder.context.services.by_host.get(host)?;
-    let mut matching = services.iter().filter(|s| namespace.is_none_or(|n| n == &*s.namespace));
-    let found = matching.next()?;
-    if matching.any(|s| s.namespace != found.namespace) {
-        return None;
-    }
+    let found = builder.context.services.of_provider(service)?;
     Some((found.hostname.to_string(), subset_key(Direction::Outbound, "", &found.hostname, port)))
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::model::{Identity, Kind, PushInputs, difference};
+use crate::model::{Identity, Kind, PushInputs, difference, key_set::KeyLocation};
 
 /// `(namespace, name)`.
 type ObjectName = (Arc<str>, Arc<str>);
@@ -21,6 +21,8 @@ pub struct InputChanges {
     pub names: bool,
     /// Identities whose issued certificates differ.
     pub certificates: BTreeSet<Identity>,
+    /// Fetched key sets, by location.
+    pub keys: BTreeSet<KeyLocation>,
     /// Objects by kind.
     kinds: BTreeMap<Kind, BTreeSet<ObjectName>>,
 }
@@ -38,6 +40,12 @@ impl InputChanges {
                 list.into_iter().map(|c| (c.meta.namespace.clone(), c.meta.name.clone())).collect();
             (!names.is_empty()).then_some((kind, names))
         };
+        let (old_keys, new_keys) = (&*old.registry.keys, &*new.registry.keys);
+        let differs = |at: &&KeyLocation| old_keys.get(*at) != new_keys.get(*at);
+        let keys = match std::ptr::eq(old_keys, new_keys) {
+            true => BTreeSet::new(),
+            false => old_keys.keys().chain(new_keys.keys()).filter(differs).cloned().collect(),
+        };
         Self {
             settings: !same_mesh || !same_features,
             services: !services.is_empty(),
@@ -47,6 +55,7 @@ impl InputChanges {
             } else {
                 new.certificates.differing(&old.certificates).into_iter().collect()
             },
+            keys,
             kinds: kinds.into_iter().filter_map(changed).collect(),
         }
     }
@@ -68,6 +77,7 @@ impl InputChanges {
 
     /// Whether the inputs are equal.
     pub fn is_empty(&self) -> bool {
-        !self.settings && !self.services && !self.names && self.certificates.is_empty() && self.kinds.is_empty()
+        let plain = !self.settings && !self.services && !self.names;
+        plain && self.certificates.is_empty() && self.keys.is_empty() && self.kinds.is_empty()
     }
 }

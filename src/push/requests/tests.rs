@@ -143,7 +143,7 @@ fn recorded_rules() {
     assert_eq!(with("Sidecar", "bank", "own", own), [none, service_types, none]);
     assert_eq!(with("Gateway", "istio-system", "g", json!({}))[..2], [none, none]);
     let policy = json!({"action": "DENY"});
-    assert_eq!(with("AuthorizationPolicy", "shop", "a", policy.clone()), [Types::LDS, none, Types::LDS]);
+    assert_eq!(with("AuthorizationPolicy", "shop", "a", policy.clone()), [Types::LDS, none, none]);
     assert_eq!(with("AuthorizationPolicy", "istio-system", "a", policy), [Types::LDS; 3]);
     let strict = json!({"mtls": {"mode": "STRICT"}});
     let all = ENDPOINTS | Types::LDS;

@@ -312,7 +312,7 @@ fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Ori
                 return refuse(reasons.join("; "));
             }
             warnings.extend(verdict.warnings);
-            warnings.extend(config.kind().without_effect().map(String::from));
+            warnings.extend(config.without_effect().map(String::from));
             let notice = |text: String| {
                 let (line, column) = written.place(item, &text);
                 Notice { line, column, text }

@@ -83,7 +83,7 @@ impl Reader {
             warnings.clear();
         }
         warnings.extend(checked.warnings);
-        warnings.extend(self.kind.without_effect().map(String::from));
+        warnings.extend(config.without_effect().map(String::from));
         let warnings = warnings.into_iter().map(|w| self.warn(&config.meta.namespace, &config.meta.name, w)).collect();
         Ok(Verdict::Taken { config: Arc::new(config), warnings })
     }

@@ -168,7 +168,7 @@ impl Content {
             }
             let version = given.version;
             let mut warnings = said.warnings;
-            warnings.extend(config.kind().without_effect().map(String::from));
+            warnings.extend(config.without_effect().map(String::from));
             Ok(Some(Held { config: Arc::new(config), version, hash, warnings }))
         });
         (name, read)

@@ -109,7 +109,7 @@ pub fn plain_names(data: &[u8]) {
     let locality = Locality::parse(text);
     assert!(locality.region.len() + locality.zone.len() + locality.subzone.len() <= text.len());
     let _ = (Protocol::parse(text), Visibility::parse(text));
-    if let Some(range) = listener::filter_chain::cidr_range(text) {
+    if let Some(range) = names::cidr_range(text) {
         let longest = if range.address_prefix.contains(':') { 128 } else { 32 };
         assert!(range.prefix_len.unwrap_or_default() <= longest, "{text:?}: {range:?}");
     }

@@ -1,0 +1,64 @@
+//! AuthorizationPolicies of a gRPC server: RBAC filters, the one that denies before the one that allows.
+//!
+//! gRPC knows neither external authorizers nor logging by policy nor dry runs: requests of CUSTOM policies are refused, AUDIT
+//! policies and those that are only tried are left out. The parts of rules that its engine passes over count as not usable,
+//! which makes access narrower (see `authorization::rule`).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    generate::{
+        authorization::{
+            self, is_dry_run, never, rule,
+            setting::{Setting, Traffic},
+        },
+        listener::filter::http_filter,
+    },
+    model::Config,
+    proto::envoy::{
+        config::rbac::v3::{Policy, Rbac, rbac::Action},
+        extensions::filters::{http::rbac::v3::Rbac as HttpRbac, network::http_connection_manager::v3::HttpFilter},
+    },
+    push::{ProxyView, PushContext},
+};
+
+const DENY: &str = "envoy.filters.http.rbac.DENY";
+const ALLOW: &str = "envoy.filters.http.rbac";
+
+/// The filters of the policies that apply to a server.
+pub(super) fn of_server(context: &PushContext, view: &ProxyView) -> Vec<HttpFilter> {
+    let policies = context.policies.authorization(view);
+    let domains = authorization::trust_domains(context);
+    let refused = policies.deny.iter().chain(&policies.custom);
+    let deny = filter(DENY, Action::Deny, refused, &domains);
+    let allow = filter(ALLOW, Action::Allow, policies.allow.iter(), &domains);
+    deny.into_iter().chain(allow).collect()
+}
+
+fn filter<'a>(
+    name: &str,
+    action: Action,
+    policies: impl Iterator<Item = &'a Arc<Config>>,
+    trust_domains: &[&str],
+) -> Option<HttpFilter> {
+    let mut rules: BTreeMap<String, Policy> = BTreeMap::new();
+    let mut enforced = false;
+    for config in policies.filter(|c| !is_dry_run(c)) {
+        enforced = true;
+        let (namespace, policy) = (&config.meta.namespace, config.authorization_policy());
+        let setting = Setting { traffic: Traffic::Grpc, action, namespace, trust_domains };
+        for (index, rule) in policy.into_iter().flat_map(|p| &p.rules).enumerate() {
+            let translated = rule::policy(rule, &setting);
+            rules.extend(translated.map(|policy| (format!("{namespace}-{}-{index}", config.meta.name), policy)));
+        }
+    }
+    if rules.is_empty() {
+        // A policy that allows nothing refuses everything, and one that refuses nothing needs no filter.
+        if !enforced || action == Action::Deny {
+            return None;
+        }
+        rules.insert("allow-nothing".to_string(), never());
+    }
+    let rbac = Rbac { action: action.into(), policies: rules, ..Rbac::default() };
+    Some(http_filter(name, &HttpRbac { rules: Some(rbac), ..HttpRbac::default() }))
+}

@@ -1,0 +1,66 @@
+//! The workloads that a policy names: by labels, or by references to objects that they belong to.
+
+use super::{Config, LabelLookup, labels};
+use crate::proto::istio::r#type::v1beta1::{PolicyTargetReference, WorkloadSelector};
+
+/// Group of the Gateway API.
+const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// The workloads that an AuthorizationPolicy or a RequestAuthentication is for.
+#[derive(Debug, Clone, Copy)]
+pub struct PolicyTargets<'a> {
+    selector: Option<&'a WorkloadSelector>,
+    /// References; where there is one, labels do not count.
+    pub references: &'a [PolicyTargetReference],
+}
+
+impl<'a> PolicyTargets<'a> {
+    /// The targets of a policy; `None` for other kinds.
+    #[must_use]
+    pub fn of(config: &'a Config) -> Option<Self> {
+        let (selector, reference, references) = match (config.authorization_policy(), config.request_authentication()) {
+            (Some(policy), _) => (&policy.selector, &policy.target_ref, &policy.target_refs),
+            (_, Some(policy)) => (&policy.selector, &policy.target_ref, &policy.target_refs),
+            _ => return None,
+        };
+        // The single reference is the older form; it counts where the list is empty.
+        let single = reference.as_ref().map_or(&[][..], std::slice::from_ref);
+        let references = if references.is_empty() { single } else { references };
+        Some(Self { selector: selector.as_ref(), references })
+    }
+
+    /// Whether the selector, if there is one, takes a workload with these labels.
+    #[must_use]
+    pub fn select(&self, workload: &impl LabelLookup) -> bool {
+        self.selector.is_none_or(|s| labels::matches(&s.match_labels, workload))
+    }
+
+    /// Whether a reference names this Gateway, in the namespace of the policy.
+    #[must_use]
+    pub fn name_gateway(&self, gateway: &str, namespace: &str) -> bool {
+        let here = |r: &PolicyTargetReference| r.namespace.is_empty() || r.namespace == namespace;
+        self.references.iter().any(|r| is_gateway(r) && r.name == gateway && here(r))
+    }
+
+    /// Whether the policy is for waypoints alone: Services, ServiceEntries and GatewayClasses are targets of no other proxy.
+    #[must_use]
+    pub fn are_waypoints(&self) -> bool {
+        !self.references.is_empty() && !self.references.iter().any(is_gateway)
+    }
+}
+
+fn is_gateway(reference: &PolicyTargetReference) -> bool {
+    reference.group == GATEWAY_GROUP && reference.kind == "Gateway"
+}
+
+impl Config {
+    /// The reason the object has no effect, where its kind or its targets are none that configure proxies yet.
+    #[must_use]
+    pub fn without_effect(&self) -> Option<&'static str> {
+        let waypoints = || {
+            let alone = PolicyTargets::of(self).is_some_and(|targets| targets.are_waypoints());
+            alone.then_some("the policy has no effect yet: its targets are for waypoints, and there are none")
+        };
+        self.kind().without_effect().or_else(waypoints)
+    }
+}
