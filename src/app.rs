@@ -8,6 +8,7 @@ mod config;
 mod discovery;
 mod identity;
 mod inputs;
+mod keys;
 mod last_good;
 mod names;
 mod registration;
@@ -152,10 +153,12 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     };
     // Name servers are asked for the gateways between networks of the context in force; addresses feed the next.
     let names = names::source(&sources.names, &state, &inputs, &xds_server);
+    let keys = keys::source(&state, &inputs, &xds_server);
     let (of_cluster, settings) = ((cluster.clone(), mesh_is_known), (mesh, sources.clone()));
     let started = sources::start(named, settings, of_cluster, &sinks, &starter, &shutdown, &readiness);
     let mut all = started.handles.clone();
     all.push(starter.start(names.clone(), shutdown.child()));
+    all.push(starter.start(keys.clone(), shutdown.child()));
 
     // Remote clusters read the Secrets or files that name them, and feed the list of sources.
     let register = StoreRegister::new(store.clone(), keeper.clone().map(|keeper| (keeper, kept.grace)));
@@ -171,7 +174,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
 
     let remotes_synced = readiness.guard("remote clusters");
     let (synced, first) = (started.synced, xds_server.clone());
-    let (mut publications, resolved) = (state.publications(), readiness.guard("addresses of network gateways"));
+    let (mut publications, resolved) =
+        (state.publications(), readiness.guard("addresses of network gateways and keys of issuers"));
     tokio::spawn(async move {
         // An empty mesh is published as well: it has proxies too.
         let remotes_synced = async move {
@@ -181,7 +185,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         tokio::join!(synced, remotes_synced);
         publications.mark_unchanged();
         first.config_update(PushRequest::everything(Reason::Global));
-        names::resolved(publications, names.answered()).await;
+        names::resolved(publications, [names.answered(), keys.answered()]).await;
         drop(resolved);
     });
 

@@ -11,6 +11,7 @@ pub mod event;
 pub mod file;
 mod findings_log;
 pub mod handle;
+pub mod keys;
 pub mod kube;
 pub mod list;
 pub mod mesh;

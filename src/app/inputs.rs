@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::{
     discovery::InputReader,
-    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames, WorkloadCertificates},
+    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames, WorkloadCertificates, key_set::KeySets},
     push::context::PushInputs,
 };
 
@@ -19,6 +19,7 @@ pub struct Inputs {
     registry: watch::Receiver<Arc<RegistrySnapshot>>,
     names: watch::Sender<Arc<ResolvedNames>>,
     certificates: watch::Sender<Arc<WorkloadCertificates>>,
+    keys: watch::Sender<Arc<KeySets>>,
 }
 
 /// Where the store and the registry publish.
@@ -40,6 +41,7 @@ impl Inputs {
                 registry,
                 names: watch::Sender::default(),
                 certificates: watch::Sender::default(),
+                keys: watch::Sender::default(),
             }),
             publishers,
         )
@@ -72,6 +74,11 @@ impl Inputs {
         self.certificates.send_replace(certificates);
     }
 
+    /// Puts fetched key sets in force.
+    pub fn set_keys(&self, keys: Arc<KeySets>) {
+        self.keys.send_replace(keys);
+    }
+
     /// The objects in force, and their changes.
     #[must_use]
     pub fn follow_configs(&self) -> watch::Receiver<Arc<ConfigSnapshot>> {
@@ -83,6 +90,7 @@ impl Inputs {
     pub fn read(&self) -> PushInputs {
         let (configs, mut registry) = ((**self.configs.borrow()).clone(), (**self.registry.borrow()).clone());
         registry.names = self.names.borrow().clone();
+        registry.keys = self.keys.borrow().clone();
         let certificates = self.certificates.borrow().clone();
         PushInputs { mesh: self.mesh(), features: self.features.clone(), configs, registry, certificates }
     }

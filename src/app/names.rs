@@ -42,13 +42,20 @@ pub(super) fn source(
     Arc::new(NameSource::new(settings, wanted, Arc::new(Dns::new(settings)), sink))
 }
 
-/// Waits until each name of the next publication has had an answer or a failure.
-pub(super) async fn resolved(mut publications: watch::Receiver<u64>, mut answered: watch::Receiver<u64>) {
+/// Waits until each name, and each key set, of the next publication has had an answer or a failure.
+pub(super) async fn resolved(mut publications: watch::Receiver<u64>, [names, keys]: [watch::Receiver<u64>; 2]) {
     if publications.changed().await.is_err() {
         return;
     }
     let number = *publications.borrow();
-    if timeout(PATIENCE, answered.wait_for(|level| *level >= number)).await.is_err() {
+    let in_time = |mut answered: watch::Receiver<u64>| async move {
+        timeout(PATIENCE, answered.wait_for(|level| *level >= number)).await.is_ok()
+    };
+    let (names, keys) = tokio::join!(in_time(names), in_time(keys));
+    if !names {
         tracing::warn!("ready although name servers have not answered for all gateways between networks");
+    }
+    if !keys {
+        tracing::warn!("ready although servers have not answered for all keys of RequestAuthentications");
     }
 }

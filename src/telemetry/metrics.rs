@@ -116,6 +116,11 @@ fn describe() {
         "pilothouse_log_lines_suppressed",
         "Log lines suppressed as repeats; a line reports their number."
     );
+    describe_counter!(
+        "pilot_jwks_resolver_network_fetch_success_total",
+        "Key sets fetched for RequestAuthentications."
+    );
+    describe_counter!("pilot_jwks_resolver_network_fetch_fail_total", "Key sets that could not be fetched.");
     describe_counter!("galley_validation_passed", "Objects that validation took, by kind.");
     describe_counter!("galley_validation_failed", "Objects that validation refused, by kind.");
 }
