@@ -9,6 +9,7 @@
 //! | [`upstream`] | config from istiod or another pilothouse, and config for them |
 //! | [`registration`] | WorkloadGroups without a cluster |
 //! | [`identity`] | the secure listener, join tokens, the certificate authority, mutual TLS of stock Envoys |
+//! | [`policies`] | who may call a workload: AuthorizationPolicy, tokens, external authorizers |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
 
@@ -22,6 +23,8 @@ pub mod files {}
 pub mod identity {}
 #[doc = include_str!("guide/kubernetes.md")]
 pub mod kubernetes {}
+#[doc = include_str!("guide/policies.md")]
+pub mod policies {}
 #[doc = include_str!("guide/registration.md")]
 pub mod registration {}
 #[doc = include_str!("guide/sources.md")]

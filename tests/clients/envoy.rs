@@ -90,6 +90,12 @@ impl Envoy {
         envoy
     }
 
+    /// Whether the configuration in force names this.
+    pub fn holds(&self, text: &str) -> bool {
+        let dump = http::get(self.admin_port, "localhost", "/config_dump?resource=dynamic_listeners", &[]);
+        dump.is_ok_and(|answer| answer.body.contains(text))
+    }
+
     /// One statistic; 0 when Envoy does not know it.
     pub fn stat(&self, name: &str) -> u64 {
         let answer = http::get(self.admin_port, "localhost", &format!("/stats?filter=^{name}$"), &[]).unwrap();

@@ -42,7 +42,18 @@ pub fn request(
     path: &str,
     headers: &[(&str, &str)],
 ) -> std::io::Result<Answer> {
-    let mut text = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
+    call(stream, "GET", host, path, headers)
+}
+
+/// As [`request`], with another method.
+pub fn call(
+    stream: &mut (impl Read + Write),
+    method: &str,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> std::io::Result<Answer> {
+    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
     for (name, value) in headers {
         text.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -23,6 +23,7 @@ mod leaders;
 mod mesh;
 mod mutual_tls;
 mod outages;
+mod policies;
 mod process;
 mod refusals;
 mod registration;

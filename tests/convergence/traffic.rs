@@ -339,6 +339,54 @@ pub fn peer_authentication(random: &mut Random, name: &str) -> Value {
     json!({"metadata": {}, "spec": spec})
 }
 
+/// The workloads of a policy: all of the namespace, those with a label, or a Gateway of the Gateway API.
+fn targets(random: &mut Random, name: &str) -> Value {
+    match (name, random.below(3)) {
+        ("default", _) => json!({}),
+        (_, 0) => {
+            json!({"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": random.of(&["k0", "k1"])}]})
+        }
+        (_, 1) => json!({"selector": {"matchLabels": {"istio": "ingressgateway"}}}),
+        _ => json!({"selector": {"matchLabels": {"app": random.of(&APPS)}}}),
+    }
+}
+
+pub fn authorization_policy(random: &mut Random, name: &str) -> Value {
+    let mut spec = targets(random, name);
+    let action = *random.of(&["ALLOW", "ALLOW", "DENY", "AUDIT", "CUSTOM"]);
+    let paths = random.some(&["/a", "/b*", "*/c", "/d/{*}"], 50);
+    let mut rule = json!({"to": [{"operation": {"ports": ["8080"]}}]});
+    if !paths.is_empty() {
+        rule["to"][0]["operation"]["paths"] = json!(paths);
+    }
+    if action != "CUSTOM" && random.chance(50) {
+        let sources = [
+            json!({"namespaces": [random.of(&NAMESPACES)]}),
+            json!({"principals": [format!("cluster.local/ns/{}/sa/default", random.of(&NAMESPACES))]}),
+            json!({"ipBlocks": ["10.0.0.0/8"], "requestPrincipals": ["a.test/*"]}),
+        ];
+        rule["from"] = json!([{ "source": random.of(&sources) }]);
+    }
+    spec["action"] = json!(action);
+    spec["rules"] = json!([rule]);
+    if action == "CUSTOM" {
+        spec["provider"] = json!({"name": random.of(&["asks", "unknown"])});
+    } else if action == "ALLOW" && random.chance(20) {
+        spec["rules"] = json!([]);
+    }
+    let dry_run = matches!(action, "ALLOW" | "DENY") && random.chance(20);
+    let annotations = if dry_run { json!({"istio.io/dry-run": "true"}) } else { json!({}) };
+    json!({"metadata": {"annotations": annotations}, "spec": spec})
+}
+
+pub fn request_authentication(random: &mut Random, name: &str) -> Value {
+    let mut spec = targets(random, name);
+    let issuers = random.some(&["a.test", "b.test"], 60);
+    let rule = |issuer: &&str| json!({"issuer": issuer, "jwks": "{\"keys\":[]}", "audiences": ["x"]});
+    spec["jwtRules"] = issuers.into_iter().map(rule).collect();
+    json!({"metadata": {}, "spec": spec})
+}
+
 pub fn proxy_config(random: &mut Random, name: &str) -> Value {
     let mut spec = json!({"concurrency": 1 + random.below(4)});
     if name != "default" {
@@ -367,6 +415,10 @@ pub fn mesh(random: &mut Random) -> Value {
     }
     if random.chance(20) {
         mesh["trustDomainAliases"] = json!(["old.local"]);
+    }
+    if random.chance(50) {
+        let service = random.of(&HOSTS);
+        mesh["extensionProviders"] = json!([{"name": "asks", "envoyExtAuthzGrpc": {"service": service, "port": 7070}}]);
     }
     if random.chance(20) {
         mesh["localityLbSetting"] = json!({"enabled": random.chance(50)});

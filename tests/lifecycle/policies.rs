@@ -18,9 +18,19 @@ metadata: {name: deny, namespace: shop}
 spec: {action: DENY, rules: [{}]}
 ---
 apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: waypoint, namespace: shop}
+spec: {targetRefs: [{group: '', kind: Service, name: api}], action: DENY, rules: [{}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: asks, namespace: shop}
+spec: {action: CUSTOM, provider: {name: nobody}, rules: [{}]}
+---
+apiVersion: security.istio.io/v1
 kind: RequestAuthentication
 metadata: {name: tokens, namespace: shop}
-spec: {jwtRules: [{issuer: a, jwksUri: 'https://a.example/keys'}]}
+spec: {jwtRules: [{issuer: a, jwksUri: 'http://127.0.0.1:1/keys'}]}
 ---
 apiVersion: telemetry.istio.io/v1
 kind: Telemetry
@@ -43,7 +53,7 @@ metadata: {name: fine, namespace: shop}
 spec: {host: api.example}
 ";
 
-const KINDS: [&str; 5] = ["AuthorizationPolicy", "RequestAuthentication", "Telemetry", "EnvoyFilter", "WasmPlugin"];
+const KINDS: [&str; 3] = ["Telemetry", "EnvoyFilter", "WasmPlugin"];
 
 /// A route that Envoy would refuse beside one that it takes, and a cluster that it would refuse.
 const REFUSED: &str = "
@@ -119,9 +129,13 @@ async fn a_policy_without_effect_is_never_reconciled() {
     let first = stream.next().await.unwrap();
     stream.subscribe(ResourceType::Cluster, &[], &first.nonce).await.unwrap();
     until_says(&running, "DestinationRule", "fine", "True", "1/1 proxies").await;
-    for (kind, name) in KINDS.into_iter().zip(["deny", "tokens", "logs", "patch", "plugin"]) {
+    for (kind, name) in KINDS.into_iter().zip(["logs", "patch", "plugin"]) {
         until_says(&running, kind, name, "False", "has no effect yet").await;
     }
+    until_says(&running, "AuthorizationPolicy", "deny", "True", "1/1 proxies").await;
+    until_says(&running, "AuthorizationPolicy", "waypoint", "False", "for waypoints").await;
+    until_says(&running, "AuthorizationPolicy", "asks", "False", "no external authorizer \"nobody\"").await;
+    until_says(&running, "RequestAuthentication", "tokens", "False", "http://127.0.0.1:1/keys").await;
     let address = running.addresses.http;
     let sources = aside(move || ask(address, "GET /debug/sourcez HTTP/1.0")).await;
     for kind in KINDS {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pilothouse::{
     discovery::Composer,
-    generate::{endpoint::load_assignment, listener, names, secret},
+    generate::{endpoint::load_assignment, names, secret},
     model::{
         Credential, Identity, Labels, Locality, Protocol, Visibility, credential, grpc_status, host,
         validation::readers,
