@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 use tonic::{Status, body::Body, server::NamedService};
 use tower::Service;
 
-use super::state::XdsState;
+use super::{claimant::presented, state::XdsState};
 use crate::{
+    identity::{Authenticator, Presented},
     proto::{
         envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse},
         wkt,
@@ -33,7 +34,11 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(120);
 /// The service.
 #[derive(Debug, Clone)]
-pub(super) struct LoadReports(pub(super) XdsState);
+pub(super) struct LoadReports {
+    pub(super) state: XdsState,
+    /// Proves the identities of clients over TLS: no other is listened to there.
+    pub(super) authenticator: Option<Authenticator>,
+}
 
 impl NamedService for LoadReports {
     const NAME: &'static str = "envoy.service.load_stats.v3.LoadReportingService";
@@ -59,16 +64,23 @@ impl LoadReports {
         if method != "StreamLoadStats" {
             return Err(Status::unimplemented(format!("no method {method}")));
         }
-        let opened = xds::open(request, self.0.options(), 1)?;
-        tokio::spawn(serve(self.0.clone(), opened.turn, opened.requests, opened.outgoing));
+        let presented = presented(&request);
+        let opened = xds::open(request, self.state.options(), 1)?;
+        tokio::spawn(serve(self.clone(), presented, opened.turn, opened.requests, opened.outgoing));
         Ok(opened.response)
     }
 }
 
-async fn serve(state: XdsState, mut turn: Turn, requests: Requests, outgoing: mpsc::Sender<Outgoing>) {
-    let stopping = state.stopping();
+async fn serve(
+    service: LoadReports,
+    presented: Presented,
+    mut turn: Turn,
+    requests: Requests,
+    outgoing: mpsc::Sender<Outgoing>,
+) {
+    let stopping = service.state.stopping();
     let status = tokio::select! {
-        ended = take_reports(&state, &mut turn, requests, &outgoing) => ended.err().unwrap_or_else(|| Status::ok("")),
+        ended = service.take_reports(presented, &mut turn, requests, &outgoing) => ended.err().unwrap_or_else(|| Status::ok("")),
         () = stopping.cancelled() => Status::unavailable("the server is shutting down"),
         () = outgoing.closed() => return,
     };
@@ -76,27 +88,38 @@ async fn serve(state: XdsState, mut turn: Turn, requests: Requests, outgoing: mp
     let _ = outgoing.try_send(Outgoing::End(status));
 }
 
-async fn take_reports(
-    state: &XdsState,
-    turn: &mut Turn,
-    mut requests: Requests,
-    outgoing: &mpsc::Sender<Outgoing>,
-) -> Result<(), Status> {
-    let first = next(&mut requests, state.options().first_request).await?;
-    let Some(first) = first else { return Ok(()) };
-    turn.opened();
-    let named = first.node.as_ref().is_some_and(|node| !node.id.is_empty());
-    if !named {
-        return Err(Status::invalid_argument("missing node information"));
-    }
-    let (head, rest) = wire::grpc_frames(&[], Bytes::from(demand().encode_to_vec()));
-    let _ = outgoing.send(Outgoing::message(head, rest)).await;
-    let mut report = first;
-    loop {
-        state.loads().take(&report, SystemTime::now());
-        match next(&mut requests, SILENCE).await? {
-            Some(next) => report = next,
-            None => return Ok(()),
+impl LoadReports {
+    async fn take_reports(
+        &self,
+        presented: Presented,
+        turn: &mut Turn,
+        mut requests: Requests,
+        outgoing: &mpsc::Sender<Outgoing>,
+    ) -> Result<(), Status> {
+        let state = &self.state;
+        if let Some(authenticator) = &self.authenticator {
+            let peer = turn.client().peer;
+            authenticator.authenticate(presented).await.map_err(|error| {
+                authenticator.refused(&error.to_string(), peer);
+                Status::unauthenticated(error.to_string())
+            })?;
+        }
+        let first = next(&mut requests, state.options().first_request).await?;
+        let Some(first) = first else { return Ok(()) };
+        turn.opened();
+        let named = first.node.as_ref().is_some_and(|node| !node.id.is_empty());
+        if !named {
+            return Err(Status::invalid_argument("missing node information"));
+        }
+        let (head, rest) = wire::grpc_frames(&[], Bytes::from(demand().encode_to_vec()));
+        let _ = outgoing.send(Outgoing::message(head, rest)).await;
+        let mut report = first;
+        loop {
+            state.loads().take(&report, SystemTime::now());
+            match next(&mut requests, SILENCE).await? {
+                Some(next) => report = next,
+                None => return Ok(()),
+            }
         }
     }
 }

@@ -99,7 +99,7 @@ pub async fn serve(
         .add_service(Discovery::<Listeners>::new(&state, &ports))
         .add_service(Discovery::<Routes>::new(&state, &ports))
         .add_service(Discovery::<Secrets>::new(&state, &ports))
-        .add_service(LoadReports(state.clone()))
+        .add_service(LoadReports { state: state.clone(), authenticator: ports.authenticator.clone() })
         .add_optional_service(certificates)
         .add_service(health)
         .add_service(reflection);
