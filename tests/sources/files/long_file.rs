@@ -82,8 +82,8 @@ async fn an_object_that_moves_to_a_long_file_stays_and_others_go() {
     folder.look(&Work::everything());
     assert_eq!(hosts(&folder), ["a.example", "b.example", "c.example", "moves.example"]);
     put(dir.path(), "a.yaml", &entry("b", "b.example"));
+    // This one goes at once if the text of the long file was read before, and with it otherwise.
     folder.look(&Work::everything());
-    assert!(!hosts(&folder).contains(&"c.example".to_string()), "it was there when the long file was read already");
     parse_all(&mut folder).await;
     assert_eq!(hosts(&folder), ["b.example", "long.example", "moves.example"]);
 }
