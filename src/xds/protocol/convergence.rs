@@ -365,6 +365,45 @@ fn sets_of_names_matter_not_their_order() {
     assert_eq!(Scope::of(names(&["a", "b"])).key(), Scope::of(names(&["b", "a"])).key());
 }
 
+/// A client gives a name up, asks for everything, and reads a response with the name that the server waits for no longer.
+#[test]
+fn a_response_that_was_given_up_may_be_read_after_all() {
+    let steps = vec![
+        Step::Subscribe(16),
+        Step::Set(4, 1),
+        Step::Unsubscribe(16),
+        Step::Hear,
+        Step::Star(true),
+        Step::Serve,
+        Step::Set(0, 1),
+        Step::Wait(30),
+        Step::Remove(4),
+    ];
+    for kind in [ResourceType::Listener, ResourceType::Endpoint] {
+        check(World::new(kind, Protocol::Delta), steps.clone()).unwrap();
+    }
+}
+
+/// A removal that goes out beside a faulty resource is told again when that is refused.
+#[test]
+fn a_removal_beside_a_refused_resource_is_told_again() {
+    let steps = vec![
+        Step::Set(3, BAD),
+        Step::Star(true),
+        Step::Set(2, 1),
+        Step::Hear,
+        Step::Serve,
+        Step::Read,
+        Step::Hear,
+        Step::Remove(2),
+        Step::Wait(1),
+        Step::Serve,
+    ];
+    for kind in [ResourceType::Listener, ResourceType::Endpoint] {
+        check(World::new(kind, Protocol::Delta), steps.clone()).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(traces()))]
 

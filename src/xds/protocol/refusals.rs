@@ -78,7 +78,8 @@ impl Refused {
             Verdict::Rest(names) => {
                 self.count = self.count.saturating_add(u32::from(fresh));
                 self.at = Some(now);
-                if names.is_empty() { names } else { names.into_iter().chain(sent.gone.iter().cloned()).collect() }
+                // Removals among them are told again even where nothing else is left to send.
+                names.into_iter().chain(sent.gone.iter().cloned()).collect()
             }
             Verdict::Unclear(waiting) => {
                 self.content.extend(waiting);

@@ -74,6 +74,9 @@ pub struct Subscription {
     /// Names to be sent although they may not have changed.
     again: Vec<Arc<NameSet>>,
     everything_again: bool,
+    /// Names of responses that were given up, which the client does not ask for any more. A response that it reads late, when
+    /// it asks for everything again, leaves it with them.
+    doubtful: Arc<NameSet>,
     /// Names that a client which claims to hold them is told nothing of for now.
     spared: Arc<NameSet>,
     /// A response is owed even if there is nothing in it.
@@ -106,6 +109,7 @@ impl Subscription {
             told: false,
             again: Vec::new(),
             everything_again: false,
+            doubtful: NameSet::empty(),
             spared: NameSet::empty(),
             owed: false,
             nonce: String::new(),
@@ -278,6 +282,8 @@ impl Subscription {
         if wildcard {
             // The client cannot know whether the wildcard still covers them: it is told the resource or its removal.
             self.again(unsubscribed);
+            let doubtful = std::mem::replace(&mut self.doubtful, NameSet::empty());
+            self.again(doubtful);
         }
         self.scope = Scope { wildcard, names };
         Ok(())
@@ -401,6 +407,11 @@ impl Subscription {
             sending = self.compute(target, updates, due);
         }
         let target = left.as_ref().unwrap_or(target);
+        if self.protocol == Protocol::Delta && !self.scope.wildcard {
+            let outside = self.again.iter().flat_map(|set| set.names()).filter(|name| !self.scope.contains(name));
+            let outside = NameSet::of(outside.cloned());
+            self.doubtful = self.doubtful.plus(&outside);
+        }
         self.again.clear();
         self.everything_again = false;
         let Some(sending) = sending else {
