@@ -23,11 +23,12 @@ pub(crate) use protocol::{subscription::Received, unknown::UnknownTypes};
 pub use resource_type::{ObjectType, PerType, ResourceType, TypeSet};
 pub use server::{accept::listen, options::XdsOptions};
 pub(crate) use server::{
-    accept::{answer, incoming, old_age, open, peer_tls, secure_incoming},
+    accept::{incoming, old_age, open, peer_tls, secure_incoming},
     admission::{Admission, RequestRate, cost_of_change},
     body::{Outgoing, Requests},
     budget::Hold,
     clients::{Clients, Turn},
+    service::{Calls, RawService, method},
 };
 pub(crate) use views::shared::{Entry, Shared, Table};
 pub use views::{

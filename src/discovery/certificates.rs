@@ -1,25 +1,18 @@
 //! The service that signs certificates of workloads: Istio's `IstioCertificateService`, for its agent, ztunnel and whoever has
 //! a token or a certificate. The certificate is of the identity that the caller proved, whatever the request says.
 
-use std::{
-    convert::Infallible,
-    future::Ready,
-    task::{Context, Poll},
-};
-
 use bytes::Bytes;
 use http::{Request, Response};
 use metrics::counter;
 use prost::Message;
 use tokio::sync::mpsc;
-use tonic::{Status, body::Body, server::NamedService};
-use tower::Service;
+use tonic::{Status, body::Body};
 
 use super::{claimant::presented, state::XdsState};
 use crate::{
     identity::{Authenticator, AuthorityHandle, IssueError, Presented},
     proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse},
-    xds::{self, Outgoing, Requests, Turn, wire},
+    xds::{self, Calls, Outgoing, Requests, Turn, wire},
 };
 
 /// The service.
@@ -31,27 +24,11 @@ pub(super) struct Certificates {
     pub(super) authority: Option<AuthorityHandle>,
 }
 
-impl NamedService for Certificates {
-    const NAME: &'static str = "istio.v1.auth.IstioCertificateService";
-}
+impl Calls for Certificates {
+    const SERVICE: &'static str = "istio.v1.auth.IstioCertificateService";
 
-impl Service<Request<Body>> for Certificates {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        xds::answer(self.begin(request))
-    }
-}
-
-impl Certificates {
     fn begin(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let method = xds::method(&request);
         if method != "CreateCertificate" || self.authority.is_none() {
             return Err(Status::unimplemented(format!("no method {method}")));
         }
@@ -60,7 +37,9 @@ impl Certificates {
         tokio::spawn(serve(self.clone(), presented, opened.turn, opened.requests, opened.outgoing));
         Ok(opened.response)
     }
+}
 
+impl Certificates {
     async fn create(&self, presented: Presented, turn: &mut Turn, mut requests: Requests) -> Result<Bytes, Status> {
         let refused = |error: crate::identity::Unauthenticated| {
             counter!("citadel_server_authentication_failure_count").increment(1);

@@ -4,19 +4,13 @@
 //! The numbers are kept in a table of bounded size and added to the metrics. They are what clients say, and nothing here
 //! depends on them.
 
-use std::{
-    convert::Infallible,
-    future::Ready,
-    task::{Context, Poll},
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use prost::Message;
 use tokio::sync::mpsc;
-use tonic::{Status, body::Body, server::NamedService};
-use tower::Service;
+use tonic::{Status, body::Body};
 
 use super::{claimant::presented, state::XdsState};
 use crate::{
@@ -25,7 +19,7 @@ use crate::{
         envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse},
         wkt,
     },
-    xds::{self, Outgoing, Requests, Turn, wire},
+    xds::{self, Calls, Outgoing, Requests, Turn, wire},
 };
 
 /// The interval of reports.
@@ -40,27 +34,11 @@ pub(super) struct LoadReports {
     pub(super) authenticator: Option<Authenticator>,
 }
 
-impl NamedService for LoadReports {
-    const NAME: &'static str = "envoy.service.load_stats.v3.LoadReportingService";
-}
+impl Calls for LoadReports {
+    const SERVICE: &'static str = "envoy.service.load_stats.v3.LoadReportingService";
 
-impl Service<Request<Body>> for LoadReports {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        xds::answer(self.begin(request))
-    }
-}
-
-impl LoadReports {
     fn begin(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let method = xds::method(&request);
         if method != "StreamLoadStats" {
             return Err(Status::unimplemented(format!("no method {method}")));
         }

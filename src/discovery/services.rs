@@ -1,21 +1,13 @@
 //! The gRPC server: aggregated and single-type discovery, load reports, health, reflection, over tonic's transport.
 
-use std::{
-    convert::Infallible,
-    future::Ready,
-    marker::PhantomData,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::iter};
 use http::{Request, Response};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, body::Body, server::NamedService, transport::server::Server};
-use tower::Service;
+use tonic::{Status, body::Body, transport::server::Server};
 
 use super::{
     certificates::Certificates,
@@ -26,7 +18,7 @@ use super::{
     state::XdsState,
     stream::{self, Start},
 };
-use crate::xds::{self, Protocol, ResourceType};
+use crate::xds::{self, Calls, Protocol, RawService, ResourceType};
 
 /// Why the server ended.
 #[derive(Debug, thiserror::Error)]
@@ -87,19 +79,17 @@ pub async fn serve(
         // The client is told then to open its next streams on another connection; its streams end soon after.
         server = server.max_connection_age(age);
     }
-    let certificates = ports.authenticator.clone().map(|authenticator| Certificates {
-        state: state.clone(),
-        authenticator,
-        authority: ports.authority.clone(),
+    let certificates = ports.authenticator.clone().map(|authenticator| {
+        RawService(Certificates { state: state.clone(), authenticator, authority: ports.authority.clone() })
     });
     let router = server
-        .add_service(Discovery::<Aggregated>::new(&state, &ports))
-        .add_service(Discovery::<Clusters>::new(&state, &ports))
-        .add_service(Discovery::<Endpoints>::new(&state, &ports))
-        .add_service(Discovery::<Listeners>::new(&state, &ports))
-        .add_service(Discovery::<Routes>::new(&state, &ports))
-        .add_service(Discovery::<Secrets>::new(&state, &ports))
-        .add_service(LoadReports { state: state.clone(), authenticator: ports.authenticator.clone() })
+        .add_service(RawService(Discovery::<Aggregated>::new(&state, &ports)))
+        .add_service(RawService(Discovery::<Clusters>::new(&state, &ports)))
+        .add_service(RawService(Discovery::<Endpoints>::new(&state, &ports)))
+        .add_service(RawService(Discovery::<Listeners>::new(&state, &ports)))
+        .add_service(RawService(Discovery::<Routes>::new(&state, &ports)))
+        .add_service(RawService(Discovery::<Secrets>::new(&state, &ports)))
+        .add_service(RawService(LoadReports { state: state.clone(), authenticator: ports.authenticator.clone() }))
         .add_optional_service(certificates)
         .add_service(health)
         .add_service(reflection);
@@ -165,9 +155,11 @@ impl<K> Discovery<K> {
     }
 }
 
-impl<K: Kind> Discovery<K> {
+impl<K: Kind> Calls for Discovery<K> {
+    const SERVICE: &'static str = K::NAME;
+
     fn begin(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
-        let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let method = xds::method(&request);
         let protocol = match method.strip_suffix(K::SUFFIX) {
             Some("Stream") => Protocol::Sotw,
             Some("Delta") => Protocol::Delta,
@@ -179,23 +171,5 @@ impl<K: Kind> Discovery<K> {
         let start = Start { state, ports, protocol, only: K::ONLY, turn: opened.turn, presented };
         tokio::spawn(stream::serve(start, opened.requests, opened.outgoing));
         Ok(opened.response)
-    }
-}
-
-impl<K: Kind> NamedService for Discovery<K> {
-    const NAME: &'static str = K::NAME;
-}
-
-impl<K: Kind> Service<Request<Body>> for Discovery<K> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        xds::answer(self.begin(request))
     }
 }

@@ -7,3 +7,4 @@ pub(super) mod body;
 pub(super) mod budget;
 pub(super) mod clients;
 pub(super) mod options;
+pub(super) mod service;

@@ -4,8 +4,6 @@
 //! longer each time and says so in one line; it never spins and never ends. A TLS handshake has the same time, beside others.
 
 use std::{
-    convert::Infallible,
-    future::{Ready, ready},
     io,
     net::SocketAddr,
     pin::Pin,
@@ -351,11 +349,6 @@ impl AsyncWrite for Socket {
             Transport::Tls(stream) => stream.is_write_vectored(),
         }
     }
-}
-
-/// The answer to a call that begins a stream, or refuses it.
-pub(crate) fn answer(begun: Result<Response<Body>, Status>) -> Ready<Result<Response<Body>, Infallible>> {
-    ready(Ok(begun.unwrap_or_else(Status::into_http)))
 }
 
 /// A stream that begins: its place in the connection, its requests, and the response that carries the messages for the client.
