@@ -20,5 +20,5 @@ pub use actor::{AuthorityActor, AuthorityHandle, CertificatePublisher};
 pub use authenticate::{Authenticator, Presented, TrustDomains, Unauthenticated};
 pub use authority::{Authority, IssueError, Lifetimes};
 pub use join_token::JoinTokens;
-pub use trust::{Origin, ServerFiles, Trust, TrustError, TrustSettings};
+pub use trust::{Origin, Trust, TrustError, TrustSettings};
 pub use workloads::CertificateHold;

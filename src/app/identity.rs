@@ -9,8 +9,7 @@ use super::{Error, Inputs};
 use crate::{
     discovery::{Ports, XdsServerHandle},
     identity::{
-        Authenticator, AuthorityActor, CertificatePublisher, JoinTokens, Lifetimes, ServerFiles, TrustDomains,
-        TrustSettings,
+        Authenticator, AuthorityActor, CertificatePublisher, JoinTokens, Lifetimes, TrustDomains, TrustSettings,
     },
     model::{PushRequest, Reason, XdsUpdater},
     runtime::Supervision,
@@ -33,11 +32,7 @@ pub(super) async fn start(
         organization: mesh.config.trust_domain.clone(),
         root_lifetime: features.self_signed_root_ttl,
         server_names: server_names(&mesh.config.root_namespace, &features.istiod_custom_host, &identity.host_names),
-        server_files: identity.server_files.as_ref().map(|files| ServerFiles {
-            certificate: files.certificate.clone(),
-            key: files.key.clone(),
-            client_roots: files.client_roots.clone(),
-        }),
+        server_files: identity.server_files.clone(),
     };
     let longest = features.max_workload_cert_ttl.max(Duration::from_secs(1));
     let lifetimes = Lifetimes { default: features.default_workload_cert_ttl.min(longest), longest };

@@ -76,11 +76,8 @@ impl LoadReports {
     ) -> Result<(), Status> {
         let state = &self.state;
         if let Some(authenticator) = &self.authenticator {
-            let peer = turn.client().peer;
-            authenticator.authenticate(presented).await.map_err(|error| {
-                authenticator.refused(&error.to_string(), peer);
-                Status::unauthenticated(error.to_string())
-            })?;
+            let admitted = authenticator.admit(presented, turn.client().peer).await;
+            admitted.map_err(|error| Status::unauthenticated(error.to_string()))?;
         }
         let first = next(&mut requests, state.options().first_request).await?;
         let Some(first) = first else { return Ok(()) };

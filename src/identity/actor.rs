@@ -64,12 +64,6 @@ impl AuthorityHandle {
         self.trust.borrow().authority.clone()
     }
 
-    /// What is in force, to follow.
-    #[must_use]
-    pub fn follow(&self) -> watch::Receiver<Arc<Trust>> {
-        self.trust.clone()
-    }
-
     /// TLS of the secure listener, to follow.
     #[must_use]
     pub fn server(&self) -> watch::Receiver<Arc<ServerConfig>> {
@@ -92,12 +86,8 @@ impl AuthorityHandle {
         let lifetime = self.lifetimes.of(seconds)?;
         let authority = self.authority();
         let issued = authority.sign(request, identity, lifetime, now)?;
-        let valid_for = issued.not_after.duration_since(now).unwrap_or_default().as_secs();
-        tracing::info!(target: "audit", %identity, serial = issued.serial, valid_for, "a certificate is issued");
-        metrics::counter!("citadel_server_success_cert_issuance_count").increment(1);
-        let mut chain = vec![issued.chain];
-        chain.push(authority.roots().to_string());
-        Ok(chain)
+        issued.audit(identity, now);
+        Ok(vec![issued.chain, authority.roots().to_string()])
     }
 }
 

@@ -98,6 +98,18 @@ impl Authenticator {
         self.of_token(bearer.to_string()).await.map(Some)
     }
 
+    /// As [`Authenticator::authenticate`]; a client that is refused is counted and told of.
+    ///
+    /// # Errors
+    /// As [`Authenticator::authenticate`].
+    pub async fn admit(
+        &self,
+        presented: Presented,
+        peer: Option<SocketAddr>,
+    ) -> Result<Option<Identity>, Unauthenticated> {
+        self.authenticate(presented).await.inspect_err(|error| self.refused(&error.to_string(), peer))
+    }
+
     /// Counts a client that is not who it says, and tells of it.
     pub fn refused(&self, reason: &str, peer: Option<SocketAddr>) {
         metrics::counter!("pilothouse_xds_authentication_failures").increment(1);

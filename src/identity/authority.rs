@@ -13,7 +13,7 @@ use rcgen::{
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, pem::PemObject};
-use x509_parser::{prelude::FromDer, public_key::PublicKey};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer, public_key::PublicKey};
 
 pub use self::key::KeyError;
 use crate::model::Identity;
@@ -89,6 +89,21 @@ pub struct Issued {
     pub serial: String,
     /// Its last moment.
     pub not_after: SystemTime,
+}
+
+impl Issued {
+    /// The time from `now` to its last moment.
+    #[must_use]
+    pub fn valid_for(&self, now: SystemTime) -> Duration {
+        self.not_after.duration_since(now).unwrap_or_default()
+    }
+
+    /// Counts it and writes the audit line.
+    pub(super) fn audit(&self, identity: &Identity, now: SystemTime) {
+        let (serial, valid_for) = (&self.serial, self.valid_for(now).as_secs());
+        tracing::info!(target: "audit", %identity, serial, valid_for, "a certificate is issued");
+        metrics::counter!("citadel_server_success_cert_issuance_count").increment(1);
+    }
 }
 
 /// A certificate with its private key, for a workload that we hold the key for.
@@ -397,12 +412,13 @@ struct Facts {
 
 fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|e| e.to_string())?;
-    let seconds = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
-    Ok(Facts {
-        is_ca: parsed.is_ca(),
-        public_key: parsed.public_key().raw.to_vec(),
-        not_after: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-    })
+    Ok(Facts { is_ca: parsed.is_ca(), public_key: parsed.public_key().raw.to_vec(), not_after: end_of(&parsed) })
+}
+
+/// The last moment of a certificate.
+fn end_of(certificate: &X509Certificate<'_>) -> SystemTime {
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
 /// The issuing certificate is a root, or the chain leads from it to one.
@@ -412,8 +428,7 @@ fn trusted(
     roots: &[CertificateDer<'static>],
     now: SystemTime,
 ) -> Result<(), AuthorityError> {
-    let parse = |der: &'_ CertificateDer<'static>| der.clone();
-    let mut current = parse(certificate);
+    let mut current = certificate.clone();
     for _ in 0..=chain.len() + 1 {
         if roots.contains(&current) {
             return Ok(());
@@ -422,10 +437,9 @@ fn trusted(
             .map_err(|e| AuthorityError::Certificate("the certificate chain", e.to_string()))?;
         let issuer = roots.iter().chain(chain).find(|candidate| {
             x509_parser::parse_x509_certificate(candidate).is_ok_and(|(_, parent)| {
-                let valid = u64::try_from(parent.validity().not_after.timestamp()).unwrap_or(0);
                 parent.subject() == child.issuer()
                     && child.verify_signature(Some(parent.public_key())).is_ok()
-                    && SystemTime::UNIX_EPOCH + Duration::from_secs(valid) > now
+                    && end_of(&parent) > now
             })
         });
         let Some(issuer) = issuer.cloned() else { break };

@@ -22,22 +22,12 @@ use super::{
     files,
     tls::{self, SERVER_LIFETIME, TlsError},
 };
+use crate::settings::ServerCertificateFiles;
 
 /// Bytes of one file with certificates or a key.
 const MAX_FILE: u64 = 1 << 20;
 /// A self-made root is renewed when so much of its life is left (Istio's grace of 20 %).
 const RENEWED_AT: f64 = 0.2;
-
-/// Files of the server's own certificate (`--tlsCertFile`, `--tlsKeyFile`, `--caCertFile`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerFiles {
-    /// Certificate chain.
-    pub certificate: PathBuf,
-    /// Private key.
-    pub key: PathBuf,
-    /// More roots for client certificates.
-    pub client_roots: Option<PathBuf>,
-}
 
 /// Where the authority comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -65,7 +55,7 @@ pub struct TrustSettings {
     /// Names and addresses of the server in a certificate that the authority issues for it.
     pub server_names: Vec<String>,
     /// The server's certificate, where it is not issued here.
-    pub server_files: Option<ServerFiles>,
+    pub server_files: Option<ServerCertificateFiles>,
 }
 
 /// Why there is no authority or no TLS.
@@ -157,7 +147,7 @@ impl Trust {
             None => {
                 let KeyAndCertificate { certificate, key } =
                     authority.issue_server(&settings.server_names, SERVER_LIFETIME, now)?;
-                let half = certificate.not_after.duration_since(now).unwrap_or_default() / 2;
+                let half = certificate.valid_for(now) / 2;
                 (certificate.chain, key, Some(now + half))
             }
         };

@@ -131,10 +131,8 @@ impl Workloads {
             match authority.issue(identity, lifetime, now) {
                 Ok(issued) => {
                     let (certificate, key) = (issued.certificate, issued.key);
-                    let valid_for = certificate.not_after.duration_since(now).unwrap_or_default();
-                    let (serial, seconds) = (&certificate.serial, valid_for.as_secs());
-                    tracing::info!(target: "audit", %identity, serial, valid_for = seconds, "a certificate is issued");
-                    metrics::counter!("citadel_server_success_cert_issuance_count").increment(1);
+                    certificate.audit(identity, now);
+                    let valid_for = certificate.valid_for(now);
                     let entry = Entry {
                         certificate: Arc::new(WorkloadCertificate { chain: certificate.chain.into(), key: key.into() }),
                         renew_at: now + valid_for.mul_f64(part()),

@@ -138,10 +138,7 @@ async fn prove(
     peer: Option<SocketAddr>,
 ) -> Result<Option<Identity>, Status> {
     let Some(authenticator) = authenticator else { return Ok(None) };
-    authenticator.authenticate(presented).await.map_err(|error| {
-        authenticator.refused(&error.to_string(), peer);
-        Status::unauthenticated(error.to_string())
-    })
+    authenticator.admit(presented, peer).await.map_err(|error| Status::unauthenticated(error.to_string()))
 }
 
 /// Has a certificate issued for a client without an agent, and waits until it is in force: what the client is sent depends
