@@ -163,6 +163,21 @@ fn virtual_service(v1: u32, v2: u32) -> String {
     )
 }
 
+/// The answers but those of gRPC-Go that chose a new cluster by a new route a moment before its own balancer knew the cluster
+/// ([`is_race_of_go`]): these are told on stderr.
+fn without_own_races(grpc: Grpc, when: &str, counts: BTreeMap<String, u32>) -> BTreeMap<String, u32> {
+    let (own, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        counts.into_iter().partition(|(answer, _)| is_race_of_go(grpc, answer));
+    let own: u32 = own.values().sum();
+    if own > 0 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "gRPC-Go, {when}: {own} calls chose a cluster that its balancer did not know yet"
+        );
+    }
+    others
+}
+
 fn follows_routes(grpc: Grpc) {
     let Some(command) = grpc.client(&format!("xds:///{HOST}:9000")) else { return };
     let (a, b) = (free_port(), free_port());
@@ -181,7 +196,7 @@ fn follows_routes(grpc: Grpc) {
     // changes, as with any xDS server: endpoints and routes are resources of their own, and one of them arrives first.
     let mut until = |what: &str, names: &[&str]| {
         wait_for(what, || {
-            let counts = client.call(20, "");
+            let counts = without_own_races(grpc, what, client.call(20, ""));
             assert!(counts.keys().all(|k| !k.starts_with("error")), "{what}: {counts:?}");
             counts.keys().map(String::as_str).eq(names.iter().copied()).then_some(())
         });
@@ -226,9 +241,7 @@ fn an_older_java_follows_weights_headers_and_endpoints() {
 }
 
 /// A subset is replaced by one of another name, and the routes with it: no call fails on the way.
-///
-/// gRPC-Go may choose a new cluster by a new route a moment before its own balancer knows the cluster
-/// ([`crate::grpc_outages::is_race_of_go`]). gRPC-Java had the like (its pull request 11947). Such calls are told.
+/// gRPC-Java had the race of [`without_own_races`] too (its pull request 11947).
 fn outlives_a_renamed_subset(grpc: Grpc) {
     let Some(command) = grpc.client(&format!("xds:///{HOST}:9000")) else { return };
     let port = free_port();
@@ -242,18 +255,9 @@ fn outlives_a_renamed_subset(grpc: Grpc) {
     };
     let plane = ControlPlane::start(&[("echo.yaml", of(0))]);
     let mut client = Client::start(command, &bootstrap(&plane, "caller", "10.9.9.9"));
-    let is_own = |answer: &str| is_race_of_go(grpc, answer);
     let mut all_succeed = |times: u32, when: &str| {
-        let counts = client.call(times, "");
-        let own: u32 = counts.iter().filter(|(answer, _)| is_own(answer)).map(|(_, count)| count).sum();
-        if own > 0 {
-            let _ = writeln!(
-                std::io::stderr(),
-                "gRPC-Go, {when}: {own} calls chose a cluster that its balancer did not know yet"
-            );
-        }
-        let others: BTreeMap<_, _> = counts.iter().filter(|(answer, _)| !is_own(answer)).collect();
-        assert!(others.keys().all(|answer| *answer == "one"), "{when}: {others:?}");
+        let counts = without_own_races(grpc, when, client.call(times, ""));
+        assert!(counts.keys().all(|answer| answer == "one"), "{when}: {counts:?}");
     };
     all_succeed(20, "at first");
     for round in 1..=10 {
