@@ -218,7 +218,14 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let secure = match sockets.secure_grpc {
         Some(listener) => Some((
             listener,
-            identity::start(&supervision, &inputs, (&identities, &kept), &xds_for_certificates, &mut ports).await?,
+            identity::start(
+                &supervision,
+                &inputs,
+                (&identities, &kept, cluster.as_ref()),
+                &xds_for_certificates,
+                &mut ports,
+            )
+            .await?,
         )),
         None => None,
     };

@@ -1,4 +1,5 @@
-//! Who a client is, and the certificates that prove it: the certificate authority of the mesh, TLS of the servers, join tokens.
+//! The identities of clients, and the certificates that prove them: the certificate authority of the mesh, TLS of the servers,
+//! join tokens, tokens of service accounts.
 //!
 //! A private key never leaves the process but for the folder that keeps the authority's own. The cryptography is ring's, the
 //! certificates rcgen's, TLS rustls'. Nothing here decides what an identity may see: that is told where it is served.
@@ -9,9 +10,14 @@
 mod actor;
 pub mod authenticate;
 pub mod authority;
+mod cluster_root;
 mod files;
+mod holders;
 pub mod join_token;
 mod jwt;
+mod reviewed_tokens;
+mod root_config_maps;
+mod secret_access;
 pub mod tls;
 mod trust;
 mod workloads;
@@ -19,6 +25,10 @@ mod workloads;
 pub use actor::{AuthorityActor, AuthorityHandle, CertificatePublisher};
 pub use authenticate::{Authenticator, Presented, TrustDomains, Unauthenticated};
 pub use authority::{Authority, IssueError, Lifetimes};
+pub use cluster_root::{ClusterRoot, SecretStore};
+pub use holders::IdentityHold;
 pub use join_token::JoinTokens;
+pub use reviewed_tokens::{ClusterTokens, TokenReviewer};
+pub use root_config_maps::RootConfigMaps;
+pub use secret_access::{AccessPublisher, AccessReviewer, ClusterAccess, SecretAccessActor, SecretAccessHandle};
 pub use trust::{Origin, Trust, TrustError, TrustSettings};
-pub use workloads::CertificateHold;

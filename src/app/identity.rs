@@ -9,19 +9,21 @@ use super::{Error, Inputs};
 use crate::{
     discovery::{Ports, XdsServerHandle},
     identity::{
-        Authenticator, AuthorityActor, CertificatePublisher, JoinTokens, Lifetimes, TrustDomains, TrustSettings,
+        AccessPublisher, Authenticator, AuthorityActor, CertificatePublisher, ClusterAccess, ClusterRoot,
+        ClusterTokens, JoinTokens, Lifetimes, SecretAccessActor, TrustDomains, TrustSettings,
     },
     model::{PushRequest, Reason, XdsUpdater},
     runtime::Supervision,
     settings::{IdentitySettings, StateSettings},
+    sources::kube::{Cluster, KubeWriter},
 };
 
-/// Starts the authority where there is a secure listener; it reads files and feeds the listener. `ports` gain the proofs of
-/// clients and the service that signs certificates.
+/// Starts the authority where there is a secure listener; it reads files or Secrets of the cluster, feeds the listener, and
+/// tells the cluster its roots. `ports` gain the proofs of clients and the service that signs certificates.
 pub(super) async fn start(
     supervision: &Supervision,
     inputs: &Arc<Inputs>,
-    (identity, state): (&IdentitySettings, &StateSettings),
+    (identity, state, cluster): (&IdentitySettings, &StateSettings, Option<&Arc<Cluster>>),
     xds: &XdsServerHandle,
     ports: &mut Ports,
 ) -> Result<watch::Receiver<Arc<ServerConfig>>, Error> {
@@ -36,16 +38,34 @@ pub(super) async fn start(
     };
     let longest = features.max_workload_cert_ttl.max(Duration::from_secs(1));
     let lifetimes = Lifetimes { default: features.default_workload_cert_ttl.min(longest), longest };
-    let authority = AuthorityActor::start(supervision, settings, lifetimes, publisher(inputs, xds))
+    let cluster_root = cluster.map(|cluster| ClusterRoot {
+        store: Arc::new(KubeWriter::new(cluster.clone())),
+        state_folder: state.folder.clone(),
+        organization: mesh.config.trust_domain.clone(),
+        root_lifetime: features.self_signed_root_ttl,
+    });
+    let mut authority = AuthorityActor::start(supervision, (settings, cluster_root), lifetimes, publisher(inputs, xds))
         .await
         .map_err(|error| Error::Identity(error.to_string()))?;
-    let (tokens, inputs) = (state.folder.as_deref().map(JoinTokens::of), inputs.clone());
+    let (tokens, of_mesh) = (state.folder.as_deref().map(JoinTokens::of), inputs.clone());
     let trust_domains = Arc::new(move || {
-        let mesh = inputs.mesh();
+        let mesh = of_mesh.mesh();
         TrustDomains { own: mesh.config.trust_domain.clone(), aliases: mesh.config.trust_domain_aliases.clone() }
     });
     let server = authority.server();
-    ports.authenticator = Some(Authenticator::new(tokens, trust_domains));
+    let mut authenticator = Authenticator::new(tokens, trust_domains);
+    if let Some(cluster) = cluster {
+        let writer = KubeWriter::new(cluster.clone());
+        let audiences = list(&features.token_audiences).map(String::from).collect();
+        authenticator = authenticator.with_reviewer(Arc::new(ClusterTokens { writer: writer.clone(), audiences }));
+        let reviewer = Arc::new(ClusterAccess(writer.clone()));
+        ports.secret_access = Some(SecretAccessActor::start(supervision, reviewer, access_publisher(inputs, xds)));
+        if features.enable_ca_server {
+            let followed = (inputs.follow_configs(), inputs.follow_mesh());
+            authority = authority.telling_namespaces(supervision, Arc::new(writer), followed);
+        }
+    }
+    ports.authenticator = Some(authenticator);
     ports.authority = Some(authority).filter(|_| features.enable_ca_server);
     Ok(server)
 }
@@ -59,10 +79,24 @@ fn publisher(inputs: &Arc<Inputs>, xds: &XdsServerHandle) -> CertificatePublishe
     })
 }
 
+/// So are the answers about service accounts.
+fn access_publisher(inputs: &Arc<Inputs>, xds: &XdsServerHandle) -> AccessPublisher {
+    let (inputs, xds) = (inputs.clone(), xds.clone());
+    Arc::new(move |access| {
+        inputs.set_secret_access(access);
+        xds.config_update(PushRequest::everything(Reason::Secret));
+    })
+}
+
+/// The parts of a text that commas separate.
+fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
 /// The names that clients know the server by (Istio's `istiod` Services), and those of this machine.
 fn server_names(root_namespace: &str, custom: &str, more: &[String]) -> Vec<String> {
     let of_service = ["istiod", "istiod-remote", "istio-pilot"].map(|name| format!("{name}.{root_namespace}.svc"));
-    let custom = custom.split(',').map(str::trim).filter(|name| !name.is_empty()).map(String::from);
+    let custom = list(custom).map(String::from);
     let mut names: Vec<String> = of_service.into_iter().chain(custom).chain(more.iter().cloned()).collect();
     names.extend(["localhost", "127.0.0.1", "::1"].map(String::from));
     let mut seen = std::collections::BTreeSet::new();

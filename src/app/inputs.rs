@@ -6,7 +6,10 @@ use tokio::sync::watch;
 
 use crate::{
     discovery::InputReader,
-    model::{ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames, WorkloadCertificates, key_set::KeySets},
+    model::{
+        ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames, SecretAccess, WorkloadCertificates,
+        key_set::KeySets,
+    },
     push::context::PushInputs,
 };
 
@@ -19,6 +22,7 @@ pub struct Inputs {
     registry: watch::Receiver<Arc<RegistrySnapshot>>,
     names: watch::Sender<Arc<ResolvedNames>>,
     certificates: watch::Sender<Arc<WorkloadCertificates>>,
+    secret_access: watch::Sender<Arc<SecretAccess>>,
     keys: watch::Sender<Arc<KeySets>>,
 }
 
@@ -41,6 +45,7 @@ impl Inputs {
                 registry,
                 names: watch::Sender::default(),
                 certificates: watch::Sender::default(),
+                secret_access: watch::Sender::default(),
                 keys: watch::Sender::default(),
             }),
             publishers,
@@ -74,6 +79,11 @@ impl Inputs {
         self.certificates.send_replace(certificates);
     }
 
+    /// Puts the answers about service accounts that ask for Secrets in force.
+    pub fn set_secret_access(&self, access: Arc<SecretAccess>) {
+        self.secret_access.send_replace(access);
+    }
+
     /// Puts fetched key sets in force.
     pub fn set_keys(&self, keys: Arc<KeySets>) {
         self.keys.send_replace(keys);
@@ -92,7 +102,15 @@ impl Inputs {
         registry.names = self.names.borrow().clone();
         registry.keys = self.keys.borrow().clone();
         let certificates = self.certificates.borrow().clone();
-        PushInputs { mesh: self.mesh(), features: self.features.clone(), configs, registry, certificates }
+        let secret_access = self.secret_access.borrow().clone();
+        PushInputs {
+            mesh: self.mesh(),
+            features: self.features.clone(),
+            configs,
+            registry,
+            certificates,
+            secret_access,
+        }
     }
 
     /// Reads everything, for the xDS server.

@@ -8,9 +8,12 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::{Status, body::Body};
 
-use super::{claimant::presented, state::XdsState};
+use super::{
+    claimant::{presented, unauthenticated},
+    state::XdsState,
+};
 use crate::{
-    identity::{Authenticator, AuthorityHandle, IssueError, Presented},
+    identity::{Authenticator, AuthorityHandle, IssueError, Presented, Unauthenticated},
     proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse},
     xds::{self, Calls, Outgoing, Requests, Turn, wire},
 };
@@ -41,9 +44,9 @@ impl Calls for Certificates {
 
 impl Certificates {
     async fn create(&self, presented: Presented, turn: &mut Turn, mut requests: Requests) -> Result<Bytes, Status> {
-        let refused = |error: crate::identity::Unauthenticated| {
+        let refused = |error: Unauthenticated| {
             counter!("citadel_server_authentication_failure_count").increment(1);
-            Status::unauthenticated(error.to_string())
+            unauthenticated(&error)
         };
         let identity = self.authenticator.authenticate(presented).await.map_err(refused)?;
         let identity = identity.ok_or_else(|| {

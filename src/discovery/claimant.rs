@@ -9,7 +9,7 @@ use tonic::{Status, body::Body};
 use super::state::XdsState;
 use crate::{
     generate::api,
-    identity::Presented,
+    identity::{Presented, Unauthenticated},
     model::{Config, Identity, Kind, Node},
     proto::{envoy::config::core::v3 as core, wkt},
     push::PushContext,
@@ -23,7 +23,7 @@ const MAX_NODE_VALUES: usize = 4096;
 /// The text of a header that is kept of a request: a token has less.
 const MAX_AUTHORIZATION: usize = 32 << 10;
 
-/// What the client of a request presents to prove who it is.
+/// The proofs of its identity that the client of a request presents.
 pub(super) fn presented(request: &HttpRequest<Body>) -> Presented {
     let tls = xds::peer_tls(request);
     let header = request.headers().get(header::AUTHORIZATION).filter(|_| tls.is_some());
@@ -34,6 +34,14 @@ pub(super) fn presented(request: &HttpRequest<Body>) -> Presented {
             .filter(|header| header.len() <= MAX_AUTHORIZATION)
             .and_then(|header| header.to_str().ok())
             .map(String::from),
+    }
+}
+
+/// The status of a client whose proof does not hold, or cannot be checked now.
+pub(super) fn unauthenticated(error: &Unauthenticated) -> Status {
+    match error {
+        Unauthenticated::Unavailable(_) => Status::unavailable(error.to_string()),
+        _ => Status::unauthenticated(error.to_string()),
     }
 }
 

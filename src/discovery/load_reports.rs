@@ -12,7 +12,10 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tonic::{Status, body::Body};
 
-use super::{claimant::presented, state::XdsState};
+use super::{
+    claimant::{presented, unauthenticated},
+    state::XdsState,
+};
 use crate::{
     identity::{Authenticator, Presented},
     proto::{
@@ -77,7 +80,7 @@ impl LoadReports {
         let state = &self.state;
         if let Some(authenticator) = &self.authenticator {
             let admitted = authenticator.admit(presented, turn.client().peer).await;
-            admitted.map_err(|error| Status::unauthenticated(error.to_string()))?;
+            admitted.map_err(|error| unauthenticated(&error))?;
         }
         let first = next(&mut requests, state.options().first_request).await?;
         let Some(first) = first else { return Ok(()) };

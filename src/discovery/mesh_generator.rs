@@ -244,6 +244,7 @@ impl Generator for MeshGenerator {
     fn audience(&self, context: &PushContext, node: &Node, claim: Claim<'_>) -> Audience {
         let mut view = context.view_of(node);
         let certificates = &context.inputs.certificates.by_identity;
+        view.is_proven = claim.is_proven;
         view.certified = takes_certificate(&view)
             && claim.is_proven
             && claim.identity.is_some_and(|identity| certificates.contains_key(identity));
@@ -368,8 +369,8 @@ impl Generator for MeshGenerator {
         let objects = objects.filter(differ).map(ResourceType::Objects);
         let types = ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).chain(objects).collect();
         let mut types: TypeSet = types;
-        let is_renewed = |identity: &Identity| change.what().certificates().contains(identity);
-        if slot.view.certified && slot.identity.as_ref().is_some_and(is_renewed) {
+        let is_touched = |identity: &Identity| change.what().touches_secrets_of(identity);
+        if slot.view.is_proven && slot.identity.as_ref().is_some_and(is_touched) {
             types.insert(ResourceType::Secret);
         }
         let hosts = effects.hosts;

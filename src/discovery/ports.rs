@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{debug::DebugPages, registrar::Registrar};
-use crate::identity::{Authenticator, AuthorityHandle};
+use crate::identity::{Authenticator, AuthorityHandle, SecretAccessHandle};
 
 /// The rooms that answer some requests of clients in place of the server.
 #[derive(Clone, Default)]
@@ -16,4 +16,6 @@ pub struct Ports {
     pub authenticator: Option<Authenticator>,
     /// Signs certificates of workloads.
     pub authority: Option<AuthorityHandle>,
+    /// Has the cluster asked about clients that ask for Secrets.
+    pub secret_access: Option<SecretAccessHandle>,
 }

@@ -1,6 +1,7 @@
 //! The task of one stream: waits for requests, publications and room on the wire, and lets the session decide.
 
 mod opening;
+mod secret_asking;
 
 use std::{num::NonZeroU32, pin::Pin, sync::Arc, time::SystemTime};
 
@@ -9,6 +10,8 @@ use tokio::{
     time::{Instant, Sleep},
 };
 use tonic::Status;
+
+use secret_asking::SecretAsking;
 
 use super::{
     connection::Connection,
@@ -22,7 +25,7 @@ use super::{
 };
 use crate::{
     generate::api,
-    identity::{CertificateHold, Presented},
+    identity::{IdentityHold, Presented},
     runtime::{Panicked, catch_task},
     telemetry::LogThrottle,
     xds::{
@@ -102,7 +105,9 @@ struct Stream {
     /// The workload behind the proxy has registered itself.
     presence: Option<Box<dyn Presence>>,
     /// The certificate that is issued for its workload, for as long as it lasts.
-    _certificate: Option<CertificateHold>,
+    _certificate: Option<IdentityHold>,
+    /// Asks whether its workload may read Secrets, from the first request for one on.
+    secret_access: SecretAsking,
     /// Its place in the connection.
     _turn: Turn,
     /// Runs until the connection is too old.
@@ -241,6 +246,10 @@ impl Stream {
         let secrets = self.session.subscription(ResourceType::Secret).map_or(0, |s| s.scope().names.names().len());
         if secrets > MAX_SECRETS {
             return Err(Status::resource_exhausted(format!("more than {MAX_SECRETS} secrets on one stream")));
+        }
+        if kind == ResourceType::Secret && self.connection.is_proven {
+            let subscription = self.session.subscription(kind);
+            self.secret_access.ask(subscription.map(|s| s.scope()), self.connection.identity.as_ref());
         }
         self.note(kind, received);
         Ok(())

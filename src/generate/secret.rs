@@ -15,7 +15,10 @@ mod tests;
 use bytes::Bytes;
 
 pub use self::names::names;
-use self::{material::Material, store::Store};
+use self::{
+    material::Material,
+    store::{Access, Store},
+};
 use crate::{
     generate::sds,
     model::{Credential, CredentialKind, Identity},
@@ -48,7 +51,7 @@ pub struct Refused {
 ///
 /// `kubernetes://` names have to be of the identity's namespace; `kubernetes-gateway://` names have to be referred to by a
 /// Gateway that trusts the identity; CA bundles in ConfigMaps are public. Secrets are looked up in the proxy's cluster, then
-/// in the main one.
+/// in the main one; those of a cluster go to identities that it lets list the Secrets of their namespace.
 #[must_use]
 pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identity: Option<&Identity>) -> Secrets {
     let mut out = Secrets::default();
@@ -61,7 +64,9 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
     };
     let wanted: Vec<(&String, Option<Credential>)> =
         names.iter().map(|n| (n, Credential::parse(n, &identity.namespace))).collect();
-    let store = Store::of(context, &view.cluster_id, wanted.iter().filter_map(|(_, c)| c.as_ref()));
+    // Only a proven identity is asked about: on loopback the operator decided that the word of the node does.
+    let access = Access(view.is_proven.then_some((&*context.inputs.secret_access, identity)));
+    let store = Store::of(context, &view.cluster_id, access, wanted.iter().filter_map(|(_, c)| c.as_ref()));
     let verified = match context.gateways.merged(context, view) {
         Some(merged) if view.is_router() => merged.verified_references(identity, &context.translation),
         _ => Default::default(),

@@ -11,16 +11,24 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{
     authority::{Authority, IssueError, Lifetimes, Material},
+    cluster_root::{ClusterRoot, Found},
+    holders::{Holders, IdentityHold},
+    root_config_maps::{Readers, RootConfigMaps, RootConfigMapsActor},
     trust::{Trust, TrustError, TrustSettings},
-    workloads::{CertificateHold, Holders, Workloads},
+    workloads::Workloads,
 };
 use crate::{
-    model::{Identity, WorkloadCertificates},
+    model::{ConfigSnapshot, Identity, Mesh, WorkloadCertificates},
     runtime::{ActorHealth, Supervision},
+    sources::WriteError,
 };
 
 /// The pause between two looks at the files.
 const PAUSE: Duration = Duration::from_secs(5);
+/// The age at which the cluster's material is read again.
+const OF_CLUSTER: Duration = Duration::from_secs(30);
+/// The time that a start waits for a cluster that does not answer.
+const FIRST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Puts the certificates of connected workloads in force.
 pub type CertificatePublisher = Arc<dyn Fn(Arc<WorkloadCertificates>) + Send + Sync>;
@@ -28,7 +36,8 @@ pub type CertificatePublisher = Arc<dyn Fn(Arc<WorkloadCertificates>) + Send + S
 /// Owns the authority.
 pub struct AuthorityActor {
     settings: Arc<TrustSettings>,
-    memory: Option<Material>,
+    cluster: Option<ClusterRoot>,
+    memory: Memory,
     published: watch::Sender<Arc<Trust>>,
     server: watch::Sender<Arc<ServerConfig>>,
     holders: Arc<Holders>,
@@ -47,8 +56,9 @@ pub struct AuthorityHandle {
     server: watch::Receiver<Arc<ServerConfig>>,
     lifetimes: Lifetimes,
     holders: Arc<Holders>,
-    /// The actor lives as long as its handles.
+    /// The actors live as long as the handles.
     _address: Addr<AuthorityActor>,
+    _config_maps: Option<Addr<RootConfigMapsActor>>,
 }
 
 impl std::fmt::Debug for AuthorityHandle {
@@ -64,6 +74,19 @@ impl AuthorityHandle {
         self.trust.borrow().authority.clone()
     }
 
+    /// Tells the namespaces of a cluster the roots, by a ConfigMap in each.
+    #[must_use]
+    pub fn telling_namespaces(
+        mut self,
+        supervision: &Supervision,
+        maps: Arc<dyn RootConfigMaps>,
+        (configs, mesh): (watch::Receiver<Arc<ConfigSnapshot>>, watch::Receiver<Arc<Mesh>>),
+    ) -> Self {
+        let readers = Readers { configs, mesh, trust: self.trust.clone() };
+        self._config_maps = Some(RootConfigMapsActor::start(supervision, maps, readers));
+        self
+    }
+
     /// TLS of the secure listener, to follow.
     #[must_use]
     pub fn server(&self) -> watch::Receiver<Arc<ServerConfig>> {
@@ -72,7 +95,7 @@ impl AuthorityHandle {
 
     /// Has a certificate issued for this identity, and renewed for as long as it is held.
     #[must_use]
-    pub fn hold(&self, identity: &Identity) -> CertificateHold {
+    pub fn hold(&self, identity: &Identity) -> IdentityHold {
         self.holders.hold(identity)
     }
 
@@ -98,13 +121,12 @@ impl AuthorityActor {
     /// [`TrustError`] when there is nothing that could be in force.
     pub async fn start(
         supervision: &Supervision,
-        settings: TrustSettings,
+        (settings, cluster): (TrustSettings, Option<ClusterRoot>),
         lifetimes: Lifetimes,
         publish: CertificatePublisher,
     ) -> Result<AuthorityHandle, TrustError> {
         let settings = Arc::new(settings);
-        let (first, memory) = load(settings.clone(), None, None).await;
-        let first = first?;
+        let (first, memory) = first(&settings, cluster.as_ref()).await?;
         let roots = authority_end(&first);
         let (server, server_reader) = watch::channel(first.server.clone());
         tracing::info!(origin = ?first.origin, root_valid_for = roots, "the certificate authority is in force");
@@ -114,6 +136,7 @@ impl AuthorityActor {
         let shared = holders.clone();
         let address = Supervisor::start(move |_| Self {
             settings,
+            cluster,
             memory,
             published,
             server,
@@ -124,14 +147,15 @@ impl AuthorityActor {
             failed: String::new(),
             actor_health,
         });
-        Ok(AuthorityHandle { trust, server: server_reader, lifetimes, holders, _address: address })
+        Ok(AuthorityHandle { trust, server: server_reader, lifetimes, holders, _address: address, _config_maps: None })
     }
 
     fn look(&mut self, context: &mut Context<Self>) {
         let last = self.published.borrow().clone();
-        let (settings, memory) = (self.settings.clone(), self.memory.take());
+        let (settings, cluster) = (self.settings.clone(), self.cluster.clone());
+        let memory = std::mem::take(&mut self.memory);
         let look = async move {
-            let loaded = load(settings, memory, Some(last)).await;
+            let loaded = load(settings, cluster, memory, Some(last)).await;
             tokio::time::sleep(PAUSE).await;
             loaded
         };
@@ -202,16 +226,91 @@ fn authority_end(trust: &Trust) -> u64 {
     end.duration_since(SystemTime::now()).unwrap_or_default().as_secs()
 }
 
-/// Reads files on a thread of its own.
+/// The content that stays between two looks.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    /// A self-made root without a folder.
+    root: Option<Material>,
+    /// The cluster's material, and when it was read.
+    of_cluster: Option<(Found, SystemTime)>,
+    /// The cluster gives no right to its Secrets.
+    is_forbidden: bool,
+}
+
+/// The first authority. A cluster that does not answer is asked again for a while; then a kept copy does.
+async fn first(
+    settings: &Arc<TrustSettings>,
+    cluster: Option<&ClusterRoot>,
+) -> Result<(Arc<Trust>, Memory), TrustError> {
+    let deadline = tokio::time::Instant::now() + FIRST_PATIENCE;
+    let mut memory = Memory::default();
+    loop {
+        let (loaded, after) = load(settings.clone(), cluster.cloned(), memory, None).await;
+        match loaded {
+            Ok(trust) => return Ok((trust, after)),
+            Err(TrustError::Cluster(error)) => {
+                if let Some(kept) = cluster.and_then(ClusterRoot::kept) {
+                    tracing::warn!(
+                        error,
+                        "the authority of the cluster is not read; its copy in the state folder is in force"
+                    );
+                    // Older than the pause: it is read as soon as the cluster answers.
+                    memory = Memory { of_cluster: Some((kept, SystemTime::now())), ..after };
+                    continue;
+                }
+                if tokio::time::Instant::now() >= deadline {
+                    return Err(TrustError::Cluster(error));
+                }
+                memory = after;
+                tokio::time::sleep(PAUSE / 10).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The cluster's material as it stands, or as it was read a moment ago; `None` where there is no right to it.
+async fn of_cluster(cluster: &ClusterRoot, memory: &mut Memory, now: SystemTime) -> Result<Option<Found>, TrustError> {
+    let is_young = |read: &SystemTime| now.duration_since(*read).is_ok_and(|age| age < OF_CLUSTER);
+    if let Some((found, _)) = memory.of_cluster.as_ref().filter(|(_, read)| is_young(read)) {
+        return Ok(Some(found.clone()));
+    }
+    match cluster.look(now).await {
+        Ok(found) => {
+            memory.of_cluster = Some((found.clone(), now));
+            memory.is_forbidden = false;
+            Ok(Some(found))
+        }
+        Err(WriteError::Forbidden(error)) if memory.of_cluster.is_none() => {
+            if !std::mem::replace(&mut memory.is_forbidden, true) {
+                tracing::warn!(
+                    error,
+                    "there is no right to the authority of the cluster: a root of this process is in force"
+                );
+            }
+            Ok(None)
+        }
+        Err(error) => Err(TrustError::Cluster(error.to_string())),
+    }
+}
+
+/// Asks the cluster, and reads files on a thread of its own.
 async fn load(
     settings: Arc<TrustSettings>,
-    memory: Option<Material>,
+    cluster: Option<ClusterRoot>,
+    mut memory: Memory,
     last: Option<Arc<Trust>>,
-) -> (Result<Arc<Trust>, TrustError>, Option<Material>) {
+) -> (Result<Arc<Trust>, TrustError>, Memory) {
+    let found = match cluster.filter(|_| settings.cacerts.is_none()) {
+        Some(cluster) => match of_cluster(&cluster, &mut memory, SystemTime::now()).await {
+            Ok(found) => found,
+            Err(error) => return (Err(error), memory),
+        },
+        None => None,
+    };
     let kept = memory.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let mut memory = memory;
-        let loaded = Trust::load(&settings, &mut memory, last.as_ref(), SystemTime::now());
+        let loaded = Trust::load(&settings, (found, &mut memory.root), last.as_ref(), SystemTime::now());
         (loaded, memory)
     });
     read.await.unwrap_or_else(|error| {

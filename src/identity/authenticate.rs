@@ -8,10 +8,12 @@ use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 use rustls_pki_types::CertificateDer;
 
 use super::{
+    TokenReviewer,
     join_token::{JoinTokens, MAX_TOKEN},
+    reviewed_tokens::ReviewedTokens,
     tls::identity_of,
 };
-use crate::{model::Identity, telemetry::LogThrottle};
+use crate::{model::Identity, sources::kube::TokenVerdict, telemetry::LogThrottle};
 
 /// What a client presents.
 #[derive(Clone, Default)]
@@ -42,6 +44,9 @@ pub enum Unauthenticated {
     /// Its token does not hold.
     #[error("{0}")]
     Token(String),
+    /// The issuer of its token gives no answer; the client may come again.
+    #[error("the service account token cannot be checked: {0}")]
+    Unavailable(String),
 }
 
 /// The trust domains of a mesh.
@@ -63,6 +68,7 @@ impl TrustDomains {
 #[derive(Clone)]
 pub struct Authenticator {
     tokens: Option<JoinTokens>,
+    reviewed: Option<ReviewedTokens>,
     trust_domains: Arc<dyn Fn() -> TrustDomains + Send + Sync>,
     refusals: Arc<LogThrottle>,
 }
@@ -77,7 +83,13 @@ impl Authenticator {
     /// Believes identities of these trust domains (the mesh's own and its aliases), and join tokens where a folder keeps them.
     #[must_use]
     pub fn new(tokens: Option<JoinTokens>, trust_domains: Arc<dyn Fn() -> TrustDomains + Send + Sync>) -> Self {
-        Self { tokens, trust_domains, refusals: Arc::default() }
+        Self { tokens, reviewed: None, trust_domains, refusals: Arc::default() }
+    }
+
+    /// Believes tokens of service accounts too, which this reviewer judges.
+    #[must_use]
+    pub fn with_reviewer(self, reviewer: Arc<dyn TokenReviewer>) -> Self {
+        Self { reviewed: Some(ReviewedTokens::of(reviewer)), ..self }
     }
 
     /// The identity that a client proves; `None` over plain text.
@@ -129,9 +141,21 @@ impl Authenticator {
     }
 
     async fn of_token(&self, token: String) -> Result<Identity, Unauthenticated> {
+        let (namespace, service_account) = match &self.reviewed {
+            Some(reviewed) if !JoinTokens::is_meant_by(&token) => of_reviewed(reviewed, token).await?,
+            _ => self.of_join_token(token).await?,
+        };
+        Ok(Identity {
+            trust_domain: (self.trust_domains)().own.into(),
+            namespace: namespace.into(),
+            service_account: service_account.into(),
+        })
+    }
+
+    async fn of_join_token(&self, token: String) -> Result<(String, String), Unauthenticated> {
         let Some(tokens) = self.tokens.clone() else {
             return Err(Unauthenticated::Token(
-                "tokens are not accepted here (--state-dir keeps their key)".to_string(),
+                "join tokens are not accepted here (--state-dir keeps their key)".to_string(),
             ));
         };
         // Files are read.
@@ -139,11 +163,18 @@ impl Authenticator {
         let claims = verified
             .map_err(|e| Unauthenticated::Token(e.to_string()))?
             .map_err(|e| Unauthenticated::Token(e.to_string()))?;
-        Ok(Identity {
-            trust_domain: (self.trust_domains)().own.into(),
-            namespace: claims.namespace.into(),
-            service_account: claims.service_account.into(),
-        })
+        Ok((claims.namespace, claims.service_account))
+    }
+}
+
+/// Namespace and name of the service account whose token this is.
+async fn of_reviewed(reviewed: &ReviewedTokens, token: String) -> Result<(String, String), Unauthenticated> {
+    match reviewed.review(token).await {
+        Ok(TokenVerdict::ServiceAccount { namespace, name }) => Ok((namespace, name)),
+        Ok(TokenVerdict::Refused(reason)) => {
+            Err(Unauthenticated::Token(format!("the service account token is refused: {reason}")))
+        }
+        Err(error) => Err(Unauthenticated::Unavailable(error)),
     }
 }
 

@@ -25,6 +25,9 @@ const MAX_REQUEST: usize = 16 << 10;
 /// Bits of RSA keys that certificates are issued for: shorter ones are weak, longer ones cost their peers much.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
+/// A self-made root is renewed when so much of its life is left.
+const RENEWED_AT: f64 = 0.2;
+
 /// Lifetimes of workload certificates (`DEFAULT_WORKLOAD_CERT_TTL`, `MAX_WORKLOAD_CERT_TTL`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
@@ -195,6 +198,13 @@ fn root_of(key: &KeyPair, organization: &str, now: SystemTime, lifetime: Duratio
 #[must_use]
 pub fn not_after(certificate: &str) -> Option<SystemTime> {
     Some(facts(&only(certificate, "").ok()?).ok()?.not_after)
+}
+
+/// Whether so little of a root's life of `lifetime` is left that it is to be renewed (Istio's grace of 20 %).
+#[must_use]
+pub(super) fn is_ending(certificate: &str, lifetime: Duration, now: SystemTime) -> bool {
+    let left = not_after(certificate).and_then(|end| end.duration_since(now).ok());
+    left.unwrap_or_default() <= lifetime.mul_f64(RENEWED_AT)
 }
 
 impl Authority {

@@ -118,6 +118,16 @@ impl JoinTokens {
         }
     }
 
+    /// The token says of itself that it is a join token; its signature was not looked at.
+    #[must_use]
+    pub fn is_meant_by(token: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Issuer {
+            iss: String,
+        }
+        jsonwebtoken::dangerous::insecure_decode::<Issuer>(token).is_ok_and(|data| data.claims.iss == ISSUER)
+    }
+
     /// Makes a token.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! | authority | from |
 //! |---|---|
 //! | plugged in | the files of Istio's `cacerts`: `ca-cert.pem`, `ca-key.pem`, `root-cert.pem`, `cert-chain.pem` |
+//! | of the cluster | the Secret `cacerts`, else the self-made root in `istio-ca-secret` (see [`super::cluster_root`]) |
 //! | self-made | a root in the state folder, made at the first start; without such a folder in memory, for this process only |
 //!
 //! Files are read in one go and looked at as a whole: while they do not fit together, the last good authority stays.
@@ -19,6 +20,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{
     authority::{self, Authority, AuthorityError, IssueError, KeyAndCertificate, Material},
+    cluster_root::Found,
     files,
     tls::{self, SERVER_LIFETIME, TlsError},
 };
@@ -26,8 +28,6 @@ use crate::settings::ServerCertificateFiles;
 
 /// Bytes of one file with certificates or a key.
 const MAX_FILE: u64 = 1 << 20;
-/// A self-made root is renewed when so much of its life is left (Istio's grace of 20 %).
-const RENEWED_AT: f64 = 0.2;
 
 /// Where the authority comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -35,6 +35,10 @@ const RENEWED_AT: f64 = 0.2;
 pub enum Origin {
     /// Files of `cacerts`.
     PluggedIn,
+    /// The Secret `cacerts` of the cluster.
+    PluggedInSecret,
+    /// The Secret `istio-ca-secret` of the cluster, or its copy in the state folder.
+    ClusterSecret,
     /// A root in the state folder.
     StateFolder,
     /// A root in memory: a restart makes another.
@@ -73,6 +77,9 @@ pub enum TrustError {
     /// The server's certificate cannot be issued.
     #[error("the server's certificate: {0}")]
     Issue(#[from] IssueError),
+    /// The cluster does not give its authority, and none is kept.
+    #[error("the authority of the cluster: {0}")]
+    Cluster(String),
     /// The listener's parts do not fit.
     #[error("{0}")]
     Tls(#[from] TlsError),
@@ -122,18 +129,18 @@ impl Read {
 }
 
 impl Trust {
-    /// Reads all files and makes of them what is to be in force, or keeps `last` where nothing has changed. `memory` holds a
-    /// root without a folder. Reads files: not for async threads.
+    /// Reads all files and makes of them what is to be in force, or keeps `last` where nothing has changed. `of_cluster` comes
+    /// before a self-made root, and `memory` holds one without a folder. Reads files: not for async threads.
     ///
     /// # Errors
     /// [`TrustError`]; the last good one stays in force then.
-    pub fn load(
+    pub(super) fn load(
         settings: &TrustSettings,
-        memory: &mut Option<Material>,
+        (of_cluster, memory): (Option<Found>, &mut Option<Material>),
         last: Option<&Arc<Self>>,
         now: SystemTime,
     ) -> Result<Arc<Self>, TrustError> {
-        let read = read(settings, memory, now)?;
+        let read = read(settings, of_cluster, memory, now)?;
         let made_of = read.hash();
         let is_same = |last: &&Arc<Self>| last.made_of == made_of && last.renew_server.is_none_or(|at| now < at);
         if let Some(last) = last.filter(is_same) {
@@ -156,14 +163,23 @@ impl Trust {
     }
 }
 
-fn read(settings: &TrustSettings, memory: &mut Option<Material>, now: SystemTime) -> Result<Read, TrustError> {
-    let (material, origin, place) = match (&settings.cacerts, &settings.state_folder) {
-        (Some(folder), _) => (plugged_in(folder)?, Origin::PluggedIn, folder.clone()),
-        (None, Some(folder)) => {
+fn read(
+    settings: &TrustSettings,
+    of_cluster: Option<Found>,
+    memory: &mut Option<Material>,
+    now: SystemTime,
+) -> Result<Read, TrustError> {
+    let (material, origin, place) = match (&settings.cacerts, of_cluster, &settings.state_folder) {
+        (Some(folder), ..) => (plugged_in(folder)?, Origin::PluggedIn, folder.clone()),
+        (None, Some(found), _) => {
+            let origin = if found.is_plugged_in { Origin::PluggedInSecret } else { Origin::ClusterSecret };
+            (found.material, origin, found.place)
+        }
+        (None, None, Some(folder)) => {
             let folder = folder.join(files::FOLDER);
             (of_state_folder(&folder, settings, now)?, Origin::StateFolder, folder)
         }
-        (None, None) => {
+        (None, None, None) => {
             let material = match memory {
                 Some(material) => material.clone(),
                 None => new_root(settings, now)?,
@@ -216,8 +232,7 @@ fn new_root(settings: &TrustSettings, now: SystemTime) -> Result<Material, Trust
 
 /// The same root with a new end, where the old one is near.
 fn renewed(material: &Material, settings: &TrustSettings, now: SystemTime) -> Result<Option<Material>, TrustError> {
-    let left = authority::not_after(&material.certificate).and_then(|end| end.duration_since(now).ok());
-    if left.unwrap_or_default() > settings.root_lifetime.mul_f64(RENEWED_AT) {
+    if !authority::is_ending(&material.certificate, settings.root_lifetime, now) {
         return Ok(None);
     }
     let renewed = authority::renewed_root(material, &settings.organization, now, settings.root_lifetime);
@@ -278,7 +293,7 @@ mod tests {
     }
 
     fn load(settings: &TrustSettings, last: Option<&Arc<Trust>>, at: SystemTime) -> Result<Arc<Trust>, TrustError> {
-        Trust::load(settings, &mut None, last, at)
+        Trust::load(settings, (None, &mut None), last, at)
     }
 
     #[test]
@@ -329,8 +344,8 @@ mod tests {
     #[test]
     fn a_root_in_memory_stays_as_long_as_the_process() {
         let mut memory = None;
-        let first = Trust::load(&settings(), &mut memory, None, now()).unwrap();
-        let second = Trust::load(&settings(), &mut memory, None, now()).unwrap();
+        let first = Trust::load(&settings(), (None, &mut memory), None, now()).unwrap();
+        let second = Trust::load(&settings(), (None, &mut memory), None, now()).unwrap();
         assert_eq!(first.authority.roots(), second.authority.roots());
     }
 
@@ -360,10 +375,10 @@ mod tests {
     #[test]
     fn the_servers_certificate_is_issued_anew_at_half_its_life() {
         let mut memory = None;
-        let first = Trust::load(&settings(), &mut memory, None, now()).unwrap();
-        let soon = Trust::load(&settings(), &mut memory, Some(&first), now() + DAY).unwrap();
+        let first = Trust::load(&settings(), (None, &mut memory), None, now()).unwrap();
+        let soon = Trust::load(&settings(), (None, &mut memory), Some(&first), now() + DAY).unwrap();
         assert!(Arc::ptr_eq(&first, &soon));
-        let later = Trust::load(&settings(), &mut memory, Some(&first), now() + 16 * DAY).unwrap();
+        let later = Trust::load(&settings(), (None, &mut memory), Some(&first), now() + 16 * DAY).unwrap();
         assert!(!Arc::ptr_eq(&first.server, &later.server));
     }
 }

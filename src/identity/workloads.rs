@@ -6,83 +6,20 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::sync::Notify;
 
-use super::authority::{Authority, IssueError};
+use super::{
+    authority::{Authority, IssueError},
+    holders::Holders,
+};
 use crate::model::{Identity, WorkloadCertificate, WorkloadCertificates};
 
-/// A certificate is kept for so long after its last client: a client that comes back finds it.
-const KEPT: Duration = Duration::from_secs(600);
 /// Certificates that are issued in one go.
 const BATCH: usize = 50;
-
-/// The identities of connected clients.
-#[derive(Debug, Default)]
-pub(super) struct Holders {
-    held: Mutex<BTreeMap<Identity, Holding>>,
-    /// An identity is new.
-    pub(super) wanted: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Holding {
-    clients: usize,
-    /// When the last client went.
-    free_since: Option<SystemTime>,
-}
-
-/// A client's hold on the certificate of its identity; given back when it is dropped.
-#[derive(Debug)]
-pub struct CertificateHold {
-    holders: Arc<Holders>,
-    identity: Identity,
-}
-
-impl Drop for CertificateHold {
-    fn drop(&mut self) {
-        if let Some(holding) = self.holders.lock().get_mut(&self.identity) {
-            holding.clients -= 1;
-            if holding.clients == 0 {
-                holding.free_since = Some(SystemTime::now());
-            }
-        }
-    }
-}
-
-impl Holders {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Identity, Holding>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn hold(self: &Arc<Self>, identity: &Identity) -> CertificateHold {
-        let mut held = self.lock();
-        let is_new = !held.contains_key(identity);
-        let holding = held.entry(identity.clone()).or_default();
-        holding.clients += 1;
-        holding.free_since = None;
-        drop(held);
-        if is_new {
-            self.wanted.notify_one();
-        }
-        CertificateHold { holders: self.clone(), identity: identity.clone() }
-    }
-
-    /// The identities that have clients, or had some a while ago; others are forgotten.
-    fn current(&self, now: SystemTime) -> Vec<Identity> {
-        let mut held = self.lock();
-        let is_over = |holding: &Holding| {
-            holding.clients == 0
-                && holding.free_since.is_some_and(|since| now.duration_since(since).is_ok_and(|free| free > KEPT))
-        };
-        held.retain(|_, holding| !is_over(holding));
-        held.keys().cloned().collect()
-    }
-}
 
 struct Entry {
     certificate: Arc<WorkloadCertificate>,
@@ -194,7 +131,7 @@ mod tests {
         let soon = workloads.look(&holders, &authority, DAY, SystemTime::now());
         assert!(soon.changed.is_none(), "kept for clients that come back");
         let gone = workloads.look(&holders, &authority, DAY, now + DAY).changed.unwrap();
-        assert!(gone.by_identity.is_empty() && workloads.entries.is_empty() && holders.lock().is_empty());
+        assert!(gone.by_identity.is_empty() && workloads.entries.is_empty());
     }
 
     #[test]

@@ -87,6 +87,12 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Whether the object was read from a Kubernetes API server.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        self.source.starts_with("kube:")
+    }
+
     /// The origin for log and error texts: `FILE:LINE`, or the name of the source where there is no file.
     #[must_use]
     pub fn place(&self) -> String {

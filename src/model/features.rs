@@ -111,6 +111,7 @@ features! {
     max_recv_msg_size: u32 = 4 << 20, "ISTIO_GPRC_MAXRECVMSGSIZE";
     enable_xds_identity_check: bool = true, "PILOT_ENABLE_XDS_IDENTITY_CHECK";
     enable_ca_server: bool = true, "ENABLE_CA_SERVER";
+    token_audiences: String = "istio-ca".to_string(), "TOKEN_AUDIENCES";
     default_workload_cert_ttl: Duration = Duration::from_secs(24 * 3600), "DEFAULT_WORKLOAD_CERT_TTL";
     max_workload_cert_ttl: Duration = Duration::from_secs(90 * 24 * 3600), "MAX_WORKLOAD_CERT_TTL";
     self_signed_root_ttl: Duration = Duration::from_secs(3650 * 24 * 3600), "CITADEL_SELF_SIGNED_CA_CERT_TTL";

@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, Service, ServiceTarget,
-    WorkloadCertificates, difference, key_set::KeySets,
+    Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, SecretAccess, Service,
+    ServiceTarget, WorkloadCertificates, difference, key_set::KeySets,
 };
 
 /// All effective configs by kind, oldest first (then by name and namespace).
@@ -142,6 +142,8 @@ fn same_targets(a: &[ServiceTarget], b: &[ServiceTarget]) -> bool {
 pub struct PushInputs {
     /// Certificates that were issued for connected workloads.
     pub certificates: Arc<WorkloadCertificates>,
+    /// The service accounts that may read Secrets of the cluster.
+    pub secret_access: Arc<SecretAccess>,
     /// Effective mesh settings.
     pub mesh: Arc<Mesh>,
     /// Istio's feature flags.

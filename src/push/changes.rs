@@ -86,10 +86,10 @@ impl Changes {
         &self.nodes
     }
 
-    /// Identities whose issued certificates differ.
+    /// Whether the Secrets of this identity may differ for a reason that lies with the identity itself.
     #[must_use]
-    pub const fn certificates(&self) -> &BTreeSet<Identity> {
-        &self.inputs.certificates
+    pub fn touches_secrets_of(&self, identity: &Identity) -> bool {
+        self.inputs.certificates.contains(identity) || self.inputs.secret_access.contains(identity)
     }
 
     /// Whether no resource of any proxy can differ.

@@ -40,6 +40,8 @@ pub struct ProxyView {
     pub ips: Vec<Arc<str>>,
     /// The control plane issues the workload's certificate: the client is a stock Envoy that proved its identity.
     pub certified: bool,
+    /// The client proved its identity; of one on loopback the word of its node may do.
+    pub is_proven: bool,
     /// Services that the workload serves itself; empty in the outbound half.
     pub targets: Arc<[ServiceTarget]>,
 }
@@ -63,6 +65,7 @@ impl ProxyView {
             metadata: Arc::new(node.metadata.clone()),
             ips: node.ips.clone(),
             certified: false,
+            is_proven: false,
             targets: Arc::from([]),
         }
     }
@@ -75,7 +78,7 @@ impl ProxyView {
         (self.node_type, &self.namespace, &self.dns_domain, &self.labels).hash(&mut hasher);
         (&self.locality, &self.network, &self.cluster_id).hash(&mut hasher);
         (self.ipv4, self.ipv6, self.ipv6_first, &self.metadata, &self.ips).hash(&mut hasher);
-        self.certified.hash(&mut hasher);
+        (self.certified, self.is_proven).hash(&mut hasher);
         self.targets.len().hash(&mut hasher);
         for target in &*self.targets {
             (target.service.stamp, &target.port, target.target_port).hash(&mut hasher);

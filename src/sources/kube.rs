@@ -12,6 +12,7 @@
 pub mod access;
 mod admit;
 mod answers;
+mod ca_objects;
 mod cluster;
 mod connect;
 pub mod content;
@@ -32,6 +33,7 @@ mod remote;
 mod remote_files;
 mod remotes;
 mod reports;
+mod reviews;
 mod source;
 mod status;
 mod verdict;
@@ -39,6 +41,7 @@ mod wanted;
 mod watch;
 mod write;
 
+pub use ca_objects::SecretContent;
 pub use cluster::Cluster;
 pub use connect::{ConnectError, check_access};
 pub use groups::Group;
@@ -51,6 +54,7 @@ pub use remotes::{
     ClusterStatus, MainCluster, RemoteClusters, RemoteClustersActor, RemoteClustersHandle, RemoteSetup, SyncStatus,
 };
 pub use reports::ReportLease;
+pub use reviews::TokenVerdict;
 pub use source::KubeSource;
 pub use status::{FeedReport, FeedState};
 pub use wanted::{Wanted, WantedCluster};

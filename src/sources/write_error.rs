@@ -9,6 +9,9 @@ pub enum WriteError {
     /// There is no such object (404).
     #[error("there is no such object")]
     Gone,
+    /// There is no right to it (403); with a text for a person.
+    #[error("{0}")]
+    Forbidden(String),
     /// No answer, or none in time; with a text for a person.
     #[error("{0}")]
     Unreachable(String),

@@ -48,7 +48,7 @@ async fn one(sink: &dyn StatusSink, leadership: &Leadership, job: &Job) -> Write
             Ok(stored) => return WriteOutcome::Stored(stored.status),
             Err(WriteError::Conflict) => {}
             Err(WriteError::Gone) => return WriteOutcome::Superseded,
-            Err(WriteError::Other(error) | WriteError::Unreachable(error)) => return WriteOutcome::Failed(error),
+            Err(error) => return WriteOutcome::Failed(error.to_string()),
         }
         held = match sink.fetch(&job.config).await {
             // The computed status is for a spec that is no longer in force; the watch brings the new one.

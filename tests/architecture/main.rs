@@ -30,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("generate", &["model", "proto", "push"]),
     // Of `model` only the type URLs of config objects.
     ("xds", &["model", "proto", "telemetry"]),
-    ("identity", &["model", "runtime", "settings", "telemetry"]),
+    ("identity", &["model", "runtime", "settings", "sources", "telemetry"]),
     // Of `handlers` only the test that compares incremental with cold contexts.
     (
         "discovery",

@@ -13,6 +13,7 @@ mod faults;
 mod followers;
 #[allow(dead_code, reason = "the tests with Envoy use more of it")]
 mod gate;
+mod identities;
 mod leaders;
 mod lists;
 mod not_delivered;

@@ -14,7 +14,7 @@ use pilothouse::{
     proto::envoy::service::discovery::v3::DiscoveryRequest,
     sources::kube::{
         FeedState, Group,
-        access::{Right, lease_rights, registration_rights, rights, status_rights},
+        access::{Right, authority_rights, identity_rights, lease_rights, registration_rights, rights, status_rights},
     },
 };
 use serde_json::{Value, json};
@@ -60,7 +60,9 @@ fn the_manifest_grants_the_rights_of_the_table_and_no_more() {
         ("ClusterRole", "pilothouse-reader", table()),
         ("ClusterRole", "pilothouse-status-writer", triples(status_rights())),
         ("ClusterRole", "pilothouse-registration", triples(registration_rights())),
+        ("ClusterRole", "pilothouse-identity", triples(identity_rights())),
         ("Role", "pilothouse-leader", triples(lease_rights())),
+        ("Role", "pilothouse-authority", triples(authority_rights())),
     ];
     for (kind, name, table) in roles {
         let granted = granted(kind, name);

@@ -12,10 +12,10 @@ use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Start, Stream};
+use super::{Start, Stream, secret_asking::SecretAsking};
 use crate::{
     discovery::{
-        claimant::{self, authorize, authorize_objects, read_node},
+        claimant::{self, authorize, authorize_objects, read_node, unauthenticated},
         debug::Questions,
         generator::Claim,
         mesh_generator::takes_certificate,
@@ -23,7 +23,7 @@ use crate::{
         registrar::{Arrival, HEALTH, Presence, Registrar},
         state::XdsState,
     },
-    identity::{Authenticator, CertificateHold, Presented},
+    identity::{Authenticator, IdentityHold, Presented},
     model::{Identity, Node},
     push::{ProxyView, PushContext},
     telemetry::LogThrottle,
@@ -114,6 +114,7 @@ pub(super) async fn open(
         questions: Questions::default(),
         presence,
         _certificate: certificate,
+        secret_access: SecretAsking::of(ports.secret_access),
         _turn: turn,
         old_age,
         refusals: LogThrottle::of_stream(),
@@ -138,7 +139,7 @@ async fn prove(
     peer: Option<SocketAddr>,
 ) -> Result<Option<Identity>, Status> {
     let Some(authenticator) = authenticator else { return Ok(None) };
-    authenticator.admit(presented, peer).await.map_err(|error| Status::unauthenticated(error.to_string()))
+    authenticator.admit(presented, peer).await.map_err(|error| unauthenticated(&error))
 }
 
 /// Has a certificate issued for a client without an agent, and waits until it is in force: what the client is sent depends
@@ -148,7 +149,7 @@ async fn hold_certificate(
     ports: &Ports,
     node: &Node,
     proven: Option<&Identity>,
-) -> Result<Option<CertificateHold>, Status> {
+) -> Result<Option<IdentityHold>, Status> {
     let (Some(authority), Some(identity)) = (&ports.authority, proven) else { return Ok(None) };
     if !takes_certificate(&ProxyView::of_node(node)) {
         return Ok(None);

@@ -7,7 +7,7 @@ use std::{
 
 use super::material::{self, Data, Material};
 use crate::{
-    model::{Config, Credential, CredentialKind, Kind, credential::CA_SUFFIX},
+    model::{AccessRefusal, Config, Credential, CredentialKind, Identity, Kind, SecretAccess, credential::CA_SUFFIX},
     push::PushContext,
 };
 
@@ -16,12 +16,35 @@ type Key<'a> = (CredentialKind, &'a str, &'a str);
 /// Secrets and ConfigMaps by kind of credential, namespace and name; the cluster to prefer comes first.
 pub(super) struct Store<'a> {
     objects: BTreeMap<Key<'a>, Vec<&'a Arc<Config>>>,
+    access: Access<'a>,
+}
+
+/// Whether a client may be sent Secrets of a cluster; without an identity it need not be asked.
+#[derive(Clone, Copy)]
+pub(super) struct Access<'a>(pub Option<(&'a SecretAccess, &'a Identity)>);
+
+impl Access<'_> {
+    fn check(self, object: &Config) -> Result<(), String> {
+        let Some((access, identity)) = self.0.filter(|_| object.kind() == Kind::Secret && object.origin.is_cluster())
+        else {
+            return Ok(());
+        };
+        access.check(identity).map_err(|refusal| match refusal {
+            AccessRefusal::Denied => format!("the cluster does not let {identity} list secrets"),
+            AccessRefusal::Unanswered => format!("the cluster has not said yet whether {identity} may list secrets"),
+        })
+    }
 }
 
 impl<'a> Store<'a> {
     /// Finds what the credentials name, with and without `-cacert`: in the proxy's cluster first, then in the main one.
     /// A cluster id that no object knows (a plain Envoy has none) means the main cluster.
-    pub fn of<'c>(context: &'a PushContext, cluster: &str, credentials: impl Iterator<Item = &'c Credential>) -> Self {
+    pub fn of<'c>(
+        context: &'a PushContext,
+        cluster: &str,
+        access: Access<'a>,
+        credentials: impl Iterator<Item = &'c Credential>,
+    ) -> Self {
         let wanted: BTreeSet<(bool, &str, &str)> = credentials
             .flat_map(|c| {
                 let config_map = c.kind == CredentialKind::ConfigMap;
@@ -57,7 +80,7 @@ impl<'a> Store<'a> {
                 add(CredentialKind::GatewaySecret, false);
             }
         }
-        Self { objects }
+        Self { objects, access }
     }
 
     /// Certificate chain and key.
@@ -88,7 +111,7 @@ impl<'a> Store<'a> {
         let namespace = &*credential.namespace;
         let mut error = None;
         for object in self.objects.get(&(credential.kind, namespace, name)).into_iter().flatten() {
-            match read(&Data::of(object)) {
+            match self.access.check(object).and_then(|()| read(&Data::of(object))) {
                 Ok(material) => return Ok(material),
                 Err(reason) => error = error.or(Some(format!("{} {namespace}/{name}: {reason}", object.kind()))),
             }

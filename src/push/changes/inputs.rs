@@ -21,6 +21,8 @@ pub struct InputChanges {
     pub names: bool,
     /// Identities whose issued certificates differ.
     pub certificates: BTreeSet<Identity>,
+    /// Identities that may read Secrets of the cluster, and did not, or the other way round.
+    pub secret_access: BTreeSet<Identity>,
     /// Fetched key sets, by location.
     pub keys: BTreeSet<KeyLocation>,
     /// Objects by kind.
@@ -55,6 +57,11 @@ impl InputChanges {
             } else {
                 new.certificates.differing(&old.certificates).into_iter().collect()
             },
+            secret_access: if Arc::ptr_eq(&old.secret_access, &new.secret_access) {
+                BTreeSet::new()
+            } else {
+                new.secret_access.differing(&old.secret_access).into_iter().collect()
+            },
             keys,
             kinds: kinds.into_iter().filter_map(changed).collect(),
         }
@@ -78,6 +85,7 @@ impl InputChanges {
     /// Whether the inputs are equal.
     pub fn is_empty(&self) -> bool {
         let plain = !self.settings && !self.services && !self.names;
-        plain && self.certificates.is_empty() && self.keys.is_empty() && self.kinds.is_empty()
+        let identities = self.certificates.is_empty() && self.secret_access.is_empty();
+        plain && identities && self.keys.is_empty() && self.kinds.is_empty()
     }
 }

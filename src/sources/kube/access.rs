@@ -82,3 +82,24 @@ pub fn lease_rights() -> Vec<Right> {
     let right = |verb| Right { group: "coordination.k8s.io".to_string(), resource: "leases".to_string(), verb };
     ["create", "delete", "get", "list", "update"].map(right).to_vec()
 }
+
+/// Every right that proving identities and telling the roots takes, where there is a secure listener.
+#[must_use]
+pub fn identity_rights() -> Vec<Right> {
+    let right =
+        |group: &str, resource: &str, verb| Right { group: group.to_string(), resource: resource.to_string(), verb };
+    vec![
+        // `istio-ca-root-cert` of each namespace; to apply what is missing takes both.
+        right("", "configmaps", "create"),
+        right("", "configmaps", "patch"),
+        right("authentication.k8s.io", "tokenreviews", "create"),
+        right("authorization.k8s.io", "subjectaccessreviews", "create"),
+    ]
+}
+
+/// Every right on the Secrets of the certificate authority, in the control plane's namespace.
+#[must_use]
+pub fn authority_rights() -> Vec<Right> {
+    let right = |verb| Right { group: String::new(), resource: "secrets".to_string(), verb };
+    ["create", "get", "update"].map(right).to_vec()
+}

@@ -102,6 +102,11 @@ impl KubeWriter {
         self.patient(write).await.map(drop)
     }
 
+    /// The control plane's namespace.
+    pub(super) fn own_namespace(&self) -> &str {
+        &self.cluster.settings().namespace
+    }
+
     /// Shorter than the rest of a lease whose holder has stopped renewing it.
     fn patience(&self) -> Duration {
         let lease = self.cluster.settings().lease;
@@ -124,7 +129,7 @@ impl KubeWriter {
 
     pub(super) async fn leases(&self) -> Result<Api<Lease>, WriteError> {
         let client = self.client().await?;
-        Ok(Api::namespaced(client, &self.cluster.settings().namespace))
+        Ok(Api::namespaced(client, self.own_namespace()))
     }
 
     pub(super) async fn patient<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, WriteError> {
@@ -133,6 +138,9 @@ impl KubeWriter {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
             Ok(Err(Error::Api(status))) if status.code == 404 => Err(WriteError::Gone),
+            Ok(Err(error @ Error::Api(_))) if matches!(&error, Error::Api(status) if status.code == 403) => {
+                Err(WriteError::Forbidden(of_error(&error)))
+            }
             Ok(Err(error)) => {
                 if matches!(&error, Error::Api(status) if status.code == 401) {
                     self.cluster.forget_client();

@@ -1,0 +1,221 @@
+//! Identities on a real API server: tokens of service accounts, the right to list Secrets, the Secret of the certificate
+//! authority and the ConfigMap with its roots.
+
+use std::{path::Path, time::Duration};
+
+use pilothouse::{
+    app::{self, Running},
+    identity::authority::new_root,
+    proto::envoy::{config::core::v3::Node, extensions::transport_sockets::tls::v3::Secret},
+    runtime::Shutdown,
+    settings::{
+        AdminSettings, KubeAccess, ListenAddress, MeshSettings, Settings, SourceSettings, StateSettings, XdsSettings,
+    },
+    testing::{AdsClient, ClientError},
+    xds::ResourceType,
+};
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::{
+    Code,
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+};
+
+use crate::{
+    admin::{Admin, server_with},
+    gate::{Gate, install},
+    real::documents,
+    stage::{DEADLINE, quick},
+    status::{end, until},
+};
+
+async fn start(kubeconfig: &Path, state: Option<&Path>) -> Running {
+    let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
+    let settings = Settings {
+        sources: SourceSettings { kubernetes: Some(quick(access)), ..SourceSettings::default() },
+        mesh: MeshSettings::default(),
+        state: StateSettings { folder: state.map(Path::to_path_buf), ..StateSettings::default() },
+        xds: XdsSettings {
+            grpc_address: ListenAddress::loopback(0),
+            secure_grpc_address: Some(ListenAddress::loopback(0)),
+            ..XdsSettings::default()
+        },
+        admin: AdminSettings {
+            http_address: ListenAddress::loopback(0),
+            monitoring_address: None,
+            ..AdminSettings::default()
+        },
+        ..Settings::default()
+    };
+    app::build(settings, Shutdown::default()).await.unwrap()
+}
+
+const NAMESPACES: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}
+";
+
+fn object(kind: &str, namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}})
+}
+
+/// The roots that a namespace is told.
+async fn roots(admin: &Admin, namespace: &str) -> String {
+    let map = object("ConfigMap", namespace, "istio-ca-root-cert");
+    let map = until(admin, &map, |map| map["data"]["root-cert.pem"].is_string()).await;
+    assert_eq!(map["metadata"]["labels"]["istio.io/config"], "true");
+    map["data"]["root-cert.pem"].as_str().unwrap().to_string()
+}
+
+async fn client(running: &Running, roots: &str, account: &str) -> AdsClient {
+    let tls =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(roots)).domain_name("istiod.istio-system.svc");
+    let address = running.addresses.secure_grpc.unwrap();
+    let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap().tls_config(tls).unwrap();
+    let channel: Channel = endpoint.connect().await.unwrap();
+    let node = Node { id: format!("router~10.0.0.9~{account}-1.shop~shop.svc.cluster.local"), ..Node::default() };
+    AdsClient::over(channel, node)
+}
+
+/// The Secrets of these names that a client is sent within a while; none come where they are refused.
+async fn secrets(client: &AdsClient, names: &[&str]) -> Result<Vec<String>, ClientError> {
+    let mut stream = client.sotw(None).await?;
+    // A stream that is refused may be closed before; its status tells why.
+    let _ = stream.subscribe(ResourceType::Secret, names, "").await;
+    let found = |response: &pilothouse::proto::envoy::service::discovery::v3::DiscoveryResponse| {
+        response.resources.iter().map(|any| Secret::decode(&*any.value).unwrap().name).collect::<Vec<_>>()
+    };
+    loop {
+        let response = match tokio::time::timeout(Duration::from_secs(5), stream.next()).await {
+            Ok(response) => response?,
+            Err(_) => return Ok(Vec::new()),
+        };
+        if !found(&response).is_empty() {
+            return Ok(found(&response));
+        }
+    }
+}
+
+/// As [`secrets`], once the process is ready.
+async fn outcome(client: &AdsClient, names: &[&str]) -> Result<Vec<String>, Code> {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    loop {
+        match secrets(client, names).await {
+            Ok(names) => return Ok(names),
+            Err(ClientError::Status(status)) if status.code() == Code::Unavailable => {
+                assert!(tokio::time::Instant::now() < deadline, "{status}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(ClientError::Status(status)) => return Err(status.code()),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+fn credential() -> Value {
+    let now = std::time::SystemTime::now();
+    let material = new_root("credential", now, Duration::from_secs(3600)).unwrap();
+    let mut secret = object("Secret", "shop", "credential");
+    secret["stringData"] = json!({"tls.crt": material.certificate, "tls.key": material.key});
+    secret
+}
+
+#[actix::test]
+async fn tokens_prove_service_accounts_and_the_cluster_says_who_may_read_secrets() {
+    let denied = ["-deny", "system:serviceaccount:shop:web:secrets"];
+    let Some((server, admin)) = server_with(&denied, &[]).await else { return };
+    for object in documents(NAMESPACES) {
+        admin.apply_soon(&object).await;
+    }
+    admin.apply(&credential()).await;
+    let running = start(&server.kubeconfig, None).await;
+    let roots = roots(&admin, "shop").await;
+    let names = ["kubernetes://credential"];
+
+    let web = client(&running, &roots, "web").await;
+    for token in ["made-up", "sa:shop:web:https://kubernetes.default.svc", "admin"] {
+        assert_eq!(outcome(&web.with_token(token), &names).await, Err(Code::Unauthenticated), "{token}");
+    }
+    assert_eq!(outcome(&web, &names).await, Err(Code::Unauthenticated), "without a token");
+    let elsewhere = client(&running, &roots, "web").await.with_token("sa:other:web:istio-ca");
+    assert_eq!(outcome(&elsewhere, &names).await, Err(Code::PermissionDenied));
+
+    let edge = client(&running, &roots, "edge").await.with_token("sa:shop:edge:istio-ca");
+    assert_eq!(outcome(&edge, &names).await, Ok(vec![names[0].to_string()]));
+    let web = web.with_token("sa:shop:web:istio-ca");
+    assert_eq!(outcome(&web, &names).await, Ok(Vec::new()), "the cluster denies it");
+    // Its own certificate is no Secret of the cluster.
+    assert_eq!(outcome(&web, &["default"]).await, Ok(vec!["default".to_string()]));
+    end(running).await;
+}
+
+#[actix::test]
+async fn the_root_lives_in_the_cluster_and_each_namespace_is_told_it() {
+    let Some((server, admin)) = server_with(&[], &[]).await else { return };
+    for object in documents(NAMESPACES) {
+        admin.apply_soon(&object).await;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let (one, two) = (start(&server.kubeconfig, Some(state.path())).await, start(&server.kubeconfig, None).await);
+    let secret = admin.get(&object("Secret", "istio-system", "istio-ca-secret")).await;
+    assert_eq!(secret["type"], "istio.io/ca-root");
+    let told = roots(&admin, "shop").await;
+    assert_eq!(roots(&admin, "istio-system").await, told);
+    let ignored = object("ConfigMap", "kube-system", "istio-ca-root-cert");
+    assert!(admin.get(&ignored).await.is_null(), "no namespace of Kubernetes itself");
+
+    // Both processes issue below this root.
+    for running in [&one, &two] {
+        let edge = client(running, &told, "edge").await.with_token("sa:shop:edge:istio-ca");
+        assert_eq!(outcome(&edge, &["ROOTCA"]).await, Ok(vec!["ROOTCA".to_string()]));
+    }
+    // A map that is taken away or changed comes back, and a new namespace has its own.
+    let map = object("ConfigMap", "shop", "istio-ca-root-cert");
+    admin.delete(&map).await;
+    assert_eq!(roots(&admin, "shop").await, told);
+    let mut changed = map.clone();
+    changed["data"] = json!({"root-cert.pem": "other"});
+    admin.apply(&changed).await;
+    until(&admin, &map, |map| map["data"]["root-cert.pem"] == told.as_str()).await;
+    admin.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "late"}})).await;
+    assert_eq!(roots(&admin, "late").await, told);
+    end(two).await;
+    end(one).await;
+
+    // Without the cluster the process starts below the same root.
+    drop(server);
+    let kubeconfig = state.path().join("kubeconfig");
+    std::fs::write(
+        &kubeconfig,
+        json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [{"name": "u", "user": {}}]})
+        .to_string(),
+    )
+    .unwrap();
+    let alone = start(&kubeconfig, Some(state.path())).await;
+    client(&alone, &told, "edge").await;
+    end(alone).await;
+}
+
+#[actix::test]
+async fn the_rights_of_the_manifest_suffice_for_identities() {
+    let Some((_server, admin)) = server_with(&[], &[]).await else { return };
+    install(&admin).await;
+    for object in documents(NAMESPACES) {
+        admin.apply_soon(&object).await;
+    }
+    admin.apply(&credential()).await;
+    let gate = Gate::start(&admin).await;
+    let dir = tempfile::tempdir().unwrap();
+    let running = start(&gate.kubeconfig(dir.path(), "sa:istio-system:pilothouse"), None).await;
+    let roots = roots(&admin, "shop").await;
+    let edge = client(&running, &roots, "edge").await.with_token("sa:shop:edge:istio-ca");
+    let names = ["kubernetes://credential"];
+    assert_eq!(outcome(&edge, &names).await, Ok(vec![names[0].to_string()]));
+    end(running).await;
+    assert_eq!(gate.denied(), Vec::<String>::new());
+}
