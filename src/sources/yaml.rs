@@ -39,6 +39,24 @@ pub struct Chunk<'a> {
     pub line: u32,
 }
 
+/// The lines of a text with their ends, as YAML counts them: a carriage return ends a line as well.
+pub fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = match rest.find(['\n', '\r']) {
+            Some(at) if rest[at..].starts_with("\r\n") => at + 2,
+            Some(at) => at + 1,
+            None => rest.len(),
+        };
+        let (line, after) = rest.split_at(end);
+        rest = after;
+        Some(line)
+    })
+}
+
 /// Cuts a stream at lines that begin with `---` (or are `...`), as Kubernetes does, so that one broken document does not
 /// hide the others. Pieces without content are left out.
 #[must_use]
@@ -66,7 +84,7 @@ pub fn documents(text: &str) -> Vec<Chunk<'_>> {
             }
         }
         at = end;
-        line += 1;
+        line += lines(piece).count() as u32;
     }
     if content {
         chunks.push(Chunk { text: &text[start..], line: start_line });
@@ -264,6 +282,20 @@ mod tests {
         assert_eq!(pieces("\u{feff}a: |\n  ---\n  b\n"), [(1, "a: |\n  ---\n  b\n")]);
         assert_eq!(pieces("a: 1\r\n---\r\nb: 2"), [(1, "a: 1\r\n"), (3, "b: 2")]);
         assert!(pieces("\n# nothing\n---\n").is_empty());
+    }
+
+    #[test]
+    fn a_carriage_return_ends_a_line() {
+        assert_eq!(lines("a\r\nb\rc\n\rd").collect::<Vec<_>>(), ["a\r\n", "b\r", "c\n", "\r", "d"]);
+        assert_eq!(pieces("a: 1\r\r---\n---\nb: 2"), [(1, "a: 1\r\r---\n"), (5, "b: 2")]);
+    }
+
+    #[test]
+    fn a_quoted_scalar_that_no_indentation_helps_ends_the_search() {
+        for text in [" : '\rg\n", " : '\ng\n", "a: 'b\rc'\n", "a: {b: 'c\rd'}\n"] {
+            let _ = values(text);
+        }
+        assert_eq!(values("a: 'b\rc'\n").unwrap()[0], json!({"a": "b c"}), "as with a line feed");
     }
 
     #[test]

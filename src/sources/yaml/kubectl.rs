@@ -6,7 +6,9 @@ use std::borrow::Cow;
 
 use serde_saphyr::granit_parser::{ErrorKind, ScalarStyle, Scanner, StrInput, TokenType};
 
-/// Most bytes that are scanned for the sake of one document.
+use super::lines;
+
+/// Most bytes that are scanned for the sake of one document: each line to indent takes a scan.
 const MOST_WORK: usize = 64 << 20;
 /// Spaces that are put before a line; more follow when they are not enough.
 const MORE_INDENTATION: &str = "        ";
@@ -63,8 +65,9 @@ pub(super) fn with_indentation(text: &str) -> Option<String> {
         let error = Scanner::new(StrInput::new(now)).find_map(Result::err);
         let Some(error) = error.filter(|e| matches!(e.kind(), ErrorKind::InvalidQuotedScalarIndent)) else { break };
         let line = error.marker().line().checked_sub(1)?;
-        let at = now.split_inclusive('\n').take(line).map(str::len).sum();
-        work += at;
+        let at = lines(now).take(line).map(str::len).sum();
+        // Scanned to the error, then copied, which costs a fraction of it.
+        work += error.marker().byte_offset().unwrap_or(now.len()) + now.len() / 16 + 1;
         let mut next = String::with_capacity(now.len() + MORE_INDENTATION.len());
         next.push_str(&now[..at]);
         next.push_str(MORE_INDENTATION);

@@ -34,7 +34,7 @@ pub fn yaml_documents(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let path = Arc::new("fuzz.yaml".into());
     let documents = parse_text(&Origin::default(), &path, &text);
-    let lines = text.lines().count() as u32 + 1;
+    let lines = yaml::lines(&text).count() as u32 + 1;
     let mut written = 0;
     for document in &documents {
         assert!(document.line <= lines);
