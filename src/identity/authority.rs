@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, pem::PemObj
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, public_key::PublicKey};
 
 pub use self::key::KeyError;
-use crate::model::Identity;
+use crate::model::{Identity, pem::fault};
 
 /// Clocks of workloads may be behind ours by this time (Istio's `ClockSkewGracePeriod`).
 const CLOCK_SKEW: Duration = Duration::from_secs(120);
@@ -273,7 +273,7 @@ impl Authority {
             return Err(IssueError::Request(format!("it has more than {MAX_REQUEST} bytes")));
         }
         let der = CertificateSigningRequestDer::from_pem_slice(request.as_bytes())
-            .map_err(|e| IssueError::Request(e.to_string()))?;
+            .map_err(|e| IssueError::Request(fault(&e)))?;
         if let Some(bits) = rsa_bits(&der).filter(|bits| !RSA_BITS.contains(bits)) {
             let (least, most) = (RSA_BITS.start(), RSA_BITS.end());
             return Err(IssueError::Request(format!("an RSA key has {least} to {most} bits, this one {bits}")));
@@ -396,10 +396,10 @@ fn serial() -> Result<SerialNumber, ()> {
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-fn all(pem: &str, part: &'static str) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
-    CertificateDer::pem_slice_iter(pem.as_bytes())
+fn all(text: &str, part: &'static str) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
+    CertificateDer::pem_slice_iter(text.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| AuthorityError::Certificate(part, e.to_string()))
+        .map_err(|e| AuthorityError::Certificate(part, fault(&e)))
 }
 
 fn only(pem: &str, part: &'static str) -> Result<CertificateDer<'static>, AuthorityError> {

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{
 };
 use x509_parser::extensions::GeneralName;
 
-use crate::model::Identity;
+use crate::model::{Identity, pem};
 
 /// Names in a certificate that are looked at.
 const MAX_NAMES: usize = 64;
@@ -46,7 +46,7 @@ pub fn server_config(chain: &str, key: &str, client_roots: &str) -> Result<Arc<S
         return Err(TlsError::Part("the server's certificate", "no certificate in PEM".to_string()));
     }
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|e| TlsError::Part("the server's private key", e.to_string()))?;
+        .map_err(|e| TlsError::Part("the server's private key", pem::fault(&e)))?;
     let mut roots = RootCertStore::empty();
     for root in certificates(client_roots, "the roots for client certificates")? {
         roots.add(root)?;
@@ -70,10 +70,10 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-pub(super) fn certificates(pem: &str, part: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    CertificateDer::pem_slice_iter(pem.as_bytes())
+pub(super) fn certificates(text: &str, part: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    CertificateDer::pem_slice_iter(text.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| TlsError::Part(part, e.to_string()))
+        .map_err(|e| TlsError::Part(part, pem::fault(&e)))
 }
 
 /// The identity in a client's certificate: its only URI name has to be a SPIFFE id of Istio's form.

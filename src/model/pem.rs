@@ -2,7 +2,10 @@
 //!
 //! Signatures, trust and expiry are checked by the proxy. Error texts never quote material.
 
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls_pki_types::{
+    CertificateDer, PrivateKeyDer,
+    pem::{self, PemObject},
+};
 use x509_parser::{
     certificate::X509Certificate,
     der_parser::{ber::BerObjectContent, der::parse_der},
@@ -30,6 +33,20 @@ pub enum PemError {
     Mismatch,
 }
 
+/// The fault of a PEM text, in words that hold nothing of it: the library's own quote the line at fault, which may be a key's.
+#[must_use]
+pub fn fault(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "a section has no END line".to_string(),
+        pem::Error::IllegalSectionStart { .. } => "the BEGIN line of a section is malformed".to_string(),
+        pem::Error::Base64Decode(_) => "a section is not base64".to_string(),
+        pem::Error::NoItemsFound => "it holds no section of the kind".to_string(),
+        pem::Error::SectionTooLarge => "a section is too large".to_string(),
+        pem::Error::Io(error) => error.to_string(),
+        _ => "it is malformed".to_string(),
+    }
+}
+
 /// The labels of the PEM blocks of a text (`CERTIFICATE`, `EC PRIVATE KEY`), in order.
 #[must_use]
 pub fn kinds(pem: &[u8]) -> Vec<String> {
@@ -46,7 +63,7 @@ pub fn check_certificates(pem: &[u8]) -> Result<(), PemError> {
     let mut count = 0;
     for certificate in CertificateDer::pem_slice_iter(pem) {
         count += 1;
-        let der = certificate.map_err(|e| PemError::Certificate(count, e.to_string()))?;
+        let der = certificate.map_err(|e| PemError::Certificate(count, fault(&e)))?;
         parse(&der).map_err(|e| PemError::Certificate(count, e))?;
     }
     if count == 0 { Err(PemError::NoCertificate) } else { Ok(()) }
@@ -67,7 +84,7 @@ pub fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PemError> {
     check_certificates(chain)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PemError::NoKey)?;
     let public = public_half(&key).ok_or(PemError::Key)?;
-    let leaf = CertificateDer::from_pem_slice(chain).map_err(|e| PemError::Certificate(1, e.to_string()))?;
+    let leaf = CertificateDer::from_pem_slice(chain).map_err(|e| PemError::Certificate(1, fault(&e)))?;
     let leaf = parse(&leaf).map_err(|e| PemError::Certificate(1, e))?;
     let certified = match leaf.public_key().parsed() {
         Ok(PublicKey::RSA(rsa)) => Some(unsigned(rsa.modulus).to_vec()),
@@ -138,4 +155,22 @@ fn ec_point(der: &[u8]) -> Option<Half> {
 fn unsigned(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|b| **b == 0).count();
     bytes.get(zeros..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_told_without_the_text_that_has_it() {
+        for text in [
+            "-----BEGIN PRIVATE KEY MIIsecret\nMIIsecret\n-----END PRIVATE KEY-----\n",
+            "-----BEGIN CERTIFICATE-----\nMIIsecret\n",
+            "-----BEGIN CERTIFICATE-----\nMIIsecret!\n-----END CERTIFICATE-----\n",
+        ] {
+            let told = check_certificates(text.as_bytes()).unwrap_err().to_string();
+            assert!(told.starts_with("certificate 1 is not valid: ") && told.len() < 100, "{told}");
+            assert!(!told.contains("secret") && !told.contains("77, 73, 73"), "{told}");
+        }
+    }
 }

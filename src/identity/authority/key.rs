@@ -4,6 +4,8 @@ use rcgen::KeyPair;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject};
 use yasna::models::ObjectIdentifier;
 
+use crate::model::pem;
+
 /// Why a private key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -20,8 +22,8 @@ const EC: &[u64] = &[1, 2, 840, 10_045, 2, 1];
 const CURVES: [&[u64]; 2] = [&[1, 2, 840, 10_045, 3, 1, 7], &[1, 3, 132, 0, 34]];
 
 /// The key pair of a private key in PEM: PKCS #8, PKCS #1 (`openssl genrsa`, Istio's Makefiles) or SEC 1 (`openssl ecparam`).
-pub(super) fn parse(pem: &str) -> Result<KeyPair, KeyError> {
-    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| KeyError::Pem(e.to_string()))?;
+pub(super) fn parse(text: &str) -> Result<KeyPair, KeyError> {
+    let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|e| KeyError::Pem(pem::fault(&e)))?;
     let read = |pkcs8: Vec<u8>| KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8)).ok();
     let pair = match &key {
         PrivateKeyDer::Pkcs8(key) => read(key.secret_pkcs8_der().to_vec()),

@@ -17,7 +17,10 @@ use kube::{
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use super::answers::{Answers, Observe};
-use crate::settings::{KubeAccess, KubeSettings, KubeconfigText};
+use crate::{
+    model::pem,
+    settings::{KubeAccess, KubeSettings, KubeconfigText},
+};
 
 /// The time limit of opening a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -146,10 +149,10 @@ fn in_cluster(account: &Path) -> Result<Config, String> {
     let (token, ca) = (account.join("token"), account.join("ca.crt"));
     let at = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     fs::metadata(&token).map_err(|e| at(&token, &e))?;
-    let certificates = CertificateDer::pem_file_iter(&ca).map_err(|e| at(&ca, &e))?;
+    let certificates = CertificateDer::pem_file_iter(&ca).map_err(|e| at(&ca, &pem::fault(&e)))?;
     let certificates: Result<Vec<Vec<u8>>, _> = certificates.map(|c| c.map(|c| c.to_vec())).collect();
     let mut config = Config::new(url);
-    config.root_cert = Some(certificates.map_err(|e| at(&ca, &e))?);
+    config.root_cert = Some(certificates.map_err(|e| at(&ca, &pem::fault(&e)))?);
     config.root_cert_file = Some(ca);
     config.auth_info.token_file = Some(token.display().to_string());
     Ok(config)
