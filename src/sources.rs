@@ -16,6 +16,7 @@ pub mod kube;
 pub mod list;
 pub mod mesh;
 pub mod names;
+pub mod polled;
 pub mod port;
 mod register;
 mod starter;

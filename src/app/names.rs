@@ -1,5 +1,5 @@
-//! Host names of gateways between networks: which ones there are is read from the context in force, and their addresses are
-//! one of the inputs of the next.
+//! Host names of gateways between networks: the names are read from the context in force, and their addresses are an input
+//! of the next context.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,25 +8,16 @@ use tokio::{sync::watch, time::timeout};
 use super::Inputs;
 use crate::{
     discovery::{XdsServerHandle, XdsState},
-    model::{PushRequest, Reason, ResolvedNames, XdsUpdater},
+    model::{PushRequest, Reason, XdsUpdater},
     settings::NameSettings,
-    sources::names::{Dns, NameSink, NameSource, WantedNames},
+    sources::{
+        names::{Dns, NameRules, NameSource},
+        polled::Demand,
+    },
 };
 
-/// How long the start waits for name servers that do not answer.
+/// The time that the start waits for name servers and key servers that do not answer.
 const PATIENCE: Duration = Duration::from_secs(15);
-
-struct InForce {
-    inputs: Arc<Inputs>,
-    xds: XdsServerHandle,
-}
-
-impl NameSink for InForce {
-    fn apply(&self, names: Arc<ResolvedNames>) {
-        self.inputs.set_names(names);
-        self.xds.config_update(PushRequest::everything(Reason::Networks));
-    }
-}
 
 /// The source of these addresses.
 pub(super) fn source(
@@ -35,11 +26,17 @@ pub(super) fn source(
     inputs: &Arc<Inputs>,
     xds: &XdsServerHandle,
 ) -> Arc<NameSource> {
-    let published = state.clone();
-    let read = move || published.current().map(|p| p.context.network_gateways.names.clone()).unwrap_or_default();
-    let wanted = WantedNames { level: state.publications(), read: Arc::new(read) };
-    let sink = Arc::new(InForce { inputs: inputs.clone(), xds: xds.clone() });
-    Arc::new(NameSource::new(settings, wanted, Arc::new(Dns::new(settings)), sink))
+    let (published, inputs, xds) = (state.clone(), inputs.clone(), xds.clone());
+    let read = move || {
+        let published = published.current();
+        let names = published.iter().flat_map(|p| p.context.network_gateways.names.iter());
+        names.map(|name| (name.clone(), ())).collect()
+    };
+    let demand = Demand { level: state.publications(), read: Box::new(read) };
+    Arc::new(NameSource::new(NameRules::new(settings), demand, Dns::new(settings), move |names| {
+        inputs.set_names(names);
+        xds.config_update(PushRequest::everything(Reason::Networks));
+    }))
 }
 
 /// Waits until each name, and each key set, of the next publication has had an answer or a failure.

@@ -22,8 +22,11 @@ use tokio_rustls::{
     rustls::{ClientConfig, RootCertStore, crypto::ring},
 };
 
-use super::source::Fetch;
-use crate::model::key_set::{KeyLocation, KeyServer};
+use super::KeyRules;
+use crate::{
+    model::key_set::{KeyLocation, KeyServer},
+    sources::polled::Poll,
+};
 
 /// Bytes of one answer at most.
 const MOST_BYTES: usize = 256 << 10;
@@ -154,9 +157,9 @@ where
     }
 }
 
-impl Fetch for HttpFetch {
-    fn fetch(&self, at: &KeyLocation, patience: Duration) -> BoxFuture<'static, Result<String, String>> {
-        let (fetch, at, patience) = (self.clone(), at.clone(), patience.min(LONGEST));
+impl Poll<KeyRules> for HttpFetch {
+    fn poll(&self, at: &KeyLocation, patience: &Duration) -> BoxFuture<'static, Result<String, String>> {
+        let (fetch, at, patience) = (self.clone(), at.clone(), (*patience).min(LONGEST));
         async move {
             let in_time = tokio::time::timeout(patience, fetch.key_set(at)).await;
             let answer = in_time.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")));
@@ -196,7 +199,7 @@ mod tests {
 
     async fn fetch(at: KeyLocation, blocked: &[&str]) -> Result<String, String> {
         let blocked: Vec<IpNet> = blocked.iter().map(|n| n.parse().unwrap()).collect();
-        HttpFetch::new(&blocked).fetch(&at, Duration::from_secs(20)).await
+        HttpFetch::new(&blocked).poll(&at, &Duration::from_secs(20)).await
     }
 
     #[tokio::test]

@@ -13,11 +13,8 @@ use hickory_resolver::{
     net::{NetError, runtime::TokioRuntimeProvider},
 };
 
-use super::{
-    source::Lookup,
-    table::{FamilyAnswer, NameRecords},
-};
-use crate::settings::NameSettings;
+use super::rules::{FamilyAnswer, NameRecords, NameRules};
+use crate::{settings::NameSettings, sources::polled::Poll};
 
 /// Asks by DNS. The settings of the system are read for each question: they change while the process lives.
 #[derive(Debug, Clone)]
@@ -37,7 +34,7 @@ impl Dns {
         let mut builder = if self.servers.is_empty() { TokioResolver::builder_tokio()? } else { of(&self.servers) };
         let options = builder.options_mut();
         options.ip_strategy = strategy;
-        // The answer is asked for when the one before has ended: nothing is there to be kept.
+        // A name is looked up when its last answer has expired, so a cache would hold nothing.
         options.cache_size = 0;
         options.attempts = options.attempts.max(1);
         options.timeout = options.timeout.min(self.patience / 2);
@@ -75,8 +72,8 @@ fn of(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
     TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
 }
 
-impl Lookup for Dns {
-    fn ask(&self, name: &str) -> BoxFuture<'static, NameRecords> {
+impl Poll<NameRules> for Dns {
+    fn poll(&self, name: &Arc<str>, (): &()) -> BoxFuture<'static, NameRecords> {
         // Names are whole ones, as Istio takes them: no search domain counts.
         let whole = format!("{}.", name.trim_end_matches('.'));
         let v4 = self.clone().family(whole.clone(), LookupIpStrategy::Ipv4Only);
