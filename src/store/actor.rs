@@ -61,9 +61,9 @@ struct AddSource(SourceId);
 #[rtype(result = "Result<(), Interrupted>")]
 struct RemoveSource(SourceId);
 
-/// Asks what a source holds.
+/// Requests the objects of a source.
 #[derive(Message)]
-#[rtype(result = "Vec<Arc<Config>>")]
+#[rtype(result = "Option<Vec<Arc<Config>>>")]
 struct AskContent(SourceId);
 
 /// Asks which sources have not delivered yet.
@@ -271,11 +271,11 @@ impl Handler<RemoveSource> for AggregateCacheActor {
 }
 
 impl Handler<AskContent> for AggregateCacheActor {
-    type Result = Vec<Arc<Config>>;
+    type Result = Option<Vec<Arc<Config>>>;
 
     fn handle(&mut self, AskContent(source): AskContent, context: &mut Self::Context) -> Self::Result {
         let aggregate = &self.aggregate;
-        self.actor_health.guard(context, || aggregate.content(&source)).unwrap_or_default()
+        self.actor_health.guard(context, || aggregate.content(&source)).flatten()
     }
 }
 
@@ -310,9 +310,9 @@ impl StoreHandle {
         self.mailbox.send(RemoveSource(source)).await.map_err(|_| Interrupted)?
     }
 
-    /// What a source holds; `None` while the store cannot say.
+    /// The objects of a source; `None` for a source that is unknown or has not delivered since the store began.
     pub async fn content(&self, source: &SourceId) -> Option<Vec<Arc<Config>>> {
-        self.mailbox.send(AskContent(source.clone())).await.ok()
+        self.mailbox.send(AskContent(source.clone())).await.ok().flatten()
     }
 
     /// Sources that have not delivered since the store began.

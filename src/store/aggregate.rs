@@ -120,11 +120,14 @@ impl Aggregate {
         found
     }
 
-    /// The objects of a source, by key.
+    /// The objects of a source, by key; `None` for a source that is unknown or has not sent everything.
     #[must_use]
-    pub fn content(&self, source: &SourceId) -> Vec<Arc<Config>> {
-        let store = self.sources.iter().find(|(id, _)| id == source);
-        store.map(|(_, store)| store.iter().cloned().collect()).unwrap_or_default()
+    pub fn content(&self, source: &SourceId) -> Option<Vec<Arc<Config>>> {
+        if self.missing.contains(source) || self.late.contains(source) {
+            return None;
+        }
+        let (_, store) = self.sources.iter().find(|(id, _)| id == source)?;
+        Some(store.iter().cloned().collect())
     }
 
     /// Applies old content of a source, as if the source had sent it. `None`, and nothing changes, when the source has sent

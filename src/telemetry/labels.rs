@@ -10,6 +10,7 @@ const NAMED: usize = 256;
 /// Label of all other pairs.
 const OTHER: &str = "other";
 
+/// The pairs with a series. The metrics recorder is one for the process, and so is the bound on its series.
 static SEEN: LazyLock<Mutex<Bounded>> = LazyLock::new(Mutex::default);
 
 /// Counts a refused object. Names come from files and clusters, and a series is never removed: after the first 256 all others

@@ -237,13 +237,14 @@ fn demand(rule: &Rule, bytes: &[u8]) -> String {
     }
 }
 
-/// Whether a text fits a pattern of the table. Each is compiled once.
+/// Whether a text fits a pattern of the table. Each pattern is compiled once in the process: there are as many as the table
+/// of constant rules has.
 fn fits(pattern: &'static str, bytes: &[u8]) -> bool {
     static COMPILED: LazyLock<Mutex<HashMap<&'static str, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let regex = compiled.entry(pattern).or_insert_with(|| Regex::new(pattern).ok()).clone();
     drop(compiled);
-    // A pattern that cannot be compiled says nothing.
+    // A pattern that cannot be compiled refuses nothing.
     regex.is_none_or(|regex| regex.is_match(bytes))
 }
 

@@ -7,7 +7,11 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::{runtime::Handle, sync::Notify, time::timeout};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex as FileLock, Notify},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{folder::Folder, format::Saved};
@@ -27,9 +31,14 @@ pub struct Keeper {
     store: StoreHandle,
     quiet: Duration,
     runtime: Handle,
-    changed: Mutex<BTreeSet<SourceId>>,
+    /// Sources to save.
+    pub(super) changed: Mutex<BTreeSet<SourceId>>,
+    /// Sources with a batch between them and the reply of the store.
+    sending: Mutex<BTreeSet<SourceId>>,
     /// Sources whose last save failed.
     unsaved: Mutex<BTreeSet<SourceId>>,
+    /// Held while files are written and removed, so that a write that is under way leaves no file of a removed source.
+    files: Arc<FileLock<()>>,
     wake: Notify,
     delivery: Notify,
     /// Old content that is in force because its source has not delivered.
@@ -53,7 +62,9 @@ impl Keeper {
             quiet,
             runtime: Handle::current(),
             changed: Mutex::default(),
+            sending: Mutex::default(),
             unsaved: Mutex::default(),
+            files: Arc::default(),
             wake: Notify::new(),
             delivery: Notify::new(),
             old: Mutex::default(),
@@ -74,8 +85,12 @@ impl Keeper {
         locked(&self.rest).remove(source);
         locked(&self.changed).remove(source);
         locked(&self.unsaved).remove(source);
-        let (folder, source) = (self.folder.clone(), source.clone());
-        self.runtime.spawn_blocking(move || folder.remove(&source));
+        let (folder, files, source) = (self.folder.clone(), self.files.clone(), source.clone());
+        self.runtime.spawn(async move {
+            let _held = files.lock().await;
+            // A panic in there is no reason to stop, and has been logged.
+            let _ = tokio::task::spawn_blocking(move || folder.remove(&source)).await;
+        });
     }
 
     /// Sources with a saved file.
@@ -109,13 +124,21 @@ impl Keeper {
                 break;
             }
         }
+        // The store may have taken batches whose replies no source awaits any more.
+        let sending = locked(&self.sending).clone();
+        locked(&self.changed).extend(sending);
         self.write().await;
     }
 
-    async fn write(&self) {
+    pub(super) async fn write(&self) {
+        let _held = self.files.lock().await;
         let changed = std::mem::take(&mut *locked(&self.changed));
+        let mut again = BTreeSet::new();
         for source in changed {
-            let Some(configs) = self.store.content(&source).await else { continue };
+            let Some(configs) = self.store.content(&source).await else {
+                locked(&self.unsaved).remove(&source);
+                continue;
+            };
             let (folder, name) = (self.folder.clone(), source.clone());
             let saved = tokio::task::spawn_blocking(move || folder.save(&name, &configs)).await;
             let failed = match saved {
@@ -130,8 +153,11 @@ impl Keeper {
             if locked(&self.unsaved).insert(source.clone()) {
                 tracing::warn!(source = &*source, error = failed, "the last good content is not saved (--state-dir)");
             }
+            again.insert(source);
+        }
+        if !again.is_empty() {
             // The next round tries again, without waiting for a change.
-            locked(&self.changed).insert(source);
+            locked(&self.changed).extend(again);
             self.wake.notify_one();
         }
     }
@@ -268,9 +294,29 @@ impl Keeper {
         {
             board.write(|r| r.saved_at = None);
         }
-        locked(&self.changed).insert(source.clone());
-        self.wake.notify_one();
         self.delivery.notify_waiters();
+    }
+}
+
+/// A batch between its source and the reply of the store. When it ends, with a reply or because its source was stopped, the
+/// source is to be saved: the store may have taken the batch in either case.
+struct Sending {
+    keeper: Arc<Keeper>,
+    source: SourceId,
+}
+
+impl Sending {
+    fn new(keeper: &Arc<Keeper>, source: &SourceId) -> Self {
+        locked(&keeper.sending).insert(source.clone());
+        Self { keeper: keeper.clone(), source: source.clone() }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        locked(&self.keeper.changed).insert(self.source.clone());
+        locked(&self.keeper.sending).remove(&self.source);
+        self.keeper.wake.notify_one();
     }
 }
 
@@ -282,7 +328,9 @@ impl ConfigSink for Passage {
     fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>> {
         let (keeper, source) = (self.0.clone(), batch.source.clone());
         async move {
-            let applied = keeper.store.apply(keeper.complete(batch).await).await?;
+            let batch = keeper.complete(batch).await;
+            let _sending = Sending::new(&keeper, &source);
+            let applied = keeper.store.apply(batch).await?;
             keeper.delivered(&source);
             Ok(applied)
         }
