@@ -45,7 +45,7 @@ pub use mesh_generator::MeshGenerator;
 pub use omission::Omission;
 pub use ports::Ports;
 pub use published::Published;
-pub use registrar::{Arrival, Presence, Refusal, Registrar};
+pub use registrar::{Arrival, Presence, Registrar, RegistrationRefusal};
 pub use services::{ListeningSockets, ServeError, serve};
 pub use state::XdsState;
 pub use unmet::unmet_policies;

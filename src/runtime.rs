@@ -25,7 +25,7 @@ pub use descriptors::{descriptors_for_connections, raise_descriptor_limit};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Faults;
 pub use guard::{Panicked, catch, install_panic_hook};
-pub use queue::{Mailbox, Queue, QueueReport};
+pub use queue::{Mailbox, QueueCounters, QueueReport};
 pub use readiness::{Readiness, ReadyGuard};
 pub use shutdown::{Shutdown, listen_for_signals};
 pub use system::block_on;

@@ -30,7 +30,7 @@ pub(crate) use server::{
     clients::{Clients, Turn},
     service::{Calls, RawService, method},
 };
-pub(crate) use views::shared::{Entry, Shared, Table};
+pub(crate) use views::shared::{SharedTables, Table, TableEntry};
 pub use views::{
     resource::{Block, Resource},
     snapshot::Snapshot,

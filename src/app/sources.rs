@@ -26,7 +26,7 @@ use crate::{
         ConfigSink, MeshSink, MeshSource, Source, SourceBoard, SourceHandle, SourceList, SourceStarter, SourceState,
         file::FileSource,
         kube::{Cluster, Group, KubeMesh, KubeSource, check_access, mesh_values, saved_mesh_values},
-        xds::{Target, TargetError, UpstreamSource},
+        xds::{TargetError, UpstreamSource, UpstreamTarget},
     },
     store::last_good::Keeper,
 };
@@ -68,7 +68,7 @@ pub(super) fn named(
         cluster.into_iter().flat_map(|c| groups.iter().map(|g| source(c, *g))).collect()
     };
     let config = [Group::Crd, Group::GatewayApi];
-    let upstream = |named_by: &str, target: Result<Target, TargetError>| -> Result<Arc<dyn Source>, Error> {
+    let upstream = |named_by: &str, target: Result<UpstreamTarget, TargetError>| -> Result<Arc<dyn Source>, Error> {
         let target = target.map_err(|e| Error::Source(format!("{named_by}: {e}")))?;
         Ok(Arc::new(UpstreamSource::new(target, &settings.upstream, settings.deletion_hold)))
     };
@@ -79,7 +79,7 @@ pub(super) fn named(
         }
         sources.extend(of_cluster(&config));
         for address in &settings.upstream.addresses {
-            sources.push(upstream("--upstream", Target::of_settings(address, &settings.upstream, mesh))?);
+            sources.push(upstream("--upstream", UpstreamTarget::of_settings(address, &settings.upstream, mesh))?);
         }
     }
     for source in &mesh.config.config_sources {
@@ -91,7 +91,7 @@ pub(super) fn named(
                 return Err(Error::Source("configSources: k8s:// without a cluster; name a kubeconfig".to_string()));
             }
             Some(("xds", _)) => {
-                sources.push(upstream("configSources", Target::of_source(source, &settings.upstream, mesh))?);
+                sources.push(upstream("configSources", UpstreamTarget::of_source(source, &settings.upstream, mesh))?);
             }
             _ => tracing::warn!(address = source.address, "config source of a kind that is not read yet, passed over"),
         }
@@ -132,9 +132,10 @@ pub(super) async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bo
     }
     let sources = &mesh.config.config_sources;
     let of_flags = settings.upstream.addresses.iter().filter(|_| sources.is_empty());
-    let of_flags = of_flags.map(|address| ("--upstream", Target::of_settings(address, &settings.upstream, mesh)));
+    let of_flags =
+        of_flags.map(|address| ("--upstream", UpstreamTarget::of_settings(address, &settings.upstream, mesh)));
     let of_mesh = sources.iter().filter(|s| s.address.starts_with("xds://"));
-    let of_mesh = of_mesh.map(|source| ("configSources", Target::of_source(source, &settings.upstream, mesh)));
+    let of_mesh = of_mesh.map(|source| ("configSources", UpstreamTarget::of_source(source, &settings.upstream, mesh)));
     // An address that is none is told by those who start the source.
     for (named_by, target) in of_flags.chain(of_mesh).filter_map(|(by, target)| Some((by, target.ok()?))) {
         let error = target.check().await.err();

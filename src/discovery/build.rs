@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     runtime::catch,
-    xds::{Block, Entry, PerType, Resource, ResourceType, Scope, Shared, Snapshot, TypeSet},
+    xds::{Block, PerType, Resource, ResourceType, Scope, SharedTables, Snapshot, TableEntry, TypeSet},
 };
 
 /// There is no snapshot: the generator failed and nothing earlier stands in.
@@ -39,7 +39,7 @@ pub(super) struct Failure {
 pub(super) struct Builder {
     pub(super) generator: Arc<dyn Generator>,
     turns: Turns,
-    shared: Shared,
+    shared: SharedTables,
     /// Builds so far, for `/metrics` and tests.
     pub(super) builds: AtomicU64,
     failures: Mutex<Vec<Failure>>,
@@ -53,7 +53,7 @@ impl Builder {
         Self {
             generator,
             turns: Turns::new(threads),
-            shared: Shared::default(),
+            shared: SharedTables::default(),
             builds: AtomicU64::new(0),
             failures: Mutex::default(),
             failed: Notify::new(),
@@ -176,11 +176,11 @@ pub(super) struct SlotCache {
     /// Types that the slot may be asked for.
     pub(super) served: TypeSet,
     types: PerType<TypeCache>,
-    _entry: Entry<Self>,
+    _entry: TableEntry<Self>,
 }
 
 impl SlotCache {
-    pub(super) fn new(slot: Slot, served: TypeSet, entry: Entry<Self>) -> Self {
+    pub(super) fn new(slot: Slot, served: TypeSet, entry: TableEntry<Self>) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self { number: LAST.fetch_add(1, Ordering::Relaxed), slot, served, types: PerType::default(), _entry: entry }
     }

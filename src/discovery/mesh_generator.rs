@@ -110,7 +110,7 @@ impl MeshGenerator {
         let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
         let made = secret::secrets(context, &slot.view, &texts, slot.identity.as_ref());
         counter!(SECRET_ERRORS).increment(made.refused.len() as u64);
-        let omission = |r: &secret::Refused| Omission {
+        let omission = |r: &secret::RefusedSecret| Omission {
             metric: SECRET_ERRORS,
             resource: r.name.clone(),
             message: r.reason.clone(),
@@ -212,23 +212,23 @@ impl MeshGenerator {
 }
 
 /// A message with a name of its own.
-trait Named: Name {
+trait NamedMessage: Name {
     fn own_name(&self) -> &str;
 }
 
-impl Named for Cluster {
+impl NamedMessage for Cluster {
     fn own_name(&self) -> &str {
         &self.name
     }
 }
 
-impl Named for Listener {
+impl NamedMessage for Listener {
     fn own_name(&self) -> &str {
         &self.name
     }
 }
 
-fn encoded<M: Named>(messages: impl IntoIterator<Item = M>) -> impl Iterator<Item = Arc<Resource>> {
+fn encoded<M: NamedMessage>(messages: impl IntoIterator<Item = M>) -> impl Iterator<Item = Arc<Resource>> {
     messages.into_iter().map(|message| Arc::new(Resource::encode(message.own_name(), &message)))
 }
 

@@ -25,7 +25,7 @@ pub struct Arrival {
 
 /// Why a proxy may not register. Its stream ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RegistrationRefusal {
     /// The request is malformed.
     #[error("{0}")]
     Invalid(String),
@@ -40,13 +40,13 @@ pub enum Refusal {
     Unavailable(String),
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<RegistrationRefusal> for Status {
+    fn from(refusal: RegistrationRefusal) -> Self {
         match refusal {
-            Refusal::Invalid(text) => Self::invalid_argument(text),
-            Refusal::Missing(text) => Self::failed_precondition(text),
-            Refusal::Denied(text) => Self::permission_denied(text),
-            Refusal::Unavailable(text) => Self::unavailable(text),
+            RegistrationRefusal::Invalid(text) => Self::invalid_argument(text),
+            RegistrationRefusal::Missing(text) => Self::failed_precondition(text),
+            RegistrationRefusal::Denied(text) => Self::permission_denied(text),
+            RegistrationRefusal::Unavailable(text) => Self::unavailable(text),
         }
     }
 }
@@ -60,7 +60,7 @@ pub trait Presence: Send + Sync + 'static {
 /// Registers workloads.
 pub trait Registrar: Send + Sync + 'static {
     /// Registers the workload behind a proxy; `None` when it does not ask for it.
-    fn arrive(&self, arrival: Arrival) -> BoxFuture<'static, Result<Option<Box<dyn Presence>>, Refusal>>;
+    fn arrive(&self, arrival: Arrival) -> BoxFuture<'static, Result<Option<Box<dyn Presence>>, RegistrationRefusal>>;
 }
 
 impl fmt::Debug for dyn Registrar {

@@ -32,7 +32,7 @@ use crate::{
     model::{MovedNodes, Node, PushRequest, Reason},
     push::{Change, PushContext},
     runtime::catch,
-    xds::{Admission, ClientLists, Clients, Entry, Table, Updates, XdsOptions},
+    xds::{Admission, ClientLists, Clients, Table, TableEntry, Updates, XdsOptions},
 };
 pub(super) use table::TableOwner;
 
@@ -239,7 +239,7 @@ impl XdsState {
                 return slot_cache;
             }
             let served = self.inner.builder.generator.serves(&slot);
-            let slot_cache = Arc::new(SlotCache::new(slot, served, Entry::new(&self.inner.slot_caches, key)));
+            let slot_cache = Arc::new(SlotCache::new(slot, served, TableEntry::new(&self.inner.slot_caches, key)));
             *entry = Arc::downgrade(&slot_cache);
             slot_cache
         });
@@ -247,8 +247,12 @@ impl XdsState {
         if let Some(view) = entry.upgrade() {
             return view;
         }
-        let view =
-            Arc::new(View::new(key, slot_caches, &*self.inner.builder.generator, Entry::new(&self.inner.views, key)));
+        let view = Arc::new(View::new(
+            key,
+            slot_caches,
+            &*self.inner.builder.generator,
+            TableEntry::new(&self.inner.views, key),
+        ));
         *entry = Arc::downgrade(&view);
         view
     }

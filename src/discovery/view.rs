@@ -12,7 +12,7 @@ use super::{
     generator::{Generator, Layout, Part, Pick},
     published::Published,
 };
-use crate::xds::{Block, Entry, PerType, ResourceType, Scope, Snapshot, TypeSet};
+use crate::xds::{Block, PerType, ResourceType, Scope, Snapshot, TableEntry, TypeSet};
 
 type SnapshotKey = (ResourceType, (bool, u128));
 
@@ -56,7 +56,7 @@ pub(super) struct View {
     layouts: PerType<Option<Layout>>,
     snapshots: Mutex<HashMap<SnapshotKey, Arc<SnapshotCell>>>,
     tick: watch::Sender<u64>,
-    _entry: Entry<Self>,
+    _entry: TableEntry<Self>,
 }
 
 impl View {
@@ -64,7 +64,7 @@ impl View {
         key: u128,
         slot_caches: [Arc<SlotCache>; Part::COUNT],
         generator: &dyn Generator,
-        entry: Entry<Self>,
+        entry: TableEntry<Self>,
     ) -> Self {
         let own_cache = &slot_caches[Part::Own.index()];
         let own = &own_cache.slot;

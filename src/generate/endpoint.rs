@@ -14,7 +14,7 @@ mod member;
 mod network;
 
 pub use client::{EndpointClient, proxy_labels};
-pub(crate) use group::Group;
+pub(crate) use group::LocalityGroup;
 pub use inputs::{ClusterTarget, EndpointInputs, destination_rule, forces_unhealthy, service_entry};
 pub use locality::{LocalityLb, ProxyLocality, TrafficDistribution};
 

@@ -35,12 +35,12 @@ pub struct Secrets {
     /// The secrets, in the order of the names.
     pub resources: Vec<Secret>,
     /// Names that nothing is sent for, each with the reason.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedSecret>,
 }
 
 /// A secret that is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedSecret {
     /// Resource name as it was asked for.
     pub name: String,
     /// Why.
@@ -56,7 +56,7 @@ pub struct Refused {
 pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identity: Option<&Identity>) -> Secrets {
     let mut out = Secrets::default();
     let Some(identity) = identity else {
-        out.refused.extend(names.iter().map(|name| Refused {
+        out.refused.extend(names.iter().map(|name| RefusedSecret {
             name: name.clone(),
             reason: "secrets are sent only to clients that proved their identity".to_string(),
         }));
@@ -75,7 +75,7 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
         if matches!(&**name, sds::DEFAULT | sds::ROOT_CA) {
             match workload(context, view, name, identity) {
                 Some(secret) => out.resources.push(secret),
-                None => out.refused.push(Refused { name: name.clone(), reason: NOT_ISSUED.to_string() }),
+                None => out.refused.push(RefusedSecret { name: name.clone(), reason: NOT_ISSUED.to_string() }),
             }
             continue;
         }
@@ -85,7 +85,7 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
         });
         match secret {
             Ok(secret) => out.resources.push(secret),
-            Err(reason) => out.refused.push(Refused { name: name.clone(), reason }),
+            Err(reason) => out.refused.push(RefusedSecret { name: name.clone(), reason }),
         }
     }
     out

@@ -28,7 +28,7 @@ use super::{
     work::{Failure, Rules, clean, settle},
 };
 use crate::{
-    discovery::{Arrival, Presence, Refusal, Registrar},
+    discovery::{Arrival, Presence, Registrar, RegistrationRefusal},
     model::{Config, ConfigSnapshot, Features, Kind},
     runtime::{ActorHealth, Mailbox, Supervision},
 };
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How often entries that are not in force are asked for, although nothing has changed.
 const MISS_EVERY: Duration = Duration::from_secs(5);
 
-type ArrivalReply = Result<Option<Guest>, Refusal>;
+type ArrivalReply = Result<Option<Guest>, RegistrationRefusal>;
 
 /// What the actor works with.
 #[derive(Clone)]
@@ -329,7 +329,7 @@ impl Handler<Arrive> for RegistrationActor {
         if self.actor_health.is_down() {
             self.replies.clear();
         }
-        let restarting = || Err(Refusal::Unavailable("registration restarts".to_string()));
+        let restarting = || Err(RegistrationRefusal::Unavailable("registration restarts".to_string()));
         async move { waiting.await.unwrap_or_else(|_| restarting()) }.boxed_local()
     }
 }
@@ -440,7 +440,7 @@ impl Drop for Registered {
 }
 
 impl Registrar for RegistrationHandle {
-    fn arrive(&self, arrival: Arrival) -> BoxFuture<'static, Result<Option<Box<dyn Presence>>, Refusal>> {
+    fn arrive(&self, arrival: Arrival) -> BoxFuture<'static, Result<Option<Box<dyn Presence>>, RegistrationRefusal>> {
         let handle = self.clone();
         async move {
             let Some(wish) = wish(&arrival.node, &handle.features)? else { return Ok(None) };
@@ -454,7 +454,7 @@ impl Registrar for RegistrationHandle {
                 at: Timestamp::try_from(arrival.at).unwrap_or_default(),
                 health: Arc::default(),
             };
-            let closed = |_| Refusal::Unavailable("registration is not there".to_string());
+            let closed = |_| RegistrationRefusal::Unavailable("registration is not there".to_string());
             let accepted = handle.mailbox.send(Arrive(guest)).await.map_err(closed)??;
             Ok(accepted.map(|guest| Box::new(Registered { guest, handle }) as Box<dyn Presence>))
         }

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use super::guest::Guest;
-use crate::discovery::Refusal;
+use crate::discovery::RegistrationRefusal;
 
 /// Bounds on registrations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +38,15 @@ impl Crowd {
     /// Whether a proxy may register. `new`: it has no entry yet.
     ///
     /// # Errors
-    /// [`Refusal::Unavailable`], since other workloads may leave.
-    pub fn admits(&self, guest: &Guest, new: bool) -> Result<(), Refusal> {
+    /// [`RegistrationRefusal::Unavailable`], since other workloads may leave.
+    pub fn admits(&self, guest: &Guest, new: bool) -> Result<(), RegistrationRefusal> {
         if guest.group.is_empty() {
             return Ok(());
         }
         let full = |what: String, bound: usize, flag: &str| {
-            Err(Refusal::Unavailable(format!("auto-registration: {what} has {bound} workloads already ({flag})")))
+            Err(RegistrationRefusal::Unavailable(format!(
+                "auto-registration: {what} has {bound} workloads already ({flag})"
+            )))
         };
         let Limits { per_group, per_peer } = self.limits;
         let group = (guest.key.namespace.clone(), guest.group.clone());

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::EntryKey;
 use crate::{
-    discovery::Refusal,
+    discovery::RegistrationRefusal,
     model::{Config, Features, Identity, Kind, Node},
     proto::{ProtoError, to_json},
 };
@@ -37,8 +37,8 @@ pub struct Wish {
 /// The entry that represents a proxy, if it names a group or an entry.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] when no valid name results.
-pub fn wish(node: &Node, features: &Features) -> Result<Option<Wish>, Refusal> {
+/// [`RegistrationRefusal::Invalid`] when no valid name results.
+pub fn wish(node: &Node, features: &Features) -> Result<Option<Wish>, RegistrationRefusal> {
     let text = |key: &str| node.raw_metadata[key].as_str().unwrap_or_default();
     let (group, existing) = (text("AUTO_REGISTER_GROUP"), text("WORKLOAD_ENTRY"));
     let key = |name: &str| EntryKey { namespace: node.namespace.clone(), name: name.into() };
@@ -46,7 +46,7 @@ pub fn wish(node: &Node, features: &Features) -> Result<Option<Wish>, Refusal> {
     let speaks = features.enable_workload_entry_healthchecks && !existing.is_empty();
     // Both become parts of paths of the API server.
     if (registers || speaks) && !is_label(&node.namespace) {
-        return Err(Refusal::Invalid(format!("{:?} cannot be a namespace", shortened(&node.namespace))));
+        return Err(RegistrationRefusal::Invalid(format!("{:?} cannot be a namespace", shortened(&node.namespace))));
     }
     if registers {
         let name = name_of(node, group)?;
@@ -54,7 +54,10 @@ pub fn wish(node: &Node, features: &Features) -> Result<Option<Wish>, Refusal> {
     }
     if speaks {
         if !is_subdomain(existing) {
-            return Err(Refusal::Invalid(format!("{:?} cannot be the name of a WorkloadEntry", shortened(existing))));
+            return Err(RegistrationRefusal::Invalid(format!(
+                "{:?} cannot be the name of a WorkloadEntry",
+                shortened(existing)
+            )));
         }
         return Ok(Some(Wish { key: key(existing), group: String::new() }));
     }
@@ -82,10 +85,13 @@ fn shortened(text: &str) -> String {
 }
 
 /// `group-ip[-network]`, cut at its beginning when it is too long (Istio's `autoregisteredWorkloadEntryName`).
-fn name_of(node: &Node, group: &str) -> Result<String, Refusal> {
-    let ip = node.ips.first().ok_or_else(|| Refusal::Invalid("auto-registration needs an IP address".to_string()))?;
+fn name_of(node: &Node, group: &str) -> Result<String, RegistrationRefusal> {
+    let ip = node
+        .ips
+        .first()
+        .ok_or_else(|| RegistrationRefusal::Invalid("auto-registration needs an IP address".to_string()))?;
     if node.namespace.is_empty() {
-        return Err(Refusal::Invalid("auto-registration needs a namespace".to_string()));
+        return Err(RegistrationRefusal::Invalid("auto-registration needs a namespace".to_string()));
     }
     let mut name = format!("{group}-{}", ip.replace(':', "-"));
     if !node.network.is_empty() {
@@ -94,7 +100,7 @@ fn name_of(node: &Node, group: &str) -> Result<String, Refusal> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     let edges = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     if !name.chars().all(allowed) || !name.ends_with(edges) {
-        return Err(Refusal::Invalid(format!("{name:?} cannot be the name of a WorkloadEntry")));
+        return Err(RegistrationRefusal::Invalid(format!("{name:?} cannot be the name of a WorkloadEntry")));
     }
     let end = name.split_off(name.len().saturating_sub(LONGEST_NAME));
     Ok(end.trim_start_matches(|c| !edges(c)).to_string())
@@ -147,21 +153,25 @@ pub fn document(key: &EntryKey, node: &Node, group: &Config) -> Result<Value, Pr
 /// Whether a proxy of this identity may use an entry (Istio's `ensureProxyCanControlEntry`).
 ///
 /// # Errors
-/// [`Refusal::Denied`].
-pub fn may_control(identity: Option<&Identity>, entry: &Value) -> Result<(), Refusal> {
+/// [`RegistrationRefusal::Denied`].
+pub fn may_control(identity: Option<&Identity>, entry: &Value) -> Result<(), RegistrationRefusal> {
     let Some(identity) = identity else {
         let flag = "ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY=false lets proxies register that prove nothing";
-        return Err(Refusal::Denied(format!("registration of WorkloadEntry requires a verified identity ({flag})")));
+        return Err(RegistrationRefusal::Denied(format!(
+            "registration of WorkloadEntry requires a verified identity ({flag})"
+        )));
     };
     let namespace = entry["metadata"]["namespace"].as_str().unwrap_or_default();
     if *identity.namespace != *namespace {
         let own = &identity.namespace;
-        return Err(Refusal::Denied(format!("WorkloadEntry namespace mismatch: {own:?} vs {namespace:?}")));
+        return Err(RegistrationRefusal::Denied(format!("WorkloadEntry namespace mismatch: {own:?} vs {namespace:?}")));
     }
     let account = entry["spec"]["serviceAccount"].as_str().unwrap_or_default();
     if !account.is_empty() && *identity.service_account != *account {
         let own = &identity.service_account;
-        return Err(Refusal::Denied(format!("WorkloadEntry service account mismatch: {own:?} vs {account:?}")));
+        return Err(RegistrationRefusal::Denied(format!(
+            "WorkloadEntry service account mismatch: {own:?} vs {account:?}"
+        )));
     }
     Ok(())
 }
@@ -211,10 +221,10 @@ mod tests {
         for entry in
             ["../../pods/a", "a/b", "a?x=y", "a#", "A", "-a", "a-", "a..b", ".", "..", "%2e%2e", "ü", long.as_str()]
         {
-            assert!(matches!(asks("shop", entry), Err(Refusal::Invalid(_))), "{entry}");
+            assert!(matches!(asks("shop", entry), Err(RegistrationRefusal::Invalid(_))), "{entry}");
         }
         for namespace in ["shop/x", "..", "a.b"] {
-            assert!(matches!(asks(namespace, "vm"), Err(Refusal::Invalid(_))), "{namespace}");
+            assert!(matches!(asks(namespace, "vm"), Err(RegistrationRefusal::Invalid(_))), "{namespace}");
         }
     }
 
@@ -248,7 +258,10 @@ mod tests {
         };
         assert!(may_control(Some(&who("shop", "sa")), &entry).is_ok());
         for identity in [None, Some(who("other", "sa")), Some(who("shop", "thief"))] {
-            assert!(matches!(may_control(identity.as_ref(), &entry), Err(Refusal::Denied(_))), "{identity:?}");
+            assert!(
+                matches!(may_control(identity.as_ref(), &entry), Err(RegistrationRefusal::Denied(_))),
+                "{identity:?}"
+            );
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
     plan::{Claim, Said},
 };
 use crate::{
-    discovery::Refusal,
+    discovery::RegistrationRefusal,
     model::{Config, ConfigSnapshot, Kind},
 };
 
@@ -158,8 +158,8 @@ impl Ledger {
     /// A proxy connects. The outcome of its task answers it.
     ///
     /// # Errors
-    /// [`Refusal`] when a bound is reached.
-    pub fn arrive(&mut self, guest: Guest) -> Result<(), Refusal> {
+    /// [`RegistrationRefusal`] when a bound is reached.
+    pub fn arrive(&mut self, guest: Guest) -> Result<(), RegistrationRefusal> {
         self.crowd.admits(&guest, self.lanes.get(&guest.key).is_none_or(|lane| lane.group.is_none()))?;
         self.crowd.join(&guest);
         self.lane(guest.key.clone(), &guest.group).arriving.push_back(guest);

@@ -15,7 +15,7 @@ use super::{
     plan::{self, Claim, Said, Step},
 };
 use crate::{
-    discovery::Refusal,
+    discovery::RegistrationRefusal,
     model::{Config, Features, Identity, Node},
     proto::ProtoError,
 };
@@ -84,7 +84,7 @@ pub fn cleaned_up(stored: &Value, now: i64, orphaned: bool) -> (bool, Option<Val
 ///
 /// # Errors
 /// Why it is refused.
-pub fn wished(node: &Node, features: &Features) -> Result<Option<(EntryKey, String)>, Refusal> {
+pub fn wished(node: &Node, features: &Features) -> Result<Option<(EntryKey, String)>, RegistrationRefusal> {
     Ok(entry::wish(node, features)?.map(|Wish { key, group }| (key, group)))
 }
 

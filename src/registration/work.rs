@@ -12,7 +12,7 @@ use super::{
     guest::Guest,
     plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
 };
-use crate::{discovery::Refusal, model::Config, sources::WriteError};
+use crate::{discovery::RegistrationRefusal, model::Config, sources::WriteError};
 
 /// The number of attempts on an entry that keeps changing.
 const ROUNDS: usize = 8;
@@ -21,7 +21,7 @@ const ROUNDS: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The proxy may not have the entry.
-    Refused(Refusal),
+    Refused(RegistrationRefusal),
     /// The entry that it names does not accept reports of proxies.
     Ignored,
     /// The store refused the write, or failed.
@@ -71,7 +71,7 @@ pub async fn settle(
         }
         let (written, what) = match (next(claim, stored.as_ref(), &rules.me), &stored) {
             (Step::Leave, None) if !claim.auto && claim.gone_at.is_none() => {
-                return Err(Failure::Refused(Refusal::Missing(format!("there is no WorkloadEntry {key}"))));
+                return Err(Failure::Refused(RegistrationRefusal::Missing(format!("there is no WorkloadEntry {key}"))));
             }
             (Step::Done, _) => return Ok(true),
             (Step::Leave, _) => return Ok(false),
@@ -116,7 +116,7 @@ fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules
     let Some(group) = group else {
         let (namespace, name) = (&guest.key.namespace, &guest.group);
         let text = format!("auto-registration failed: cannot find WorkloadGroup {namespace}/{name}");
-        return Err(Failure::Refused(Refusal::Missing(text)));
+        return Err(Failure::Refused(RegistrationRefusal::Missing(text)));
     };
     let mut entry = document(&guest.key, &guest.node, group).map_err(|e| Failure::Failed(e.to_string()))?;
     if rules.validate {

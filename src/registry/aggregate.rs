@@ -98,7 +98,7 @@ pub type Instances = HashMap<Arc<str>, Arc<[Instance]>>;
 
 /// The workload directory of a snapshot.
 #[derive(Debug)]
-pub struct Workloads {
+pub struct WorkloadsByAddress {
     /// Cluster of the ServiceEntries.
     pub main: Arc<str>,
     /// Kubernetes registries, the main cluster first.
@@ -107,7 +107,7 @@ pub struct Workloads {
     pub instances: Arc<Instances>,
 }
 
-impl Workloads {
+impl WorkloadsByAddress {
     fn instances_of<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Instance> {
         let found = node.ips.iter().filter_map(|ip| self.instances.get(ip)).flat_map(|list| list.iter());
         let own = stated_namespace(node);
@@ -119,7 +119,7 @@ impl Workloads {
     }
 }
 
-impl WorkloadDirectory for Workloads {
+impl WorkloadDirectory for WorkloadsByAddress {
     fn targets_of(&self, node: &Node) -> Vec<ServiceTarget> {
         let of_entry = |(service, endpoint): &Instance| {
             let port = service

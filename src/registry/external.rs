@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     env::Env,
-    selectors::{SelectorIndex, WorkloadKey, Workloads},
+    selectors::{LabelledWorkloads, SelectorIndex, WorkloadKey},
     service_entry::{Inherited, is_dns, resolution, services},
     workload_entry::{endpoints_of, inline_endpoints},
 };
@@ -67,7 +67,7 @@ pub struct Changes {
 struct Namespace {
     inherited: Inherited,
     selectors: SelectorIndex<Arc<str>>,
-    workloads: Workloads,
+    workloads: LabelledWorkloads,
 }
 
 /// The state of the ServiceEntry registry.

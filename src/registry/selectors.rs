@@ -88,12 +88,12 @@ pub struct WorkloadKey {
 
 /// The workloads of one namespace, indexed by label.
 #[derive(Debug, Clone, Default)]
-pub struct Workloads {
+pub struct LabelledWorkloads {
     instances: BTreeMap<WorkloadKey, Arc<WorkloadInstance>>,
     by_pair: HashMap<Pair, BTreeSet<WorkloadKey>>,
 }
 
-impl Workloads {
+impl LabelledWorkloads {
     /// Sets or removes (`None`) a workload; returns the previous one.
     pub fn set(&mut self, key: &WorkloadKey, instance: Option<Arc<WorkloadInstance>>) -> Option<Arc<WorkloadInstance>> {
         let old = self.instances.remove(key);
@@ -154,7 +154,7 @@ mod tests {
         let selectors = ["", "a=1", "a=1,b=2", "b=2", "c=9"];
         let workloads = ["", "a=1", "a=1,b=2", "a=2,b=2", "b=2,c=9,d=1"];
         let mut index = SelectorIndex::default();
-        let mut set = Workloads::default();
+        let mut set = LabelledWorkloads::default();
         for (n, s) in selectors.iter().enumerate() {
             index.insert(&labels(s), n);
         }

@@ -117,7 +117,7 @@ impl ServiceEntryStore {
             let clusters = self.clusters_in_order();
             let clusters = clusters.into_iter().map(|(id, c)| Arc::new(Directory::of(id, c))).collect();
             let main = self.env.mesh.cluster_id.clone();
-            let directory = aggregate::Workloads { main, clusters, instances: self.instances.clone() };
+            let directory = aggregate::WorkloadsByAddress { main, clusters, instances: self.instances.clone() };
             self.published.directory = Some(Arc::new(directory));
         }
         self.published.endpoints = self.shards.snapshot();

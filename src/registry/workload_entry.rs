@@ -18,7 +18,7 @@ const HEALTH_CHECKS: &str = "proxy.istio.io/health-checks-enabled";
 const AUTO_REGISTRATION_GROUP: &str = "istio.io/autoRegistrationGroup";
 
 /// The identity of an instance.
-pub struct Identity<'a> {
+pub struct InstanceIdentity<'a> {
     /// Name of the WorkloadEntry, or `<ServiceEntry>-<index>`.
     pub name: Arc<str>,
     /// Namespace of the instance.
@@ -47,7 +47,7 @@ pub fn instance_of(
         .get(AUTO_REGISTRATION_GROUP)
         .or_else(|| meta.labels.get(names::WORKLOAD_NAME))
         .map_or(&*meta.name, String::as_str);
-    let identity = Identity {
+    let identity = InstanceIdentity {
         name: meta.name.clone(),
         namespace: meta.namespace.clone(),
         workload,
@@ -62,7 +62,7 @@ pub fn instance(
     interner: &mut Interner,
     entry: &WorkloadEntry,
     labels: &Labels,
-    identity: &Identity,
+    identity: &InstanceIdentity,
 ) -> WorkloadInstance {
     let written = match entry.locality.as_str() {
         "" => whole_locality(labels).unwrap_or_default(),
@@ -141,7 +141,7 @@ pub fn inline_endpoints(
     let mut out = Vec::with_capacity(entry.endpoints.len() * entry.ports.len());
     for (index, written) in entry.endpoints.iter().enumerate() {
         let name: Arc<str> = format!("{}-{index}", config.meta.name).into();
-        let identity = Identity {
+        let identity = InstanceIdentity {
             name: name.clone(),
             namespace: config.meta.namespace.clone(),
             workload: &name,

@@ -8,7 +8,7 @@ use std::{
 
 use actix::{Actor, ActorContext, AsyncContext, Context};
 
-use super::{Apart, Backoff, Mailbox, Panicked, Queue, QueueReport, Shutdown};
+use super::{Apart, Backoff, Mailbox, Panicked, QueueCounters, QueueReport, Shutdown};
 
 /// The number of restarts allowed within a minute, over all actors.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl RestartBudget {
 /// The supervised actors of the process.
 #[derive(Debug, Clone)]
 pub struct Supervision {
-    queues: Arc<Mutex<Vec<Arc<Queue>>>>,
+    queues: Arc<Mutex<Vec<Arc<QueueCounters>>>>,
     budget: RestartBudget,
     first_pause: Duration,
     longest_pause: Duration,
@@ -74,7 +74,7 @@ impl Supervision {
     /// Registers an actor and returns its supervision state.
     #[must_use]
     pub fn admit(&self, name: &str) -> ActorHealth {
-        let queue = Queue::new(name);
+        let queue = QueueCounters::new(name);
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue.clone());
         ActorHealth {
             queue,
@@ -100,7 +100,7 @@ impl Supervision {
 /// ([`ActorHealth::guard`]), in `restarting`, in `started`, and once its state is complete again ([`ActorHealth::recovered`]).
 #[derive(Debug)]
 pub struct ActorHealth {
-    queue: Arc<Queue>,
+    queue: Arc<QueueCounters>,
     budget: RestartBudget,
     backoff: Backoff,
     down: bool,
@@ -111,7 +111,7 @@ pub struct ActorHealth {
 impl ActorHealth {
     /// The queue counters, for the actor's mailbox.
     #[must_use]
-    pub fn queue(&self) -> Arc<Queue> {
+    pub fn queue(&self) -> Arc<QueueCounters> {
         self.queue.clone()
     }
 

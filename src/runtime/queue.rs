@@ -13,7 +13,7 @@ use actix::{Actor, Addr, Handler, MailboxError, Message, dev::ToEnvelope};
 
 /// The counters of one actor's queue.
 #[derive(Debug)]
-pub struct Queue {
+pub struct QueueCounters {
     name: Arc<str>,
     waiting: AtomicUsize,
     handled: AtomicU64,
@@ -39,7 +39,7 @@ pub struct QueueReport {
     pub last_error: String,
 }
 
-impl Queue {
+impl QueueCounters {
     /// An empty queue of the actor with this name.
     #[must_use]
     pub fn new(name: &str) -> Arc<Self> {
@@ -92,13 +92,13 @@ impl Queue {
 /// An actor's address that counts sent messages. `send` waits for the reply, which is the only back-pressure in actix.
 pub struct Mailbox<A: Actor> {
     address: Addr<A>,
-    queue: Arc<Queue>,
+    queue: Arc<QueueCounters>,
 }
 
 impl<A: Actor> Mailbox<A> {
     /// A mailbox for this address.
     #[must_use]
-    pub const fn new(address: Addr<A>, queue: Arc<Queue>) -> Self {
+    pub const fn new(address: Addr<A>, queue: Arc<QueueCounters>) -> Self {
         Self { address, queue }
     }
 

@@ -1,6 +1,6 @@
 //! The live Kubernetes sources: one supervised source for each group of kinds of a cluster, all over one [`Cluster`].
 //!
-//! `watch` follows one kind (list, watch, pace, verdicts on errors), `content` keeps its objects (pure), `feed` joins the
+//! `watch` follows one kind (list, watch, pace, reactions to errors), `content` keeps its objects (pure), `feed` joins the
 //! two for a kind of objects, `source` delivers the changes. All feeds of a cluster share `crds` and `namespaces`; `mesh`
 //! reads the mesh settings of the cluster, `remote` the Secrets that name other clusters, `remote_files` the kubeconfigs of
 //! a folder that do, and `remotes` owns the clusters that they name.
@@ -36,9 +36,9 @@ mod reports;
 mod reviews;
 mod source;
 mod status;
-mod verdict;
 mod wanted;
 mod watch;
+mod watch_error;
 mod write;
 
 pub use ca_objects::SecretContent;

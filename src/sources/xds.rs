@@ -16,4 +16,4 @@ mod target;
 pub use answer::{Answer, Ask, Given};
 pub use client::{Client, Protocol};
 pub use source::UpstreamSource;
-pub use target::{Target, TargetError};
+pub use target::{TargetError, UpstreamTarget};

@@ -47,13 +47,13 @@ type Hosts = Vec<(Arc<str>, Vec<IpAddr>)>;
 
 /// Addresses of all entries that need some, and of those that have some and need none.
 #[derive(Debug, Clone, Default)]
-pub struct Claims {
+pub struct AddressClaims {
     by_entry: BTreeMap<ConfigKey, Hosts>,
     /// Start of the search for the next address.
     next: Option<(u32, u128)>,
 }
 
-impl Claims {
+impl AddressClaims {
     /// `status.addresses` of every entry that has or needs addresses.
     pub fn addresses(&self) -> impl Iterator<Item = (&ConfigKey, Value)> {
         self.by_entry.iter().map(|(key, hosts)| {
@@ -167,7 +167,7 @@ mod tests {
         Arc::new(decode::from_value(&document, Origin::default()).unwrap())
     }
 
-    fn claimed(claims: &Claims) -> Vec<String> {
+    fn claimed(claims: &AddressClaims) -> Vec<String> {
         let lists = claims.addresses().flat_map(|(key, list)| {
             let list = list.as_array().cloned().unwrap_or_default();
             list.into_iter().map(|a| format!("{} {} {}", key.name, a["host"], a["value"])).collect::<Vec<_>>()
@@ -189,7 +189,7 @@ mod tests {
                 entry(&n.to_string(), json!({"hosts": [format!("{n}.example")], "resolution": "DNS"}), Value::Null)
             })
             .collect();
-        let mut claims = Claims::default();
+        let mut claims = AddressClaims::default();
         claims.look(&entries, &Ranges::of(&features), |_| true);
         let addresses: Vec<_> = claimed(&claims).iter().map(|c| c.rsplit(' ').next().unwrap().to_string()).collect();
         let want = ["10.9.0.1", "fd00:1::1", "10.9.0.2", "fd00:1::2", "10.9.0.3", "fd00:1::3", "fd00:1::4"];
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn both_families_for_each_host_and_stable_before_and_after_the_write() {
-        let mut claims = Claims::default();
+        let mut claims = AddressClaims::default();
         let a = entry("a", json!({"hosts": ["x.example", "*.example"], "resolution": "DNS"}), Value::Null);
         claims.look(std::slice::from_ref(&a), &ranges(), |_| true);
         let first = ["a x.example 240.240.0.1", "a x.example 2001:2::1"];
@@ -216,7 +216,7 @@ mod tests {
     fn of_two_claims_the_older_keeps_the_address_and_a_users_own_wins() {
         let status = |ip: &str| json!({"addresses": [{"host": "x.example", "value": ip}]});
         let spec = json!({"hosts": ["x.example"], "resolution": "DNS"});
-        let mut claims = Claims::default();
+        let mut claims = AddressClaims::default();
         let (a, b) = (entry("a", spec.clone(), status("240.240.0.5")), entry("b", spec.clone(), status("240.240.0.5")));
         claims.look(&[a, b], &ranges(), |_| true);
         assert_eq!(claimed(&claims), ["a x.example 240.240.0.5", "b x.example 240.240.0.1", "b x.example 2001:2::1"]);
@@ -229,7 +229,7 @@ mod tests {
     fn entries_without_need_are_cleared_and_others_entries_are_left_alone() {
         let status = json!({"addresses": [{"host": "x.example", "value": "240.240.0.5"}]});
         let none = entry("n", json!({"hosts": ["x.example"], "resolution": "NONE"}), status.clone());
-        let mut claims = Claims::default();
+        let mut claims = AddressClaims::default();
         claims.look(std::slice::from_ref(&none), &ranges(), |_| true);
         assert_eq!(claims.addresses().map(|(_, v)| v).collect::<Vec<_>>(), [json!([])]);
         claims.look(&[none], &ranges(), |_| false);

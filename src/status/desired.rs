@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    addresses::Claims,
+    addresses::AddressClaims,
     distribution::{Distribution, is_followed, not_in_force},
 };
 use crate::{
@@ -34,7 +34,7 @@ pub struct LeftOut {
 pub fn statuses(
     context: &PushContext,
     distribution: &Distribution,
-    claims: &Claims,
+    claims: &AddressClaims,
     left_out: &LeftOut,
 ) -> BTreeMap<ConfigKey, Value> {
     let mut all = context.translation.statuses.clone();

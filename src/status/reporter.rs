@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use serde_json::Value;
 
 use super::{
-    addresses::{Claims, Ranges},
+    addresses::{AddressClaims, Ranges},
     desired::{self, LeftOut, Said},
     distribution::{Distribution, Levels},
     plan::{Failure, Job, Plan, WriteOutcome},
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Reporter {
     distribution: Distribution,
-    claims: Claims,
+    claims: AddressClaims,
     entries: Option<Arc<Vec<Arc<Config>>>>,
     context: Option<Arc<PushContext>>,
     left_out: LeftOut,

@@ -16,7 +16,7 @@ use pilothouse::{
     settings::UpstreamSettings,
     sources::{
         Source, SourceBoard, SourcePort, SourceState,
-        xds::{Target, UpstreamSource},
+        xds::{UpstreamSource, UpstreamTarget},
     },
     testing::{ScriptedStream, ScriptedUpstream},
 };
@@ -43,7 +43,7 @@ impl Stage {
         let upstream = ScriptedUpstream::start(None).await.unwrap();
         let mut settings = UpstreamSettings { first_pause: Duration::from_millis(20), ..Default::default() };
         change(&mut settings);
-        let target = Target::of_settings(&upstream.address.to_string(), &settings, &Mesh::default()).unwrap();
+        let target = UpstreamTarget::of_settings(&upstream.address.to_string(), &settings, &Mesh::default()).unwrap();
         let source = UpstreamSource::new(target, &settings, DEADLINE * 10);
         let recorder = Arc::new(Recorder::default());
         let port = SourcePort {

@@ -8,7 +8,7 @@ use pilothouse::{
     settings::UpstreamSettings,
     sources::{
         Source, SourceBoard, SourcePort, SourceState,
-        xds::{Target, UpstreamSource},
+        xds::{UpstreamSource, UpstreamTarget},
     },
     testing::{ScriptedStream, ScriptedUpstream},
 };
@@ -62,7 +62,7 @@ async fn answer(upstream: &mut Upstream, given: &[(&str, &str, &str)]) -> (Delta
 }
 
 fn start(upstream: &Upstream, settings: &UpstreamSettings) -> (SourcePort, Arc<Recorder>) {
-    let target = Target::of_settings(&upstream.address.to_string(), settings, &Mesh::default()).unwrap();
+    let target = UpstreamTarget::of_settings(&upstream.address.to_string(), settings, &Mesh::default()).unwrap();
     let source = UpstreamSource::new(target, settings, DEADLINE * 10);
     let recorder = Arc::new(Recorder::default());
     let port = SourcePort {

@@ -10,7 +10,7 @@ use super::{
     tls::{self, UpstreamTls},
 };
 use crate::{
-    generate::{dns_cache, endpoint::Group, stat_name},
+    generate::{dns_cache, endpoint::LocalityGroup, stat_name},
     model::{NodeType, Service},
     proto::{
         envoy::{
@@ -47,7 +47,7 @@ impl ClusterInputs<'_> {
     }
 
     /// The cluster before any policy, and its inline endpoints.
-    fn start(&self) -> Option<(Draft, Option<Vec<Group>>)> {
+    fn start(&self) -> Option<(Draft, Option<Vec<LocalityGroup>>)> {
         let name = self.name();
         let mut draft = Draft::named(&name);
         let discovery = self.discovery_type();
@@ -108,7 +108,7 @@ impl ClusterInputs<'_> {
     }
 
     /// Applies the policy in force, then what depends on the type that it leads to.
-    fn finish(&self, mut draft: Draft, groups: Option<Vec<Group>>) -> Cluster {
+    fn finish(&self, mut draft: Draft, groups: Option<Vec<LocalityGroup>>) -> Cluster {
         let policy = self.policy();
         let (mesh, capabilities) = (&self.mesh.config, self.capabilities);
         connection_pool::upgrade_to_http2(&mut draft, self.port, mesh, policy.connection_pool);

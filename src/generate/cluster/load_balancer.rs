@@ -3,7 +3,7 @@
 
 use super::{draft::Draft, inputs::ClusterInputs, outlier::supports_unhealthy};
 use crate::{
-    generate::endpoint::{Group, LocalityLb},
+    generate::endpoint::{LocalityGroup, LocalityLb},
     proto::{
         envoy::{
             config::{
@@ -32,7 +32,7 @@ pub(super) fn apply(
     draft: &mut Draft,
     inputs: &ClusterInputs<'_>,
     settings: Option<&LoadBalancerSettings>,
-    groups: Option<Vec<Group>>,
+    groups: Option<Vec<LocalityGroup>>,
 ) {
     if draft.dynamic {
         return;
@@ -82,7 +82,7 @@ fn apply_locality(
     draft: &mut Draft,
     inputs: &ClusterInputs<'_>,
     settings: Option<&LoadBalancerSettings>,
-    groups: Option<Vec<Group>>,
+    groups: Option<Vec<LocalityGroup>>,
 ) {
     let setting = LocalityLb::effective(&inputs.mesh.config, settings, inputs.service);
     let outlier = draft.cluster.outlier_detection.is_some();

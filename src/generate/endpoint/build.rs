@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{
     distinct::distinct,
-    group::Group,
+    group::LocalityGroup,
     inputs::EndpointInputs,
     locality::LocalityLb,
     member,
@@ -37,7 +37,7 @@ impl EndpointInputs<'_> {
     }
 
     /// The inline endpoints of a DNS cluster, before locality load balancing.
-    pub(crate) fn inline_groups(&self) -> Vec<Group> {
+    pub(crate) fn inline_groups(&self) -> Vec<LocalityGroup> {
         self.groups(&self.endpoints_by_number())
     }
 
@@ -76,17 +76,17 @@ impl EndpointInputs<'_> {
     }
 
     /// Filters, converts and groups by locality, sorted by its label; then gateways of other networks come in.
-    fn groups(&self, endpoints: &[Arc<Endpoint>]) -> Vec<Group> {
-        let mut by_locality: BTreeMap<String, Group> = BTreeMap::new();
+    fn groups(&self, endpoints: &[Arc<Endpoint>]) -> Vec<LocalityGroup> {
+        let mut by_locality: BTreeMap<String, LocalityGroup> = BTreeMap::new();
         let (unhealthy, cluster_local) = (self.sends_unhealthy(), self.is_cluster_local());
         for endpoint in endpoints.iter().filter(|e| self.is_sent(e, unhealthy, cluster_local)) {
             let group = by_locality
                 .entry(group_key(endpoint))
-                .or_insert_with(|| Group { locality: endpoint.locality.clone(), ..Group::default() });
+                .or_insert_with(|| LocalityGroup { locality: endpoint.locality.clone(), ..LocalityGroup::default() });
             group.members.push(member::of_endpoint(self, endpoint));
         }
-        let mut groups: Vec<Group> = by_locality.into_values().collect();
-        groups.iter_mut().for_each(Group::refresh_weight);
+        let mut groups: Vec<LocalityGroup> = by_locality.into_values().collect();
+        groups.iter_mut().for_each(LocalityGroup::refresh_weight);
         let mut groups = split_horizon(self, groups);
         if self.cluster_name.starts_with("outbound_.") {
             // An AUTO_PASSTHROUGH gateway cannot tell mutual TLS from other TLS, so others must not be reachable.

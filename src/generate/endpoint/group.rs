@@ -34,7 +34,7 @@ impl Member {
 
 /// Endpoints of one locality and priority.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Group {
+pub(crate) struct LocalityGroup {
     /// Where they are.
     pub(crate) locality: Locality,
     /// 0 is tried first.
@@ -45,7 +45,7 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
 }
 
-impl Group {
+impl LocalityGroup {
     /// Sets the weight to the sum of the members'; none without members.
     pub(crate) fn refresh_weight(&mut self) {
         self.weight = (!self.members.is_empty()).then(|| self.sum());
@@ -57,8 +57,8 @@ impl Group {
     }
 }
 
-impl From<Group> for LocalityLbEndpoints {
-    fn from(group: Group) -> Self {
+impl From<LocalityGroup> for LocalityLbEndpoints {
+    fn from(group: LocalityGroup) -> Self {
         Self {
             locality: Some(core::Locality {
                 region: group.locality.region.to_string(),

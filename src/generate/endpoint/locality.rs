@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::group::Group;
+use super::group::LocalityGroup;
 use crate::{
     model::{LabelSet, Labels, Locality, Service},
     proto::{
@@ -106,7 +106,7 @@ impl<'a> LocalityLb<'a> {
     }
 
     /// Sets priorities and weights as a proxy at `place` sees them.
-    pub(crate) fn apply(&self, groups: &mut Vec<Group>, place: &ProxyLocality, failover: bool) {
+    pub(crate) fn apply(&self, groups: &mut Vec<LocalityGroup>, place: &ProxyLocality, failover: bool) {
         match self {
             Self::ZoneAware(setting) => {
                 if setting.enabled == Some(false) {
@@ -190,11 +190,11 @@ fn matches(locality: &Locality, rule: &str) -> bool {
 }
 
 /// Gives each locality its share of the first rule that fits the proxy; localities that no rule names get no endpoints.
-fn distribute(groups: &mut [Group], from: &Locality, rules: &[Distribute]) {
+fn distribute(groups: &mut [LocalityGroup], from: &Locality, rules: &[Distribute]) {
     let Some(rule) = rules.iter().find(|r| matches(from, &r.from)) else {
         return;
     };
-    let mut open: Vec<&mut Group> = groups.iter_mut().collect();
+    let mut open: Vec<&mut LocalityGroup> = groups.iter_mut().collect();
     for (to, weight) in &rule.to {
         let (chosen, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(|g| matches(&g.locality, to));
         open = rest;
@@ -214,7 +214,7 @@ fn distribute(groups: &mut [Group], from: &Locality, rules: &[Distribute]) {
 }
 
 /// Priority by distance: same sub-zone, zone, region, then the region that the rule names, then the rest.
-fn fail_over(groups: &mut [Group], from: &Locality, rules: &[Failover]) {
+fn fail_over(groups: &mut [LocalityGroup], from: &Locality, rules: &[Failover]) {
     let rule = rules.iter().find(|r| r.from == *from.region);
     prioritise(groups, 5, |to| {
         if from.region != to.region {
@@ -228,7 +228,7 @@ fn fail_over(groups: &mut [Group], from: &Locality, rules: &[Failover]) {
 }
 
 /// Refines the present priorities by `rank` (less than `ranks`), then closes the gaps.
-fn prioritise(groups: &mut [Group], ranks: u32, rank: impl Fn(&Locality) -> u32) {
+fn prioritise(groups: &mut [LocalityGroup], ranks: u32, rank: impl Fn(&Locality) -> u32) {
     for group in groups.iter_mut() {
         group.priority = group.priority.saturating_mul(ranks).saturating_add(rank(&group.locality));
     }
@@ -236,7 +236,7 @@ fn prioritise(groups: &mut [Group], ranks: u32, rank: impl Fn(&Locality) -> u32)
 }
 
 /// Numbers the priorities in use from 0 up.
-fn close_gaps(groups: &mut [Group]) {
+fn close_gaps(groups: &mut [LocalityGroup]) {
     let mut used: Vec<u32> = groups.iter().map(|g| g.priority).collect();
     used.sort_unstable();
     used.dedup();
@@ -248,7 +248,7 @@ fn close_gaps(groups: &mut [Group]) {
 /// Splits each group by how many of the labels an endpoint shares with the proxy, counted from the first one. A label may
 /// be written `name=value`: then that value counts instead of the proxy's. When the network is the first label, another
 /// network only adds a whole step, and the labels after it still count.
-fn prioritise_by_labels(groups: &mut Vec<Group>, proxy: &Labels, labels: &[&str]) {
+fn prioritise_by_labels(groups: &mut Vec<LocalityGroup>, proxy: &Labels, labels: &[&str]) {
     let wanted: Vec<(&str, &str)> = labels
         .iter()
         .map(|label| match label.split_once('=') {
@@ -276,13 +276,13 @@ fn prioritise_by_labels(groups: &mut Vec<Group>, proxy: &Labels, labels: &[&str]
     };
     let mut split = Vec::with_capacity(groups.len());
     for group in groups.drain(..) {
-        let mut by_rank: BTreeMap<usize, Group> = BTreeMap::new();
+        let mut by_rank: BTreeMap<usize, LocalityGroup> = BTreeMap::new();
         for member in group.members {
             let rank = rank(&member.labels);
-            let part = by_rank.entry(rank).or_insert_with(|| Group {
+            let part = by_rank.entry(rank).or_insert_with(|| LocalityGroup {
                 locality: group.locality.clone(),
                 priority: rank as u32,
-                ..Group::default()
+                ..LocalityGroup::default()
             });
             part.members.push(member);
         }

@@ -23,9 +23,9 @@ fn member(weight: u32, labels: &[(&str, &str)]) -> Member {
     }
 }
 
-fn group(locality: &str, weights: &[u32]) -> Group {
+fn group(locality: &str, weights: &[u32]) -> LocalityGroup {
     let members = weights.iter().map(|w| member(*w, &[])).collect();
-    let mut group = Group { locality: Locality::parse(locality), members, ..Group::default() };
+    let mut group = LocalityGroup { locality: Locality::parse(locality), members, ..LocalityGroup::default() };
     group.refresh_weight();
     group
 }
@@ -38,7 +38,7 @@ fn place(locality: &str) -> ProxyLocality {
     ProxyLocality { locality: Locality::parse(locality), labels: Labels::new() }
 }
 
-fn priorities(groups: &[Group]) -> Vec<(String, u32)> {
+fn priorities(groups: &[LocalityGroup]) -> Vec<(String, u32)> {
     groups.iter().map(|g| (g.locality.label(), g.priority)).collect()
 }
 
@@ -75,14 +75,14 @@ fn distribute_shares_by_weight_and_drops_what_no_rule_names() {
 #[test]
 fn labels_split_a_locality_by_the_first_that_differs() {
     let setting = setting(json!({"failoverPriority": ["zone", "rack=7"]}));
-    let mut groups = vec![Group {
+    let mut groups = vec![LocalityGroup {
         locality: Locality::parse("a"),
         members: vec![
             member(1, &[("zone", "z"), ("rack", "7")]),
             member(2, &[("zone", "z"), ("rack", "8")]),
             member(4, &[("zone", "y"), ("rack", "7")]),
         ],
-        ..Group::default()
+        ..LocalityGroup::default()
     }];
     let labels = BTreeMap::from([("zone".to_string(), "z".to_string()), ("rack".to_string(), "1".to_string())]);
     let place = ProxyLocality { locality: Locality::default(), labels };
@@ -97,13 +97,13 @@ fn labels_split_a_locality_by_the_first_that_differs() {
 fn another_network_comes_after_everything_in_the_own_one() {
     let setting = LocalityLb::Prefer(&[NETWORK, REGION, ZONE]);
     let here = [(NETWORK, "n"), (REGION, "r"), (ZONE, "z")];
-    let mut groups = vec![Group {
+    let mut groups = vec![LocalityGroup {
         members: vec![
             member(1, &here),
             member(1, &[(NETWORK, "m"), (REGION, "r"), (ZONE, "z")]),
             member(1, &[(NETWORK, "n"), (REGION, "q"), (ZONE, "z")]),
         ],
-        ..Group::default()
+        ..LocalityGroup::default()
     }];
     let labels = here.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
     setting.apply(&mut groups, &ProxyLocality { locality: Locality::default(), labels }, false);
@@ -139,7 +139,7 @@ proptest! {
         own in ("[ab]", "[12]", "[xy]"),
     ) {
         let text = |(r, z, s): &(String, String, String)| format!("{r}/{z}/{s}");
-        let mut groups: Vec<Group> = places.iter().map(|p| group(&text(p), &[1, 1])).collect();
+        let mut groups: Vec<LocalityGroup> = places.iter().map(|p| group(&text(p), &[1, 1])).collect();
         let setting = setting(json!({}));
         LocalityLb::Locality(&setting).apply(&mut groups, &place(&text(&own)), true);
         let mut used: Vec<u32> = groups.iter().map(|g| g.priority).collect();

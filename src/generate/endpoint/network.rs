@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    group::{Group, Member},
+    group::{LocalityGroup, Member},
     inputs::EndpointInputs,
     member,
 };
@@ -23,7 +23,7 @@ pub(super) fn gateways<'a>(inputs: &EndpointInputs<'a>) -> &'a GatewaySet {
 
 /// Replaces endpoints that the client cannot reach by gateways. Weights are scaled, so that each endpoint's weight can be
 /// split among several gateways.
-pub(super) fn split_horizon(inputs: &EndpointInputs<'_>, groups: Vec<Group>) -> Vec<Group> {
+pub(super) fn split_horizon(inputs: &EndpointInputs<'_>, groups: Vec<LocalityGroup>) -> Vec<LocalityGroup> {
     let gateways = gateways(inputs);
     if !gateways.is_multi_network() {
         return groups;
@@ -31,9 +31,9 @@ pub(super) fn split_horizon(inputs: &EndpointInputs<'_>, groups: Vec<Group>) -> 
     groups.into_iter().map(|group| split(inputs, gateways, group)).collect()
 }
 
-fn split(inputs: &EndpointInputs<'_>, gateways: &GatewaySet, group: Group) -> Group {
+fn split(inputs: &EndpointInputs<'_>, gateways: &GatewaySet, group: LocalityGroup) -> LocalityGroup {
     let client = inputs.client;
-    let mut reached = Group { locality: group.locality, priority: group.priority, ..Group::default() };
+    let mut reached = LocalityGroup { locality: group.locality, priority: group.priority, ..LocalityGroup::default() };
     let mut through: BTreeMap<&NetworkGateway, u32> = BTreeMap::new();
     for mut endpoint in group.members {
         if !client.sees(&endpoint.network) {

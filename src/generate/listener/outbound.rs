@@ -12,7 +12,7 @@ use std::{net::IpAddr, sync::Arc};
 
 pub use virtual_listener::fallthrough;
 
-use self::entries::Entries;
+use self::entries::ListenerDrafts;
 use super::{
     bind::{self, UNIX, Wanted, can_bind},
     builder::Builder,
@@ -44,7 +44,7 @@ impl Binding {
 
 /// A service on a port of a listener.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct OutboundService {
     /// The service.
     pub service: Arc<Service>,
     /// The service's port, or the port that a Sidecar names.
@@ -60,7 +60,7 @@ pub struct Target {
 /// All outbound listeners, then the HTTP proxy's, then the virtual one; and what did not get into them.
 #[must_use]
 pub fn build(builder: &Builder) -> (Vec<Listener>, Vec<Conflict>) {
-    let mut entries = Entries::default();
+    let mut entries = ListenerDrafts::default();
     for egress in &builder.scope.egress {
         add_egress(builder, egress, &mut entries);
     }
@@ -73,7 +73,7 @@ pub fn build(builder: &Builder) -> (Vec<Listener>, Vec<Conflict>) {
     (listeners, conflicts)
 }
 
-fn add_egress(builder: &Builder, egress: &EgressListener, entries: &mut Entries) {
+fn add_egress(builder: &Builder, egress: &EgressListener, entries: &mut ListenerDrafts) {
     let binding = egress_binding(builder, egress);
     // Only these can give a TCP chain; looking at all of them for each service would be the square of their number.
     let virtual_services: Vec<Arc<Config>> = egress
@@ -89,7 +89,7 @@ fn add_egress(builder: &Builder, egress: &EgressListener, entries: &mut Entries)
             return;
         }
         for service in &egress.services {
-            let target = Target {
+            let target = OutboundService {
                 service: service.clone(),
                 port: port.clone(),
                 binding: binding.clone(),
@@ -140,9 +140,9 @@ fn add_service_port(
     port: &Port,
     binding: &Binding,
     virtual_services: &[Arc<Config>],
-    entries: &mut Entries,
+    entries: &mut ListenerDrafts,
 ) {
-    let target = Target {
+    let target = OutboundService {
         service: service.clone(),
         port: port.clone(),
         binding: binding.clone(),

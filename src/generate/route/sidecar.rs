@@ -132,7 +132,7 @@ struct Outbound<'a> {
 }
 
 /// Virtual hosts that share their routes.
-struct Group<'a> {
+struct HostGroup<'a> {
     port: u32,
     /// Hosts of a VirtualService that are no services.
     hosts: Vec<String>,
@@ -208,13 +208,13 @@ impl<'a> Outbound<'a> {
             .filter(move |p| (wanted == 0 || p.port == wanted) && (p.protocol.is_http() || p.protocol.is_unsupported()))
     }
 
-    fn plain_group(&self, host: &Hostname, service: &'a Service, port: u32) -> Group<'a> {
+    fn plain_group(&self, host: &Hostname, service: &'a Service, port: u32) -> HostGroup<'a> {
         let rule = self.scope.destination_rule(self.view, host);
         let hash = rule.and_then(|r| hash::of_port(&r.rule, port)).cloned();
         let default_retry = self.context.mesh().config.default_http_retry_policy.as_ref();
         let rule = rule.filter(|_| hash.is_some()).map(|rule| destination_rule(rule));
         let route = ServiceRoute { host: host.clone(), port, default_retry, hash, rule };
-        Group {
+        HostGroup {
             port,
             hosts: Vec::new(),
             services: vec![(host.clone(), service)],
@@ -223,7 +223,7 @@ impl<'a> Outbound<'a> {
     }
 
     /// The virtual hosts of a VirtualService, grouped by port so that a destination without one gets it from there.
-    fn groups_of(&self, config: &'a Arc<Config>) -> Vec<Group<'a>> {
+    fn groups_of(&self, config: &'a Arc<Config>) -> Vec<HostGroup<'a>> {
         let Some(rule) = config.virtual_service() else { return Vec::new() };
         let options = RouteOptions {
             labels: &self.view.labels,
@@ -256,7 +256,7 @@ impl<'a> Outbound<'a> {
         }
         by_port
             .into_iter()
-            .map(|(port, services)| Group { port, hosts: hosts.clone(), services, routes: routes.clone() })
+            .map(|(port, services)| HostGroup { port, hosts: hosts.clone(), services, routes: routes.clone() })
             .collect()
     }
 
@@ -322,13 +322,13 @@ struct Hosts<'o, 'a> {
 }
 
 impl<'o, 'a> Hosts<'o, 'a> {
-    fn new(outbound: &'o Outbound<'a>, groups: &[Group<'a>]) -> Self {
+    fn new(outbound: &'o Outbound<'a>, groups: &[HostGroup<'a>]) -> Self {
         let services = groups.iter().flat_map(|g| g.services.iter().map(|(host, _)| (host, g.port)));
         let known = services.flat_map(|(host, port)| [host_port(host, port), host.to_string()]).collect();
         Self { outbound, names: HashSet::new(), domains: HashSet::new(), known }
     }
 
-    fn collect(mut self, groups: &[Group<'a>]) -> Vec<VirtualHostInputs<'a>> {
+    fn collect(mut self, groups: &[HostGroup<'a>]) -> Vec<VirtualHostInputs<'a>> {
         let mut all = Vec::new();
         for group in groups {
             let hosts = group.hosts.iter().map(|host| (host.as_str(), None));
@@ -347,7 +347,7 @@ impl<'o, 'a> Hosts<'o, 'a> {
         &mut self,
         host: &str,
         service: Option<&Service>,
-        group: &Group<'a>,
+        group: &HostGroup<'a>,
     ) -> Option<VirtualHostInputs<'a>> {
         let name = host_port(host, group.port);
         if !self.names.insert(name.clone()) {

@@ -181,7 +181,7 @@ fn groups_and_peers_have_bounds_and_those_that_leave_make_room() {
         ledger.arrive(guest)?;
         ledger.due(at(0));
         ledger.done(&key, TaskOutcome::Settled, GRACE, at(0));
-        Ok::<_, Refusal>(())
+        Ok::<_, RegistrationRefusal>(())
     };
     for (id, entry) in [(1, "a"), (2, "b"), (3, "b")] {
         arrive(&mut ledger, of(id, "10.0.0.1", entry)).unwrap();

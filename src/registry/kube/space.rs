@@ -8,7 +8,7 @@ use std::{
 use super::{pod::Pod, service::PortTarget};
 use crate::{
     model::{Config, Endpoint, EventKind, Labels, Service, WorkloadInstance, difference},
-    registry::selectors::{SelectorIndex, Workloads},
+    registry::selectors::{LabelledWorkloads, SelectorIndex},
 };
 
 /// Namespace and name.
@@ -106,7 +106,7 @@ pub struct Space {
     /// Converted Pods.
     pub pods: Arc<Pods>,
     /// Converted WorkloadEntries.
-    pub workloads: Arc<Workloads>,
+    pub workloads: Arc<LabelledWorkloads>,
 }
 
 impl Space {

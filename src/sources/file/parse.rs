@@ -44,7 +44,7 @@ pub enum ObjectOutcome {
         warnings: Arc<[Notice]>,
     },
     /// The object is not taken; its last good version stays.
-    Refused(Arc<Refusal>),
+    Refused(Arc<RefusedObject>),
     /// Of a kind that is not supported, or that is read of the main cluster only.
     Ignored {
         /// `apiVersion` as written.
@@ -69,7 +69,7 @@ pub struct Notice {
 
 /// A refusal of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedObject {
     /// Line after the document's first, from 0.
     pub line: u32,
     /// Column, from 1; 0 when unknown.
@@ -200,7 +200,7 @@ fn parse_document(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Arc<[
     let read = catch(|| outcomes(base, path, chunk));
     read.unwrap_or_else(|_| {
         let reason = "reading it failed inside pilothouse; please report this document".to_string();
-        vec![ObjectOutcome::Refused(Arc::new(Refusal {
+        vec![ObjectOutcome::Refused(Arc::new(RefusedObject {
             line: 0,
             column: 0,
             identity: guess(chunk.text),
@@ -216,7 +216,7 @@ fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<ObjectO
         Ok(values) => values,
         Err(error) => {
             let (line, column) = (error.line.saturating_sub(1), error.column);
-            return vec![ObjectOutcome::Refused(Arc::new(Refusal {
+            return vec![ObjectOutcome::Refused(Arc::new(RefusedObject {
                 line,
                 column,
                 identity: guess(chunk.text),
@@ -226,7 +226,7 @@ fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<ObjectO
         }
     };
     let origin = |line: u32| Origin { file: Some(path.clone()), line: chunk.line + line, ..base.clone() };
-    let written = Written { text: chunk.text, outline: OnceCell::new() };
+    let written = DocumentText { text: chunk.text, outline: OnceCell::new() };
     let mut all = Vec::new();
     for value in &values {
         let Some(items) = list_items(value) else {
@@ -242,12 +242,12 @@ fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<ObjectO
 }
 
 /// The text of a document, and where its fields are, which is looked for when something is wrong.
-struct Written<'a> {
+struct DocumentText<'a> {
     text: &'a str,
     outline: OnceCell<Option<Outline>>,
 }
 
-impl Written<'_> {
+impl DocumentText<'_> {
     /// Line (after the document's first, from 0) and column (from 1; 0 when unknown) of the field that the reason begins
     /// with, in the document or in one entry of its list.
     fn place(&self, item: Option<usize>, reason: &str) -> (u32, u32) {
@@ -267,9 +267,9 @@ fn list_items(value: &Value) -> Option<&Vec<Value>> {
 }
 
 /// Reads one object: the document, or one entry of its list.
-fn object(value: &Value, written: &Written<'_>, item: Option<usize>, origin: Origin) -> Option<ObjectOutcome> {
+fn object(value: &Value, written: &DocumentText<'_>, item: Option<usize>, origin: Origin) -> Option<ObjectOutcome> {
     let refuse_at = |(line, column): (u32, u32), reason: String| {
-        Some(ObjectOutcome::Refused(Arc::new(Refusal {
+        Some(ObjectOutcome::Refused(Arc::new(RefusedObject {
             line,
             column,
             identity: identity(value),

@@ -36,9 +36,9 @@ type DocumentPosition = (Arc<PathBuf>, usize, usize);
 
 /// Where one key is written, in order. Nearly always it is one place, for which a map would be the larger part.
 #[derive(Debug, Default)]
-struct Written(Vec<(DocumentPosition, Arc<Config>)>);
+struct KeyPositions(Vec<(DocumentPosition, Arc<Config>)>);
 
-impl Written {
+impl KeyPositions {
     fn insert(&mut self, place: DocumentPosition, config: Arc<Config>) {
         self.remove(&place);
         let at = self.0.partition_point(|(p, _)| *p < place);
@@ -55,7 +55,7 @@ impl Written {
 #[derive(Debug)]
 pub struct Tree {
     files: BTreeMap<Arc<PathBuf>, FileState>,
-    written: HashMap<ConfigKey, Written>,
+    written: HashMap<ConfigKey, KeyPositions>,
     refused: HashMap<ConfigKey, BTreeSet<Arc<PathBuf>>>,
     in_force: Arc<InForce>,
     touched: HashSet<ConfigKey>,

@@ -21,10 +21,10 @@ const QUIET_IF_BLANK: Duration = Duration::from_secs(30);
 
 /// The files that are being written.
 #[derive(Debug, Default)]
-pub struct Writing(HashMap<Arc<PathBuf>, Written>);
+pub struct Writing(HashMap<Arc<PathBuf>, UnsettledFile>);
 
 #[derive(Debug)]
-struct Written {
+struct UnsettledFile {
     stat: Stat,
     blank: bool,
     /// The time since which it has this stat.
@@ -33,7 +33,7 @@ struct Written {
     first: Instant,
 }
 
-impl Written {
+impl UnsettledFile {
     fn due(&self) -> Instant {
         if self.blank { self.since + QUIET_IF_BLANK } else { (self.since + QUIET).min(self.first + LONGEST) }
     }
@@ -42,10 +42,10 @@ impl Written {
 impl Writing {
     /// Whether a file that was changed in place, without a close event, is to be left alone now.
     pub fn goes_on(&mut self, path: &Arc<PathBuf>, stat: Stat, blank: bool, now: Instant) -> bool {
-        let new = Written { stat, blank, since: now, first: now };
+        let new = UnsettledFile { stat, blank, since: now, first: now };
         let file = self.0.entry(path.clone()).or_insert(new);
         if file.stat != stat {
-            *file = Written { stat, blank, since: now, first: file.first };
+            *file = UnsettledFile { stat, blank, since: now, first: file.first };
         }
         if file.due() > now {
             return true;
@@ -67,7 +67,7 @@ impl Writing {
     /// The time at which the first of them is to be read again.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.0.values().map(Written::due).min()
+        self.0.values().map(UnsettledFile::due).min()
     }
 
     /// The files that are to be read again.

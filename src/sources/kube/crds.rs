@@ -17,7 +17,7 @@ use super::{
     presence::{Crds, resource},
     raw::RawMetadata,
     status::FeedBoard,
-    verdict::of_error,
+    watch_error::of_error,
 };
 use crate::model::Kind;
 

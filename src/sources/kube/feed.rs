@@ -22,12 +22,12 @@ use crate::model::{ConfigKey, Kind, Origin};
 
 /// The content of a feed, shared between the feed that fills it and the source that delivers it.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct SharedContent {
     pub(super) kind: Kind,
     content: Arc<Mutex<Content>>,
 }
 
-impl Shared {
+impl SharedContent {
     pub(super) fn new(kind: Kind, content: Content) -> Self {
         Self { kind, content: Arc::new(Mutex::new(content)) }
     }
@@ -42,7 +42,7 @@ pub(super) struct KindFollower {
     cluster: Arc<Cluster>,
     kind: Kind,
     namespace: Option<String>,
-    shared: Shared,
+    shared: SharedContent,
     changed: Arc<Notify>,
     crds: watch::Receiver<Crds>,
     reader: Reader,
@@ -51,7 +51,7 @@ pub(super) struct KindFollower {
 impl KindFollower {
     pub(super) fn new(
         cluster: Arc<Cluster>,
-        shared: Shared,
+        shared: SharedContent,
         namespace: Option<String>,
         origin: Origin,
         changed: Arc<Notify>,

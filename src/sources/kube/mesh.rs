@@ -15,8 +15,8 @@ use super::{
     follower::{End, Follower, ObjectChange, WatchTarget},
     groups::resource,
     status::FeedBoard,
-    verdict::of_error,
     watch::alone,
+    watch_error::of_error,
 };
 use crate::{
     model::{Config, Kind, Mesh, mesh::laid_over},

@@ -39,12 +39,12 @@ impl RawObject {
 #[derive(Deserialize, Default)]
 struct Envelope {
     #[serde(default)]
-    metadata: Identity,
+    metadata: ObjectHead,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Identity {
+struct ObjectHead {
     #[serde(deserialize_with = "text_or_none")]
     name: Option<String>,
     #[serde(deserialize_with = "text_or_none")]
@@ -61,7 +61,7 @@ fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
 impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let Identity { name, namespace, resource_version } =
+        let ObjectHead { name, namespace, resource_version } =
             serde_json::from_str::<Envelope>(text.get()).unwrap_or_default().metadata;
         Ok(Self { metadata: ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() }, text })
     }

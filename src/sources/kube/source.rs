@@ -18,7 +18,7 @@ use super::{
     admit::is_ours,
     content::Content,
     crds::CrdFollower,
-    feed::{KindFollower, Shared},
+    feed::{KindFollower, SharedContent},
     groups::crd_name,
     namespaces::Namespaces,
     watch::{BEAT, drive},
@@ -37,7 +37,7 @@ pub struct KubeSource {
     id: SourceId,
     cluster: Arc<Cluster>,
     group: Group,
-    feeds: Vec<(Shared, Option<String>)>,
+    feeds: Vec<(SharedContent, Option<String>)>,
 }
 
 impl KubeSource {
@@ -69,7 +69,7 @@ impl KubeSource {
                     namespace: namespace.clone().unwrap_or_default(),
                     ..FeedReport::default()
                 };
-                feeds.push((Shared::new(kind, Content::new(settings.deletion_hold, report)), namespace));
+                feeds.push((SharedContent::new(kind, Content::new(settings.deletion_hold, report)), namespace));
             }
         }
         Self { id, cluster, group, feeds }
@@ -114,7 +114,7 @@ impl Source for KubeSource {
 
 struct Run {
     cluster: Arc<Cluster>,
-    feeds: Vec<Shared>,
+    feeds: Vec<SharedContent>,
     /// The state of the watch of CRDs is part of this source's report.
     shows_crds: bool,
     namespaces: watch::Receiver<Namespaces>,

@@ -17,7 +17,7 @@ use serde::de::IgnoredAny;
 use super::{
     Cluster, FeedReport, FeedState,
     follower::{End, Follower, ObjectChange, WatchTarget},
-    verdict::{Verdict, is_too_new, judge},
+    watch_error::{Reaction, is_too_new, judge},
 };
 use crate::{runtime::Backoff, sources::SourcePort};
 
@@ -260,7 +260,7 @@ impl<'a> Watch<'a> {
     /// Pauses and goes on, or ends.
     async fn failed<F: Follower>(&mut self, error: &watcher::Error, follower: &mut F) -> Result<(), End> {
         match judge(error) {
-            Verdict::GoOn(text) => {
+            Reaction::GoOn(text) => {
                 self.failed_at = Some(self.cluster.answers().watches(&self.path));
                 let pause = self.pace.next().max(self.cluster.asked_to_wait(self.target));
                 let attempt = self.pace.backoff.attempt();
@@ -268,13 +268,13 @@ impl<'a> Watch<'a> {
                 tokio::time::sleep(pause).await;
                 Ok(())
             }
-            Verdict::Renew(text) => Err(End::Renew(text)),
-            Verdict::Unauthorized(text) => {
+            Reaction::Renew(text) => Err(End::Renew(text)),
+            Reaction::Unauthorized(text) => {
                 self.cluster.forget_client();
                 Err(End::Renew(text))
             }
-            Verdict::Forbidden(text) => Err(End::Forbidden(text)),
-            Verdict::Absent(text) => Err(End::Absent(text)),
+            Reaction::Forbidden(text) => Err(End::Forbidden(text)),
+            Reaction::Absent(text) => Err(End::Absent(text)),
         }
     }
 }

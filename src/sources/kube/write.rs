@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Cluster, RawObject, groups::resource, verdict::of_error};
+use super::{Cluster, RawObject, groups::resource, watch_error::of_error};
 use crate::{model::Config, sources::WriteError};
 
 /// The name under which we own the fields that we write.

@@ -12,7 +12,7 @@ use tonic_prost::ProstCodec;
 use super::{
     answer::{Answer, Ask},
     client::Protocol,
-    target::{Target, causes},
+    target::{UpstreamTarget, causes},
 };
 use crate::proto::envoy::{
     config::core::v3::Node,
@@ -47,7 +47,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Connects and asks.
-    pub(super) fn open(target: Arc<Target>, protocol: Protocol, first: Vec<Ask>) -> Self {
+    pub(super) fn open(target: Arc<UpstreamTarget>, protocol: Protocol, first: Vec<Ask>) -> Self {
         let (replies, to_send) = mpsc::channel(REPLIES);
         let (events, came) = mpsc::channel(WAITING);
         let task = tokio::spawn(async move {
@@ -83,7 +83,7 @@ impl Drop for Link {
 }
 
 struct Run {
-    target: Arc<Target>,
+    target: Arc<UpstreamTarget>,
     first: Vec<Ask>,
     replies: mpsc::Receiver<Ask>,
     events: mpsc::Sender<Event>,

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use super::{
     client::{Client, Protocol},
     link::{Event, Link},
-    target::Target,
+    target::UpstreamTarget,
 };
 use crate::{
     model::Kind,
@@ -40,7 +40,7 @@ const LOST: &str = "the client was lost in a fault";
 #[derive(Debug)]
 pub struct UpstreamSource {
     id: SourceId,
-    target: Arc<Target>,
+    target: Arc<UpstreamTarget>,
     first_pause: Duration,
     last_answer: Duration,
     /// The upstream's content; a restart goes on with it.
@@ -50,7 +50,7 @@ pub struct UpstreamSource {
 impl UpstreamSource {
     /// An upstream as a source. Mass deletions are held for `hold`.
     #[must_use]
-    pub fn new(target: Target, settings: &UpstreamSettings, hold: Duration) -> Self {
+    pub fn new(target: UpstreamTarget, settings: &UpstreamSettings, hold: Duration) -> Self {
         let id: SourceId = format!("xds:{}", target.address()).into();
         let protocol = if settings.delta { Protocol::Delta } else { Protocol::Sotw };
         let client = Client::new(id.clone(), protocol, hold, settings.max_objects, &settings.api_version);
@@ -93,7 +93,7 @@ impl Source for UpstreamSource {
 
 struct Run {
     id: SourceId,
-    target: Arc<Target>,
+    target: Arc<UpstreamTarget>,
     /// Taken out while a blocking thread works on it.
     client: Option<OwnedMutexGuard<Client>>,
     backoff: Backoff,

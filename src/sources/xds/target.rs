@@ -62,7 +62,7 @@ const FIELDS: [&str; 3] = ["caCertificates", "clientCertificate", "privateKey"];
 
 /// An upstream: address, TLS, token and the node of our requests.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct UpstreamTarget {
     address: String,
     tls: Option<Tls>,
     token_file: Option<PathBuf>,
@@ -71,7 +71,7 @@ pub struct Target {
     pub(super) node: Node,
 }
 
-impl Target {
+impl UpstreamTarget {
     /// The upstream of a flag.
     ///
     /// # Errors
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn addresses_need_a_host_and_a_port() {
-        let of = |address: &str| Target::of_settings(address, &settings(), &Mesh::default()).map(|t| t.address);
+        let of = |address: &str| UpstreamTarget::of_settings(address, &settings(), &Mesh::default()).map(|t| t.address);
         assert_eq!(of("up.example:15010").unwrap(), "up.example:15010");
         assert!(of("[::1]:15010").is_ok());
         for wrong in ["", "up.example", ":15010", "up.example:0", "up.example:70000", "http://up:1/x"] {
@@ -278,7 +278,8 @@ mod tests {
     #[test]
     fn insecure_settings_are_refused() {
         let token = UpstreamSettings { token_file: Some("t".into()), ..settings() };
-        let of = |address: &str, s: &UpstreamSettings| Target::of_settings(address, s, &Mesh::default()).map(drop);
+        let of =
+            |address: &str, s: &UpstreamSettings| UpstreamTarget::of_settings(address, s, &Mesh::default()).map(drop);
         assert_eq!(of("up:1", &token), Err(TargetError::PlainToken("up:1".into())));
         assert!(of("127.0.0.1:1", &token).is_ok());
         assert!(of("up:1", &UpstreamSettings { ca: Some("ca".into()), ..token }).is_ok());
@@ -291,7 +292,7 @@ mod tests {
         let of = |tls: ClientTlsSettings| {
             let source =
                 ConfigSource { address: "xds://up:1".into(), tls_settings: Some(tls), ..ConfigSource::default() };
-            Target::of_source(&source, &settings(), &Mesh::default()).map(|t| t.tls)
+            UpstreamTarget::of_source(&source, &settings(), &Mesh::default()).map(|t| t.tls)
         };
         let with = |mode: TlSmode| ClientTlsSettings { mode: mode.into(), ..ClientTlsSettings::default() };
         assert_eq!(of(with(TlSmode::Disable)), Ok(None));

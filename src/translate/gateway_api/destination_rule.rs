@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     input::Input,
-    policy::{BackendPolicy, Named},
+    policy::{BackendPolicy, NamedObject},
 };
 use crate::{
     model::{Kind, Labels, Spec, Timestamp},
@@ -17,7 +17,7 @@ use crate::{
 
 /// Writes one DestinationRule for each target and host.
 pub fn write(input: &Input<'_>, policies: Vec<BackendPolicy>, output: &mut Output) {
-    let mut by_target: BTreeMap<(Named, String), Vec<BackendPolicy>> = BTreeMap::new();
+    let mut by_target: BTreeMap<(NamedObject, String), Vec<BackendPolicy>> = BTreeMap::new();
     for policy in policies {
         by_target.entry((policy.target.clone(), policy.host.clone())).or_default().push(policy);
     }
@@ -44,7 +44,7 @@ pub fn write(input: &Input<'_>, policies: Vec<BackendPolicy>, output: &mut Outpu
 }
 
 /// The merged settings of all policies; of several policies for one setting the first applies.
-fn merged(input: &Input<'_>, target: &Named, policies: Vec<BackendPolicy>) -> (TrafficPolicy, Vec<String>) {
+fn merged(input: &Input<'_>, target: &NamedObject, policies: Vec<BackendPolicy>) -> (TrafficPolicy, Vec<String>) {
     let mut merged = TrafficPolicy::default();
     let mut by_name: BTreeMap<String, ClientTlsSettings> = BTreeMap::new();
     let mut by_number: BTreeMap<u32, ClientTlsSettings> = BTreeMap::new();
@@ -95,7 +95,7 @@ fn merged(input: &Input<'_>, target: &Named, policies: Vec<BackendPolicy>) -> (T
 }
 
 /// Port numbers by port name.
-fn ports(input: &Input<'_>, (kind, namespace, name): &Named) -> BTreeMap<String, u32> {
+fn ports(input: &Input<'_>, (kind, namespace, name): &NamedObject) -> BTreeMap<String, u32> {
     let Some(object) = input.objects.get(*kind, namespace, name) else { return BTreeMap::new() };
     let mut ports = BTreeMap::new();
     for port in object.service().iter().filter_map(|s| s.spec.as_ref()).flat_map(|s| s.ports.iter().flatten()) {

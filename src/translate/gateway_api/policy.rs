@@ -24,17 +24,17 @@ use crate::{
 };
 
 /// A kind with namespace and name.
-pub type Named = (Kind, String, String);
+pub type NamedObject = (Kind, String, String);
 
 /// The settings of one policy for one host.
 #[derive(Debug, Clone)]
 pub struct BackendPolicy {
     /// Identity of the policy.
-    pub source: Named,
+    pub source: NamedObject,
     /// Creation time of the policy.
     pub creation: Timestamp,
     /// Target of the policy.
-    pub target: Named,
+    pub target: NamedObject,
     /// Host name of the target.
     pub host: String,
     /// Name of the port, if the policy is for one port.
@@ -53,7 +53,7 @@ const ACCEPTED: &str = "Accepted";
 const RESOLVED: &str = "ResolvedRefs";
 const VALID: &str = "Configuration is valid";
 
-fn named<T>(kind: Kind, object: &Object<T>) -> Named {
+fn named<T>(kind: Kind, object: &Object<T>) -> NamedObject {
     (kind, object.namespace().to_string(), object.name().to_string())
 }
 

@@ -43,7 +43,7 @@ impl Backoff {
 
 /// Content that a client refused.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedContent {
     /// Hash of the content by name (0: a removal). It is not sent again before the pause ends, unless it changes.
     content: BTreeMap<Arc<str>, u128>,
     /// Resources that are held back so that the client gets the others.
@@ -54,7 +54,7 @@ pub(crate) struct Refused {
     at: Option<Instant>,
 }
 
-impl Refused {
+impl RefusedContent {
     /// Whether no response waits for a pause as a whole.
     pub(crate) fn is_empty(&self) -> bool {
         self.content.is_empty()

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     lists::ClientLists,
-    refusals::{Backoff, Refused},
+    refusals::{Backoff, RefusedContent},
 };
 use crate::xds::{
     names::{NameSet, Scope},
@@ -66,7 +66,7 @@ pub struct Subscription {
     /// Hash of the names as the client last wrote them: an equal list need not be parsed.
     pub(crate) raw_hash: u128,
     base: Base,
-    refused: Refused,
+    refused: RefusedContent,
     /// The client holds content of the type from an earlier stream, as its first request shows (state of the world).
     pub(crate) returns: bool,
     /// It is told what is gone of that.
@@ -104,7 +104,7 @@ impl Subscription {
             scope,
             raw_hash: 0,
             base: Base::Nothing,
-            refused: Refused::default(),
+            refused: RefusedContent::default(),
             returns: false,
             told: false,
             again: Vec::new(),

@@ -23,24 +23,24 @@ use crate::xds::{names::Scope, resource_type::ResourceType};
 const PRUNE_ABOVE: usize = 1024;
 
 /// The place of a value in a table of weak pointers. A value holds its own: nothing is left in the table when it is dropped.
-pub(crate) struct Entry<T> {
+pub(crate) struct TableEntry<T> {
     table: Weak<DashMap<u128, Weak<T>>>,
     key: u128,
 }
 
-impl<T> std::fmt::Debug for Entry<T> {
+impl<T> std::fmt::Debug for TableEntry<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Entry").field(&self.key).finish()
     }
 }
 
-impl<T> Entry<T> {
+impl<T> TableEntry<T> {
     pub(crate) fn new(table: &Arc<DashMap<u128, Weak<T>>>, key: u128) -> Self {
         Self { table: Arc::downgrade(table), key }
     }
 }
 
-impl<T> Drop for Entry<T> {
+impl<T> Drop for TableEntry<T> {
     fn drop(&mut self) {
         if let Some(table) = self.table.upgrade() {
             // Another thread may have made the value anew by now.
@@ -108,13 +108,13 @@ impl<K: Eq + Hash, T> Table<K, T> {
 
 /// The tables that all views share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedTables {
     resources: Table<u128, Resource>,
     blocks: Table<u128, Block>,
     snapshots: Table<(ResourceType, (bool, u128), u128), Snapshot>,
 }
 
-impl Shared {
+impl SharedTables {
     /// Resources that are alive, or were until a moment ago.
     pub(crate) fn resources(&self) -> usize {
         self.resources.known.len()
@@ -146,14 +146,14 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn block(shared: &Shared, value: &str) -> Arc<Block> {
+    fn block(shared: &SharedTables, value: &str) -> Arc<Block> {
         let resource = Arc::new(Resource::of_parts("a", "t/x", value.as_bytes()));
         shared.block(Block::build(shared.all(vec![resource]), None))
     }
 
     #[test]
     fn equal_content_is_one() {
-        let shared = Shared::default();
+        let shared = SharedTables::default();
         let (one, two) = (block(&shared, "1"), block(&shared, "1"));
         assert!(Arc::ptr_eq(&one, &two));
         let snapshot = |blocks| shared.snapshot(ResourceType::Cluster, &Scope::all(), blocks);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_nobody_holds_is_forgotten() {
-        let shared = Shared::default();
+        let shared = SharedTables::default();
         for i in 0..3 * PRUNE_ABOVE {
             shared.all(vec![Arc::new(Resource::of_parts("a", "t/x", i.to_string().as_bytes()))]);
         }

@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::Target;
+use super::OutboundService;
 use crate::{
     generate::{
         addresses,
@@ -25,7 +25,7 @@ const CLASS: ListenerClass = ListenerClass::SidecarOutbound;
 
 /// All chains for one service on one port. `virtual_services` are those with TLS or TCP routes, in order.
 #[must_use]
-pub fn build(builder: &Builder, target: &Target, virtual_services: &[Arc<Config>]) -> Vec<Chain> {
+pub fn build(builder: &Builder, target: &OutboundService, virtual_services: &[Arc<Config>]) -> Vec<Chain> {
     let configs: Vec<&Arc<Config>> = virtual_services
         .iter()
         .filter(|c| {
@@ -36,7 +36,7 @@ pub fn build(builder: &Builder, target: &Target, virtual_services: &[Arc<Config>
     if target.port.protocol.is_tls() { tls(builder, target, &configs) } else { plain(builder, target, &configs) }
 }
 
-fn tls(builder: &Builder, target: &Target, configs: &[&Arc<Config>]) -> Vec<Chain> {
+fn tls(builder: &Builder, target: &OutboundService, configs: &[&Arc<Config>]) -> Vec<Chain> {
     let mut cidrs = target.cidrs.clone();
     let mut handled = HashSet::new();
     let mut chains = Vec::new();
@@ -67,7 +67,7 @@ fn tls(builder: &Builder, target: &Target, configs: &[&Arc<Config>]) -> Vec<Chai
 }
 
 /// Whether the address does not tell services apart, so that only the server name can.
-fn matches_server_name(builder: &Builder, target: &Target, cidrs: &[String]) -> bool {
+fn matches_server_name(builder: &Builder, target: &OutboundService, cidrs: &[String]) -> bool {
     let service = &target.service;
     if target.pod_cidrs {
         return false;
@@ -92,7 +92,7 @@ pub fn is_ipv6_only(builder: &Builder) -> bool {
     builder.view.ipv6 && !builder.view.ipv4
 }
 
-fn server_names(builder: &Builder, target: &Target) -> Vec<String> {
+fn server_names(builder: &Builder, target: &OutboundService) -> Vec<String> {
     let service = &target.service;
     let mut names = vec![service.hostname.to_string()];
     for (alias, _) in &service.aliases {
@@ -102,7 +102,7 @@ fn server_names(builder: &Builder, target: &Target) -> Vec<String> {
     names
 }
 
-fn plain(builder: &Builder, target: &Target, configs: &[&Arc<Config>]) -> Vec<Chain> {
+fn plain(builder: &Builder, target: &OutboundService, configs: &[&Arc<Config>]) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let mut default_added = false;
     'configs: for config in configs {
@@ -148,7 +148,7 @@ fn sorted(texts: &[String]) -> Vec<&String> {
 /// A chain by the routes of a VirtualService.
 fn routed(
     builder: &Builder,
-    target: &Target,
+    target: &OutboundService,
     routes: &[RouteDestination],
     config: &Config,
     destination_cidrs: Vec<String>,
@@ -162,7 +162,7 @@ fn routed(
 }
 
 /// A chain straight to the service. On a port that only a Sidecar's listener has, the service's only port is meant.
-fn direct(builder: &Builder, target: &Target, destination_cidrs: Vec<String>) -> Chain {
+fn direct(builder: &Builder, target: &OutboundService, destination_cidrs: Vec<String>) -> Chain {
     let service: &Service = &target.service;
     let port = match service.ports.as_slice() {
         [only] => only.port,

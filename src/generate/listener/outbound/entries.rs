@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Binding, Target, chains};
+use super::{Binding, OutboundService, chains};
 use crate::{
     generate::{
         addresses,
@@ -25,7 +25,7 @@ use crate::{
 
 /// A listener in the making.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ListenerDraft {
     /// The port of the service that came first.
     pub port: Port,
     /// Where it listens.
@@ -40,8 +40,8 @@ pub struct Entry {
 
 /// All listeners in the making, by primary address and port.
 #[derive(Debug, Default)]
-pub struct Entries {
-    map: BTreeMap<(String, u32), Entry>,
+pub struct ListenerDrafts {
+    map: BTreeMap<(String, u32), ListenerDraft>,
     conflicts: Vec<Conflict>,
 }
 
@@ -56,7 +56,7 @@ enum Meeting {
     Merge,
 }
 
-impl Entries {
+impl ListenerDrafts {
     /// No further service may be added to the entries that there are.
     pub fn lock(&mut self) {
         for entry in self.map.values_mut() {
@@ -65,12 +65,12 @@ impl Entries {
     }
 
     /// The finished entries, ordered by address and port, and what did not get in.
-    pub fn finish(self) -> (impl Iterator<Item = Entry>, Vec<Conflict>) {
+    pub fn finish(self) -> (impl Iterator<Item = ListenerDraft>, Vec<Conflict>) {
         (self.map.into_values(), self.conflicts)
     }
 
     /// Adds one service on one port.
-    pub fn add(&mut self, builder: &Builder, mut target: Target, virtual_services: &[Arc<Config>]) {
+    pub fn add(&mut self, builder: &Builder, mut target: OutboundService, virtual_services: &[Arc<Config>]) {
         let declared = target.port.protocol;
         if target.service.resolution == Resolution::Alias || matches!(declared, Protocol::Udp) {
             return;
@@ -103,8 +103,8 @@ impl Entries {
                 }
             }
             _ => {
-                let Target { port, binding, .. } = target;
-                self.map.insert(key, Entry { port, binding, chains, protocol, locked: false });
+                let OutboundService { port, binding, .. } = target;
+                self.map.insert(key, ListenerDraft { port, binding, chains, protocol, locked: false });
             }
         }
     }
@@ -114,8 +114,8 @@ impl Entries {
 /// entry serves it already.
 fn plan(
     builder: &Builder,
-    target: &Target,
-    current: Option<&Entry>,
+    target: &OutboundService,
+    current: Option<&ListenerDraft>,
     virtual_services: &[Arc<Config>],
 ) -> Option<(Meeting, Vec<Chain>, Protocol)> {
     let protocol = target.port.protocol;
@@ -158,7 +158,7 @@ fn plan(
 }
 
 /// Protocols in which the server speaks first share a listener only with their own kind.
-fn may_share(incoming: Protocol, existing: Protocol, meeting: Meeting, target: &Target) -> bool {
+fn may_share(incoming: Protocol, existing: Protocol, meeting: Meeting, target: &OutboundService) -> bool {
     let proxy = meeting == Meeting::Replace && target.port.protocol == Protocol::HttpProxy;
     let server_first = |p| matches!(p, Protocol::Mongo | Protocol::Mysql);
     proxy || incoming == existing || !(server_first(incoming) || server_first(existing))
@@ -177,7 +177,7 @@ fn merge(existing: &mut Vec<Chain>, incoming: Vec<Chain>) -> bool {
 
 /// Fills in the address where no Sidecar names one: HTTP listens on all, TCP on the service's own; a CIDR is matched by the
 /// chain.
-fn resolve_binding(builder: &Builder, target: &mut Target) {
+fn resolve_binding(builder: &Builder, target: &mut OutboundService) {
     if !target.binding.primary().is_empty() {
         return;
     }
@@ -215,7 +215,7 @@ fn wildcard(builder: &Builder) -> &'static str {
 
 /// The HTTP chain of a listener. Its routes are named by the port, or by service and port where the listener is for one
 /// service whose protocol is not declared, or by the socket's path.
-fn http_chain(builder: &Builder, target: &Target) -> Chain {
+fn http_chain(builder: &Builder, target: &OutboundService) -> Chain {
     let port = &target.port;
     let bind = target.binding.primary();
     let sniffs = !port.protocol.is_http() && !port.protocol.is_tcp();

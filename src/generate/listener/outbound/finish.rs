@@ -1,6 +1,6 @@
 //! From an entry to a listener: inspectors, chains, and the chain for what no other takes (Istio's `buildListenerFromEntry`).
 
-use super::{Binding, entries::Entry};
+use super::{Binding, entries::ListenerDraft};
 use crate::{
     generate::{
         listener::{
@@ -30,7 +30,7 @@ const FALLTHROUGH_CHAIN: &str = "PassthroughFilterChain";
 
 /// Finishes one listener. `fallthrough` are the filters for traffic that no chain takes.
 #[must_use]
-pub fn listener(builder: &Builder, entry: Entry, fallthrough: Option<&[Filter]>) -> Listener {
+pub fn listener(builder: &Builder, entry: ListenerDraft, fallthrough: Option<&[Filter]>) -> Listener {
     from_parts(builder, &entry.binding, entry.port.port, entry.chains, fallthrough)
 }
 

@@ -7,7 +7,7 @@ use kube::{Error, runtime::watcher};
 
 /// The reaction to an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Reaction {
     /// Pause and go on with this watch.
     GoOn(String),
     /// Pause and begin a new one.
@@ -24,35 +24,35 @@ pub(super) enum Verdict {
 const BAD_CERTIFICATE: &str = "invalid peer certificate";
 
 /// Judges an error.
-pub(super) fn judge(error: &watcher::Error) -> Verdict {
+pub(super) fn judge(error: &watcher::Error) -> Reaction {
     let text = describe(error);
     if text.contains(BAD_CERTIFICATE) {
         // The server has another certificate authority: the one that we trust may be out of date.
-        return Verdict::Unauthorized(text);
+        return Reaction::Unauthorized(text);
     }
     match error {
         watcher::Error::InitialListFailed(e) => match code(e) {
-            Some(401) => Verdict::Unauthorized(text),
-            Some(403) => Verdict::Forbidden(text),
-            Some(404) => Verdict::Absent(text),
-            _ => Verdict::GoOn(text),
+            Some(401) => Reaction::Unauthorized(text),
+            Some(403) => Reaction::Forbidden(text),
+            Some(404) => Reaction::Absent(text),
+            _ => Reaction::GoOn(text),
         },
         watcher::Error::WatchStartFailed(e) => match code(e) {
-            Some(401) => Verdict::Unauthorized(text),
-            Some(403) => Verdict::Forbidden(text),
-            Some(404) => Verdict::Absent(text),
-            Some(408 | 429) => Verdict::GoOn(text),
+            Some(401) => Reaction::Unauthorized(text),
+            Some(403) => Reaction::Forbidden(text),
+            Some(404) => Reaction::Absent(text),
+            Some(408 | 429) => Reaction::GoOn(text),
             // Expired, or of another life of the server: the same version would be refused for ever.
-            Some(400..=499) => Verdict::Renew(text),
-            Some(504) if text.to_ascii_lowercase().contains("resource version") => Verdict::Renew(text),
-            _ => Verdict::GoOn(text),
+            Some(400..=499) => Reaction::Renew(text),
+            Some(504) if text.to_ascii_lowercase().contains("resource version") => Reaction::Renew(text),
+            _ => Reaction::GoOn(text),
         },
         // The library lists anew by itself.
-        watcher::Error::WatchError(status) if status.code == 410 => Verdict::GoOn(text),
-        watcher::Error::WatchError(_) => Verdict::Renew(text),
+        watcher::Error::WatchError(status) if status.code == 410 => Reaction::GoOn(text),
+        watcher::Error::WatchError(_) => Reaction::Renew(text),
         // A line that could not be read was an event: it is lost until the next list.
-        watcher::Error::WatchFailed(Error::SerdeError(_) | Error::Api(_) | Error::FromUtf8(_)) => Verdict::Renew(text),
-        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => Verdict::GoOn(text),
+        watcher::Error::WatchFailed(Error::SerdeError(_) | Error::Api(_) | Error::FromUtf8(_)) => Reaction::Renew(text),
+        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => Reaction::GoOn(text),
     }
 }
 
@@ -122,16 +122,16 @@ mod tests {
     #[test]
     fn a_version_that_can_never_be_watched_is_given_up() {
         let start = |code, message: &str| judge(&watcher::Error::WatchStartFailed(api(code, message)));
-        assert!(matches!(start(410, "too old"), Verdict::Renew(_)));
-        assert!(matches!(start(504, "Timeout: Too large resource version: 9, current: 3"), Verdict::Renew(_)));
-        assert!(matches!(start(504, "gateway time-out"), Verdict::GoOn(_)));
-        assert!(matches!(start(429, "slow down"), Verdict::GoOn(_)));
-        assert!(matches!(start(503, "starting"), Verdict::GoOn(_)));
-        assert!(matches!(start(403, "no"), Verdict::Forbidden(_)));
+        assert!(matches!(start(410, "too old"), Reaction::Renew(_)));
+        assert!(matches!(start(504, "Timeout: Too large resource version: 9, current: 3"), Reaction::Renew(_)));
+        assert!(matches!(start(504, "gateway time-out"), Reaction::GoOn(_)));
+        assert!(matches!(start(429, "slow down"), Reaction::GoOn(_)));
+        assert!(matches!(start(503, "starting"), Reaction::GoOn(_)));
+        assert!(matches!(start(403, "no"), Reaction::Forbidden(_)));
         let list = |code| judge(&watcher::Error::InitialListFailed(api(code, "404 page not found")));
-        assert!(matches!(list(404), Verdict::Absent(_)));
-        assert!(matches!(list(410), Verdict::GoOn(_)));
-        assert!(matches!(list(401), Verdict::Unauthorized(_)));
+        assert!(matches!(list(404), Reaction::Absent(_)));
+        assert!(matches!(list(410), Reaction::GoOn(_)));
+        assert!(matches!(list(401), Reaction::Unauthorized(_)));
     }
 
     #[test]
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn a_line_that_could_not_be_read_is_a_lost_event() {
-        assert!(matches!(judge(&watcher::Error::WatchFailed(api(0, ""))), Verdict::Renew(_)));
+        assert!(matches!(judge(&watcher::Error::WatchFailed(api(0, ""))), Reaction::Renew(_)));
         let broken = serde_json::from_str::<bool>("hunter2").unwrap_err();
-        let Verdict::Renew(text) = judge(&watcher::Error::WatchFailed(Error::SerdeError(broken))) else { panic!() };
+        let Reaction::Renew(text) = judge(&watcher::Error::WatchFailed(Error::SerdeError(broken))) else { panic!() };
         assert!(!text.contains("hunter2"), "{text}");
     }
 }
