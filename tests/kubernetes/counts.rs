@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{
     real::everything,
+    running::end,
     stage::DEADLINE,
-    status::{condition, end, start, until},
+    status::{condition, start, until},
 };
 
 /// A proxy that accepts the responses that the test chooses.

@@ -23,6 +23,7 @@ mod registration;
 mod remote;
 mod replica;
 mod rights;
+mod running;
 mod server;
 mod service_apis;
 mod stage;

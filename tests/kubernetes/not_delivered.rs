@@ -4,11 +4,8 @@
 use std::{path::Path, time::Duration};
 
 use pilothouse::{
-    app::{self, Running},
-    runtime::Shutdown,
-    settings::{
-        AdminSettings, KubeAccess, KubeSettings, ListenAddress, Settings, SourceSettings, StateSettings, XdsSettings,
-    },
+    app::Running,
+    settings::{KubeAccess, KubeSettings, Settings, SourceSettings, StateSettings},
     sources::{
         SourceState,
         kube::{FeedState, Group},
@@ -20,7 +17,8 @@ use crate::{
     admin::{Admin, crd, server},
     fake::{Fake, Fault, When},
     gate::{Gate, install, manifest},
-    stage::{DEADLINE, Stage, kubeconfig, quick},
+    running::{end, run, settings, until},
+    stage::{Stage, kubeconfig, quick},
 };
 
 const NO: &str = r#"{"kind":"Status","message":"no","reason":"Forbidden","code":403}"#;
@@ -115,43 +113,15 @@ async fn a_role_for_one_namespace_is_enough_for_that_namespace() {
 
 async fn start(kubeconfig: &Path, state: Option<&Path>) -> Running {
     let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
-    let settings = Settings {
-        state: StateSettings {
-            folder: state.map(Path::to_path_buf),
-            grace: Duration::from_millis(200),
-            quiet: Duration::from_millis(20),
-            ..StateSettings::default()
-        },
-        sources: SourceSettings {
-            kubernetes: Some(quick(access)),
-            deletion_hold: Duration::ZERO,
-            ..SourceSettings::default()
-        },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
-        admin: AdminSettings {
-            http_address: ListenAddress::loopback(0),
-            monitoring_address: None,
-            ..AdminSettings::default()
-        },
-        ..Settings::default()
+    let state = StateSettings {
+        folder: state.map(Path::to_path_buf),
+        grace: Duration::from_millis(200),
+        quiet: Duration::from_millis(20),
+        ..StateSettings::default()
     };
-    app::build(settings, Shutdown::default()).await.unwrap()
-}
-
-async fn end(running: Running) {
-    running.shutdown.begin();
-    tokio::time::timeout(DEADLINE, running.wait()).await.unwrap().unwrap();
-}
-
-async fn until(running: &Running, what: &str, says: impl Fn(&Running) -> bool) {
-    let wait = async {
-        while !says(running) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let waited = tokio::time::timeout(DEADLINE, wait).await;
-    let reports: Vec<_> = running.all_sources.all().iter().map(|s| s.board.read()).collect();
-    assert!(waited.is_ok(), "{what} does not come\n{reports:#?}");
+    let sources =
+        SourceSettings { kubernetes: Some(quick(access)), deletion_hold: Duration::ZERO, ..SourceSettings::default() };
+    run(Settings { state, ..settings(sources) }).await
 }
 
 fn state_of(running: &Running, resource: &str) -> FeedState {

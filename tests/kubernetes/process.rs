@@ -3,10 +3,9 @@
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use pilothouse::{
-    app::{self, Running},
+    app::Running,
     proto::envoy::{config::cluster::v3::Cluster, service::discovery::v3::DiscoveryResponse},
-    runtime::Shutdown,
-    settings::{AdminSettings, KubeAccess, ListenAddress, MeshSettings, Settings, SourceSettings, XdsSettings},
+    settings::{KubeAccess, MeshSettings, Settings, SourceSettings},
     testing::{AdsClient, ClientError, SotwStream},
     xds::ResourceType,
 };
@@ -14,27 +13,12 @@ use prost::Message;
 
 use crate::{
     real::{SCENARIO, documents, everything},
+    running::{end, run, settings},
     stage::quick,
 };
 
 async fn start(sources: SourceSettings, mesh: MeshSettings) -> Running {
-    let settings = Settings {
-        sources,
-        mesh,
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
-        admin: AdminSettings {
-            http_address: ListenAddress::loopback(0),
-            monitoring_address: None,
-            ..AdminSettings::default()
-        },
-        ..Settings::default()
-    };
-    app::build(settings, Shutdown::default()).await.unwrap()
-}
-
-async fn end(running: Running) {
-    running.shutdown.begin();
-    tokio::time::timeout(Duration::from_secs(60), running.wait()).await.unwrap().unwrap();
+    run(Settings { mesh, ..settings(sources) }).await
 }
 
 async fn ask(stream: &mut SotwStream, kind: ResourceType, names: &[&str]) -> Result<DiscoveryResponse, ClientError> {

@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 use crate::{
     real::{Admin, everything},
     replica::Replica,
+    running::end,
     stage::DEADLINE,
-    status::{condition, end, start_with, until},
+    status::{condition, start_with, until},
     versions::Versions,
 };
 

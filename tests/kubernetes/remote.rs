@@ -4,20 +4,17 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use k8s_openapi::ByteString;
 use pilothouse::{
-    app::{self, Running},
+    app::Running,
     model::{Endpoint, Kind, ShardKey},
-    runtime::Shutdown,
-    settings::{
-        AdminSettings, KubeAccess, ListenAddress, RemoteCluster, RuntimeSettings, Settings, SourceSettings,
-        StateSettings, XdsSettings,
-    },
+    settings::{KubeAccess, RemoteCluster, RuntimeSettings, Settings, SourceSettings, StateSettings},
     sources::{SourceReport, SourceState},
 };
 use serde_json::{Value, json};
 
 use crate::{
     fake::{Fake, Fault, When},
-    stage::{DEADLINE, kubeconfig, quick},
+    running::{end, run, settings, until},
+    stage::{kubeconfig, quick},
 };
 
 const HOST: &str = "web.shop.svc.cluster.local";
@@ -56,25 +53,19 @@ async fn start_with(
     let access = KubeAccess::Kubeconfig { path: main.to_path_buf(), context: None };
     let west = west.map(|path| RemoteCluster { name: "west".to_string(), path: path.to_path_buf() });
     let second = std::time::Duration::from_secs(1);
+    let sources = SourceSettings {
+        kubernetes: Some(quick(access)),
+        remote_clusters: west.into_iter().collect(),
+        deletion_hold: std::time::Duration::ZERO,
+        ..SourceSettings::default()
+    };
     let mut settings = Settings {
         state: StateSettings { folder: state.map(Path::to_path_buf), grace: second, ..StateSettings::default() },
-        sources: SourceSettings {
-            kubernetes: Some(quick(access)),
-            remote_clusters: west.into_iter().collect(),
-            deletion_hold: std::time::Duration::ZERO,
-            ..SourceSettings::default()
-        },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
-        admin: AdminSettings {
-            http_address: ListenAddress::loopback(0),
-            monitoring_address: None,
-            ..AdminSettings::default()
-        },
         runtime: RuntimeSettings { first_pause: std::time::Duration::from_millis(20), ..RuntimeSettings::default() },
-        ..Settings::default()
+        ..settings(sources)
     };
     change(&mut settings);
-    app::build(settings, Shutdown::default()).await.unwrap()
+    run(settings).await
 }
 
 /// Addresses of the service by cluster.
@@ -92,17 +83,6 @@ fn endpoints(running: &Running) -> BTreeMap<String, Vec<String>> {
 
 fn report(running: &Running, source: &str) -> Option<SourceReport> {
     running.all_sources.find(source).map(|s| s.board.read())
-}
-
-async fn until(running: &Running, what: &str, says: impl Fn(&Running) -> bool) {
-    let wait = async {
-        while !says(running) {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    };
-    let waited = tokio::time::timeout(DEADLINE, wait).await;
-    let reports: Vec<_> = running.all_sources.all().iter().map(|s| s.board.read()).collect();
-    assert!(waited.is_ok(), "{what} does not come: {:?}\n{reports:#?}", endpoints(running));
 }
 
 async fn until_endpoints(running: &Running, want: &[(&str, &str)]) {
@@ -427,9 +407,4 @@ async fn shared_mesh_settings_are_the_base_of_those_of_the_revision_and_are_foll
     settings("istio", "accessLogFile: /own\n");
     until(&running, "the other settings", |r| seconds(r) == Some(10) && file(r) == "/own").await;
     end(running).await;
-}
-
-async fn end(running: Running) {
-    running.shutdown.begin();
-    tokio::time::timeout(DEADLINE, running.wait()).await.unwrap().unwrap();
 }

@@ -24,8 +24,9 @@ use crate::{
     gate::{Gate, Triple, install, manifest},
     real::{Admin, SCENARIO, documents, everything},
     registration::{annotation, entry, group, until_in_force, workload},
+    running::end,
     stage::Stage,
-    status::{addresses, condition, end, start_with, until},
+    status::{addresses, condition, start_with, until},
 };
 
 fn table() -> BTreeSet<Triple> {

@@ -3,17 +3,15 @@
 use std::{path::Path, time::Duration};
 
 use pilothouse::{
-    app::{self, Running},
+    app::Running,
     model::Features,
-    runtime::Shutdown,
-    settings::{
-        AdminSettings, KubeAccess, KubeSettings, LeaseSettings, ListenAddress, Settings, SourceSettings, XdsSettings,
-    },
+    settings::{KubeAccess, KubeSettings, LeaseSettings, Settings, SourceSettings},
 };
 use serde_json::{Value, json};
 
 use crate::{
     real::{Admin, everything},
+    running::{end, run, settings},
     stage::{DEADLINE, quick},
 };
 
@@ -25,23 +23,8 @@ pub async fn start_with(kubeconfig: &Path, features: Features) -> Running {
     let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
     let lease = LeaseSettings { look: Duration::from_millis(200), ..LeaseSettings::default() };
     let kubernetes = KubeSettings { write_status: true, lease, ..quick(access) };
-    let settings = Settings {
-        sources: SourceSettings { kubernetes: Some(kubernetes), ..SourceSettings::default() },
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
-        admin: AdminSettings {
-            http_address: ListenAddress::loopback(0),
-            monitoring_address: None,
-            ..AdminSettings::default()
-        },
-        features,
-        ..Settings::default()
-    };
-    app::build(settings, Shutdown::default()).await.unwrap()
-}
-
-pub async fn end(running: Running) {
-    running.shutdown.begin();
-    tokio::time::timeout(Duration::from_secs(60), running.wait()).await.unwrap().unwrap();
+    let sources = SourceSettings { kubernetes: Some(kubernetes), ..SourceSettings::default() };
+    run(Settings { features, ..settings(sources) }).await
 }
 
 pub async fn until(admin: &Admin, object: &Value, says: impl Fn(&Value) -> bool) -> Value {

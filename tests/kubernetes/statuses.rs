@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use crate::{
     real::{Admin, documents, everything},
-    status::{addresses, condition, end, start, until},
+    running::end,
+    status::{addresses, condition, start, until},
     versions::Versions,
 };
 

@@ -13,7 +13,8 @@ use crate::{
     real::{Admin, everything},
     registration::{IP, NAME, annotation, entry, entry_of, group, until_in_force, workload, workload_at},
     replica::Replica,
-    status::{condition, end, start_with, until},
+    running::end,
+    status::{condition, start_with, until},
     versions::Versions,
     wire::{Cut, Wire},
 };

@@ -2,21 +2,36 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use futures::future::BoxFuture;
 use pilothouse::{
     model::Interrupted,
-    sources::{Applied, Change, ConfigSink, SourceBatch},
+    sources::{Applied, Change, ConfigSink, Source, SourceBatch, SourceBoard, SourcePort},
 };
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 /// Remembers batches.
 #[derive(Default)]
 pub struct Recorder {
     batches: Mutex<Vec<SourceBatch>>,
     came: Notify,
+}
+
+/// Runs a source into a recorder.
+pub fn run(source: &impl Source) -> (SourcePort, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::default());
+    let port = SourcePort {
+        sink: recorder.clone(),
+        board: Arc::new(SourceBoard::new(source.id())),
+        stop: CancellationToken::new(),
+        resync: Arc::default(),
+        confirm: Arc::default(),
+    };
+    tokio::spawn(source.run(port.clone()));
+    (port, recorder)
 }
 
 impl ConfigSink for Recorder {

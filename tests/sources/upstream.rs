@@ -15,17 +15,16 @@ use pilothouse::{
     },
     settings::UpstreamSettings,
     sources::{
-        Source, SourceBoard, SourcePort, SourceState,
+        SourcePort, SourceState,
         xds::{UpstreamSource, UpstreamTarget},
     },
     testing::{ScriptedStream, ScriptedUpstream},
 };
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::{
     DEADLINE,
-    recorder::Recorder,
+    recorder::{Recorder, run},
     resources::{URL, bad, entry},
 };
 
@@ -44,16 +43,7 @@ impl Stage {
         let mut settings = UpstreamSettings { first_pause: Duration::from_millis(20), ..Default::default() };
         change(&mut settings);
         let target = UpstreamTarget::of_settings(&upstream.address.to_string(), &settings, &Mesh::default()).unwrap();
-        let source = UpstreamSource::new(target, &settings, DEADLINE * 10);
-        let recorder = Arc::new(Recorder::default());
-        let port = SourcePort {
-            sink: recorder.clone(),
-            board: Arc::new(SourceBoard::new(source.id())),
-            stop: CancellationToken::new(),
-            resync: Arc::default(),
-            confirm: Arc::default(),
-        };
-        tokio::spawn(source.run(port.clone()));
+        let (port, recorder) = run(&UpstreamSource::new(target, &settings, DEADLINE * 10));
         Self { upstream, port, recorder }
     }
 

@@ -7,18 +7,17 @@ use pilothouse::{
     proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource},
     settings::UpstreamSettings,
     sources::{
-        Source, SourceBoard, SourcePort, SourceState,
+        SourcePort, SourceState,
         xds::{UpstreamSource, UpstreamTarget},
     },
     testing::{ScriptedStream, ScriptedUpstream},
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use crate::{
     DEADLINE,
-    recorder::Recorder,
+    recorder::{Recorder, run},
     resources::{URL, bad, entry},
 };
 
@@ -63,17 +62,7 @@ async fn answer(upstream: &mut Upstream, given: &[(&str, &str, &str)]) -> (Delta
 
 fn start(upstream: &Upstream, settings: &UpstreamSettings) -> (SourcePort, Arc<Recorder>) {
     let target = UpstreamTarget::of_settings(&upstream.address.to_string(), settings, &Mesh::default()).unwrap();
-    let source = UpstreamSource::new(target, settings, DEADLINE * 10);
-    let recorder = Arc::new(Recorder::default());
-    let port = SourcePort {
-        sink: recorder.clone(),
-        board: Arc::new(SourceBoard::new(source.id())),
-        stop: CancellationToken::new(),
-        resync: Arc::default(),
-        confirm: Arc::default(),
-    };
-    tokio::spawn(source.run(port.clone()));
-    (port, recorder)
+    run(&UpstreamSource::new(target, settings, DEADLINE * 10))
 }
 
 fn settings() -> UpstreamSettings {

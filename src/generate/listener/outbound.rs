@@ -57,6 +57,13 @@ pub struct OutboundService {
     pub pod_cidrs: bool,
 }
 
+impl OutboundService {
+    fn new(service: &Arc<Service>, port: &Port, binding: &Binding) -> Self {
+        let (service, port, binding) = (service.clone(), port.clone(), binding.clone());
+        Self { service, port, binding, cidrs: Vec::new(), pod_cidrs: false }
+    }
+}
+
 /// All outbound listeners, then the HTTP proxy's, then the virtual one; and what did not get into them.
 #[must_use]
 pub fn build(builder: &Builder) -> (Vec<Listener>, Vec<Conflict>) {
@@ -89,14 +96,7 @@ fn add_egress(builder: &Builder, egress: &EgressListener, entries: &mut Listener
             return;
         }
         for service in &egress.services {
-            let target = OutboundService {
-                service: service.clone(),
-                port: port.clone(),
-                binding: binding.clone(),
-                cidrs: Vec::new(),
-                pod_cidrs: false,
-            };
-            entries.add(builder, target, &virtual_services);
+            entries.add(builder, OutboundService::new(service, &port, &binding), &virtual_services);
         }
         return;
     }
@@ -142,13 +142,7 @@ fn add_service_port(
     virtual_services: &[Arc<Config>],
     entries: &mut ListenerDrafts,
 ) {
-    let target = OutboundService {
-        service: service.clone(),
-        port: port.clone(),
-        binding: binding.clone(),
-        cidrs: Vec::new(),
-        pod_cidrs: false,
-    };
+    let target = OutboundService::new(service, port, binding);
     if !binding.primary().is_empty() || !is_headless_port(builder, service, port) {
         entries.add(builder, target, virtual_services);
         return;

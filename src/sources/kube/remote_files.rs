@@ -21,7 +21,7 @@ use super::{
 };
 use crate::sources::{Findings, Source, SourceId, SourcePort, SourceState};
 
-/// How often the folder is looked at.
+/// The interval at which the folder is read.
 const LOOK: Duration = Duration::from_secs(2);
 /// Files that are read.
 const MOST_FILES: usize = 1000;
@@ -31,6 +31,7 @@ const LONGEST_FILE: u64 = 1 << 20;
 const DEEPEST: usize = 8;
 
 /// The kubeconfigs of a folder as a source.
+#[derive(Clone)]
 pub struct RemoteFiles {
     id: SourceId,
     root: PathBuf,
@@ -41,7 +42,7 @@ pub struct RemoteFiles {
     files: Arc<Mutex<Files>>,
 }
 
-/// What the files said when they were last read, by path below the folder.
+/// The clusters that the files named when they were last read, by path below the folder.
 type Files = BTreeMap<String, NamedClusters>;
 
 impl RemoteFiles {
@@ -65,28 +66,12 @@ impl Source for RemoteFiles {
     }
 
     fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
-        let run = Run {
-            id: self.id.clone(),
-            root: self.root.clone(),
-            main: self.main.clone(),
-            taken: self.taken.clone(),
-            allowed: self.allowed.clone(),
-            sink: self.sink.clone(),
-            files: self.files.clone(),
-            port,
-        };
-        Box::pin(run.run())
+        Box::pin(Run { source: self.clone(), port }.run())
     }
 }
 
 struct Run {
-    id: SourceId,
-    root: PathBuf,
-    main: Arc<str>,
-    taken: Vec<String>,
-    allowed: BTreeSet<String>,
-    sink: Arc<dyn RemoteClusterSink>,
-    files: Arc<Mutex<Files>>,
+    source: RemoteFiles,
     port: SourcePort,
 }
 
@@ -94,11 +79,11 @@ impl Run {
     async fn run(self) -> anyhow::Result<()> {
         let mut last: Option<Files> = None;
         loop {
-            let (root, before) = (self.root.clone(), self.files());
+            let (root, before) = (self.source.root.clone(), self.files());
             match tokio::task::spawn_blocking(move || look(&root, &before)).await? {
                 Ok(files) => {
                     if last.as_ref() != Some(&files) {
-                        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files.clone();
+                        *self.source.files.lock().unwrap_or_else(PoisonError::into_inner) = files.clone();
                         self.hand_over(&files).await;
                         last = Some(files);
                     }
@@ -107,7 +92,7 @@ impl Run {
                         r.last_error.clear();
                     });
                 }
-                Err(error) => self.show(&format!("{}: {error}", self.root.display())),
+                Err(error) => self.show(&format!("{}: {error}", self.source.root.display())),
             }
             self.port.board.beat();
             tokio::select! {
@@ -118,15 +103,15 @@ impl Run {
     }
 
     fn files(&self) -> Files {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.source.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn hand_over(&self, files: &Files) {
-        let named_by = (&self.id, "File", "");
-        let (wanted, refused) = wanted(files, &self.main, &self.taken, &self.allowed, named_by);
+        let named_by = (&self.source.id, "File", "");
+        let (wanted, refused) = wanted(files, &self.source.main, &self.source.taken, &self.source.allowed, named_by);
         let before = self.port.board.read().findings.refused.clone();
         for refusal in refused.iter().filter(|r| !before.contains(r)) {
-            tracing::warn!(source = &*self.id, "{refusal}");
+            tracing::warn!(source = &*self.source.id, "{refusal}");
         }
         let clusters = wanted.len();
         // A hand-over may take long; the source lives meanwhile.
@@ -138,7 +123,7 @@ impl Run {
         };
         tokio::select! {
             () = self.port.stop.cancelled() => return,
-            () = hand_over(&*self.sink, &wanted) => {}
+            () = hand_over(&*self.source.sink, &wanted) => {}
             () = beat => {}
         }
         let findings = Arc::new(Findings { refused, ..Findings::default() });
@@ -148,7 +133,7 @@ impl Run {
     fn show(&self, error: &str) {
         self.port.board.write(|r| {
             if r.last_error != error {
-                tracing::warn!(source = &*self.id, error, "kubeconfigs cannot be read; the clusters stay");
+                tracing::warn!(source = &*self.source.id, error, "kubeconfigs cannot be read; the clusters stay");
             }
             if r.state != SourceState::Starting {
                 r.state = SourceState::Stale;
