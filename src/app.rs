@@ -1,7 +1,7 @@
-//! The composition root: every room is started here, in the order of the flow, each with a line on what it reads and what it
-//! feeds.
+//! The composition root: every room is started here, in the order of the data flow, each with a line that names its inputs and
+//! its consumers.
 //!
-//! The published parts have readers before anything is started, so no room is joined later. Consumers start before producers,
+//! The published parts have readers before anything is started, so no room is connected later. Consumers start before producers,
 //! and end after them. Only this room, `cli` and tests know all the others.
 
 mod config;
@@ -38,7 +38,7 @@ use crate::{
     telemetry::{Metrics, SetupError},
 };
 
-/// Why the process cannot start.
+/// A reason that the process cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address cannot be bound.
@@ -46,25 +46,25 @@ pub enum Error {
     Bind {
         /// The address as it was given.
         address: ListenAddress,
-        /// Why.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The mesh settings cannot be read.
     #[error("{0}")]
     Mesh(String),
-    /// A source that is named does not exist or is not of a kind that we read.
+    /// A configured source does not exist, or is of a kind that cannot be read.
     #[error("{0}")]
     Source(String),
-    /// The folder for the last good content cannot be had.
+    /// The folder for the last good content cannot be created or opened.
     #[error("--state-dir {0}")]
     State(String),
-    /// The certificate authority or the TLS of the secure listener cannot be had.
+    /// The certificate authority or the TLS of the secure listener cannot be set up.
     #[error("{0}")]
     Identity(String),
     /// An arbiter did not start.
     #[error("the config thread did not start")]
     Arbiter,
-    /// The system refuses something that the servers need.
+    /// The operating system refuses a resource that the servers need.
     #[error("{0}")]
     System(#[from] std::io::Error),
     /// The recorder of metrics cannot be installed.
@@ -75,12 +75,12 @@ pub enum Error {
 /// Starts everything. Must run inside an actix `System` whose runtime has worker threads; `shutdown` ends it.
 ///
 /// # Errors
-/// [`Error`]; what was started by then ends with `shutdown`.
+/// [`Error`]; the parts that were started by then end with `shutdown`.
 pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Error> {
     build_with(settings, Vec::new(), shutdown).await
 }
 
-/// As [`build`], with sources of the caller's after those that the settings name.
+/// As [`build`], with the sources of the caller after the configured ones.
 ///
 /// # Errors
 /// As [`build`].
@@ -101,7 +101,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let supervision = Supervision::new(budget, runtime.first_pause, runtime.longest_pause);
     let sockets = Sockets::bind(&xds, &admin).await?;
 
-    // The readers of the parts that rooms publish, with the mesh settings of the start.
+    // Readers of the published parts, beginning with the mesh settings of the start.
     let mesh_of_files = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
     let (inputs, publishers) = Inputs::new(mesh_of_files, Arc::new(features));
     let cluster = sources.kubernetes.clone().map(|k| Cluster::new(&mesh.cluster_id, k, inputs.follow_mesh()));
@@ -151,7 +151,8 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         supervision: supervision.clone(),
         silence: sources.silence.max(sources.rescan * 3),
     };
-    // Name servers are asked for the gateways between networks of the context in force; addresses feed the next.
+    // Polled sources read the context in force (host names of gateways between networks, locations of key sets), and feed
+    // the next one.
     let names = names::source(&sources.names, &state, &inputs, &xds_server);
     let keys = keys::source(&state, &inputs, &xds_server);
     let (of_cluster, settings) = ((cluster.clone(), mesh_is_known), (mesh, sources.clone()));
@@ -213,7 +214,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let pages = crate::admin::serve(sockets.pages, shown).map_err(Error::System)?;
     actix::spawn(pages.server);
 
-    // Clients come last: whatever answers them is there.
+    // Clients are accepted last, when all that serves them has started.
     let mut ports = Ports { debug: Some(Arc::new(debug)), registrar: Some(registrar), ..Ports::default() };
     let secure = match sockets.secure_grpc {
         Some(listener) => Some((

@@ -23,12 +23,12 @@ pub(super) struct ConfigRooms {
     pub(super) thread: Arbiter,
     pub(super) store: StoreHandle,
     pub(super) registry: RegistryHandle,
-    /// Counts how often the store has asked every source to send everything again.
+    /// The number of full resyncs that the store has requested of every source.
     pub(super) resyncs: watch::Receiver<u64>,
 }
 
 /// Starts the store, the handlers and the registry. `order` is the precedence of the sources. The order of the handlers is the
-/// order in which each change is told: the registry knows of a service before a push of what refers to it is asked for.
+/// order of delivery of each change: the registry has a service before a push of its dependents is requested.
 pub(super) async fn start(
     supervision: &Supervision,
     inputs: &Arc<Inputs>,

@@ -23,7 +23,7 @@ pub(super) fn start(
 ) -> XdsServerHandle {
     let options = XdsOptions {
         drain: runtime.shutdown / 4,
-        // Plain text proves nothing.
+        // A plain-text connection proves no identity.
         trust_nodes: is_loopback,
         secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(sources)),
         cluster_aliases: mesh.cluster_aliases.iter().map(|a| (a.alias.clone(), a.cluster.as_str().into())).collect(),
@@ -34,7 +34,7 @@ pub(super) fn start(
     XdsServerActor::start(supervision, (generator, options), inputs.reader(), debounce, readiness.guard("first push"))
 }
 
-/// The options that flags and settings say.
+/// The options of these flags and settings.
 fn options(features: &Features, settings: &XdsSettings) -> XdsOptions {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let defaults = XdsOptions::default();

@@ -1,4 +1,5 @@
-//! The published parts that a push context is built from, made before the rooms that publish them: nothing is joined later.
+//! The published parts that a push context is built from. They are made before the rooms that publish them, so that no reader
+//! is connected later.
 
 use std::sync::Arc;
 
@@ -26,14 +27,14 @@ pub struct Inputs {
     keys: watch::Sender<Arc<KeySets>>,
 }
 
-/// Where the store and the registry publish.
+/// The senders that the store and the registry publish to.
 pub(super) struct Publishers {
     pub(super) configs: watch::Sender<Arc<ConfigSnapshot>>,
     pub(super) registry: watch::Sender<Arc<RegistrySnapshot>>,
 }
 
 impl Inputs {
-    /// Readers with these mesh settings and nothing else, and where the other parts are published.
+    /// Readers with these mesh settings and nothing else, and the senders of the other parts.
     pub(super) fn new(mesh: Arc<Mesh>, features: Arc<Features>) -> (Arc<Self>, Publishers) {
         let publishers = Publishers { configs: watch::Sender::default(), registry: watch::Sender::default() };
         let (configs, registry) = (publishers.configs.subscribe(), publishers.registry.subscribe());
@@ -95,7 +96,7 @@ impl Inputs {
         self.configs.clone()
     }
 
-    /// Everything, as it stands.
+    /// The inputs of a context built now.
     #[must_use]
     pub fn read(&self) -> PushInputs {
         let (configs, mut registry) = ((**self.configs.borrow()).clone(), (**self.registry.borrow()).clone());
@@ -113,7 +114,7 @@ impl Inputs {
         }
     }
 
-    /// Reads everything, for the xDS server.
+    /// Reads all inputs, for the xDS server.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> InputReader {
         let inputs = self.clone();

@@ -25,19 +25,20 @@ pub(super) fn open(settings: &StateSettings, store: &StoreHandle) -> Result<Opti
 /// The saved content of a source, before anything is started.
 ///
 /// # Errors
-/// A text, when there is no folder, or nothing to be believed in it.
+/// The reason, when there is no folder, or no sound file of the source in it.
 pub(super) fn load(settings: &StateSettings, source: &str) -> Result<Saved, String> {
-    let path = settings.folder.as_ref().ok_or("nothing is kept")?;
+    let path = settings.folder.as_ref().ok_or("no folder for saved content (--state-dir)")?;
     let folder = Folder::open(path, settings.max_bytes).map_err(|e| e.to_string())?;
     folder.load(source).map_err(|e| e.to_string())?.ok_or_else(|| "nothing was saved".to_string())
 }
 
-/// The way from the sources to the store.
+/// The sink that leads from the sources to the store.
 pub(super) fn sink(keeper: Option<&Arc<Keeper>>, store: &StoreHandle) -> Arc<dyn ConfigSink> {
     keeper.map_or_else(|| Arc::new(store.clone()) as Arc<dyn ConfigSink>, Keeper::sink)
 }
 
-/// Starts to keep what these sources deliver, and stands in for those that do not. The task ends when all is written.
+/// Starts to save the content of these sources, and serves saved content for those that do not deliver. The task ends when all
+/// is written.
 pub(super) fn start(
     keeper: Option<Arc<Keeper>>,
     sources: &[SourceHandle],

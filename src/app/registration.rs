@@ -1,4 +1,4 @@
-//! Workloads that register themselves: where their entries go, and that they outlive the process.
+//! Workloads that register themselves: the place of their entries, and the file that keeps them over a restart.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,8 +21,8 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Pauses before a write that failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
-/// The entries outside of any cluster, and the folder that keeps them where one is named. Those that were kept are there
-/// again, disconnected, until their proxies are back or their time is over. A file that cannot be read is put aside.
+/// The entries outside of any cluster, and the folder that keeps them where one is configured. Kept entries are restored as
+/// disconnected ones, until their proxies reconnect or their time is over. A file that cannot be read is moved aside.
 pub(super) fn open(settings: &StateSettings, me: &str) -> Result<(MemoryEntries, Option<Folder>), Error> {
     let entries = MemoryEntries::default();
     let Some(path) = &settings.folder else { return Ok((entries, None)) };
@@ -42,7 +42,7 @@ pub(super) fn open(settings: &StateSettings, me: &str) -> Result<(MemoryEntries,
     Ok((entries, Some(folder)))
 }
 
-/// Starts to register the workloads behind proxies that ask for it.
+/// Starts to register the workloads of proxies that request it.
 pub(super) fn start(
     me: &str,
     state: &XdsState,
@@ -66,7 +66,8 @@ pub(super) fn start(
     Arc::new(RegistrationActor::start(supervision, setup))
 }
 
-/// Keeps the entries on disk: at once where a workload waits for it, and until it works. The task ends when all is written.
+/// Writes the entries to disk, at once where a workload waits for it, and tries again after a failure. The task ends when all
+/// is written.
 pub(super) fn keep(entries: MemoryEntries, folder: Option<Folder>, shutdown: &Shutdown) -> Option<JoinHandle<()>> {
     let (folder, stop) = (folder?, shutdown.child());
     let mut changes = entries.follow();

@@ -1,4 +1,4 @@
-//! The running process: what others may ask of it, and its end.
+//! The running process: the handles that callers have of it, and its end.
 
 use std::{
     sync::Arc,
@@ -21,10 +21,10 @@ use crate::{
 pub(super) struct Tasks {
     pub(super) grpc_server: JoinHandle<Result<(), ServeError>>,
     pub(super) pages: ServerHandle,
-    /// Write what is kept on disk; each ends when all is written.
+    /// The tasks that write to the state folder; each ends when all is written.
     pub(super) keeping: Vec<JoinHandle<()>>,
     pub(super) config_thread: Arbiter,
-    /// The candidate for the lease; gives it back when the end begins.
+    /// The candidate for the lease, which releases it when the shutdown begins.
     pub(super) candidate: Option<JoinHandle<()>>,
 }
 
@@ -34,7 +34,7 @@ pub struct Running {
     pub addresses: Addresses,
     /// The parts that have not synced yet.
     pub readiness: Readiness,
-    /// Begins the end.
+    /// Begins the shutdown.
     pub shutdown: Shutdown,
     /// All actors.
     pub supervision: Supervision,
@@ -48,21 +48,21 @@ pub struct Running {
     pub inputs: Arc<Inputs>,
     /// The sources that were named at the start, in order of precedence; the mesh settings last.
     pub sources: Vec<SourceHandle>,
-    /// All sources that there are now.
+    /// All sources of this moment, those of remote clusters included.
     pub all_sources: SourceList,
     pub(super) drain: Duration,
     pub(super) tasks: Tasks,
 }
 
 impl Running {
-    /// Waits for the end to begin, and ends everything in good order within the time for a drain.
+    /// Waits for the shutdown to begin, and ends all parts in order within the time for a drain.
     ///
     /// # Errors
     /// The fault, when it is one that ends the process.
     pub async fn wait(self) -> Result<(), String> {
         let Self { shutdown, state, drain, tasks, .. } = self;
         let Tasks { mut grpc_server, pages, keeping, candidate, config_thread } = tasks;
-        // The server ends only when it is told to, or by a fault.
+        // The server ends only by the shutdown or by a fault.
         tokio::select! {
             () = shutdown.begun() => {}
             ended = &mut grpc_server => {

@@ -1,4 +1,4 @@
-//! Which sources there are, and their actors.
+//! The sources of the settings, and their actors.
 
 use std::{
     collections::BTreeSet,
@@ -40,7 +40,7 @@ pub(super) fn secrets_are_of_folders(settings: &SourceSettings) -> bool {
 /// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders, then the
 /// cluster, then the upstreams. Ingress and the registry of a cluster are read in any case, as Istio does.
 ///
-/// A folder that is not there is taken for a slip of the pen, unless last good content is `kept` that can stand in for it.
+/// A missing folder is a configuration error, unless last good content is `kept` that can be served instead.
 pub(super) fn named(
     inputs: &Inputs,
     mesh_settings: &MeshSettings,
@@ -113,8 +113,8 @@ pub(super) fn named(
     Ok(sources)
 }
 
-/// Whether the files are there by which the clusters and the upstreams are reached: one that is not is taken for a slip of
-/// the pen, unless last good content is `kept` that can stand in until it comes.
+/// Checks the files by which clusters and upstreams are reached. A missing one is a configuration error, unless last good
+/// content is `kept` that can be served until it comes.
 pub(super) async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bool) -> Result<(), Error> {
     let mut wrong = Vec::new();
     if let Some(kubernetes) = &settings.kubernetes
@@ -136,13 +136,13 @@ pub(super) async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bo
         of_flags.map(|address| ("--upstream", UpstreamTarget::of_settings(address, &settings.upstream, mesh)));
     let of_mesh = sources.iter().filter(|s| s.address.starts_with("xds://"));
     let of_mesh = of_mesh.map(|source| ("configSources", UpstreamTarget::of_source(source, &settings.upstream, mesh)));
-    // An address that is none is told by those who start the source.
+    // An address that is malformed is refused when its source is started.
     for (named_by, target) in of_flags.chain(of_mesh).filter_map(|(by, target)| Some((by, target.ok()?))) {
         let error = target.check().await.err();
         wrong.extend(error.map(|e| format!("{named_by} {}: {e:#}", target.address())));
     }
     match wrong.into_iter().next() {
-        Some(error) if kept => tracing::warn!(error, "starting with what was saved"),
+        Some(error) if kept => tracing::warn!(error, "starting with saved content"),
         Some(error) => return Err(Error::Source(error)),
         None => {}
     }
@@ -155,8 +155,8 @@ fn twice<T: Ord>(mut names: impl Iterator<Item = T>) -> Option<T> {
 }
 
 /// Puts the mesh settings of the cluster in force before anything starts, unless files hold them. A cluster that cannot be
-/// asked now is no reason not to start: the settings that were saved of it hold until it answers. Without any the process
-/// starts and is not ready: the default ones may be others than those that proxies live by. Gives whether they are known.
+/// reached does not prevent the start: its saved settings are in force until it answers. Without saved ones the process starts
+/// and is not ready, because the defaults may differ from the settings that proxies have. Returns whether they are known.
 pub(super) async fn mesh_of_cluster(
     cluster: &Cluster,
     mesh: &MeshSettings,
@@ -190,7 +190,7 @@ pub(super) async fn mesh_of_cluster(
     }
 }
 
-/// A remote cluster of a folder; one that is reached by a kubeconfig comes later ([`super::remotes`]).
+/// A remote cluster of a folder; those with a kubeconfig are started later ([`super::remotes`]).
 fn remote_folder(
     inputs: &Inputs,
     remote: &RemoteCluster,
@@ -205,11 +205,11 @@ fn remote_folder(
     Ok(found.is_dir().then(|| FileSource::new(path, Vec::new(), settings.clone()).of_cluster(name)))
 }
 
-/// Where sources deliver.
+/// The receivers of the content of sources.
 pub(super) struct Sinks {
-    /// The way to the store, past what is kept on disk.
+    /// The store, by way of the keeper of last good content.
     pub(super) configs: Arc<dyn ConfigSink>,
-    /// The way to the store for what is kept elsewhere.
+    /// The store itself, for content that is kept elsewhere.
     pub(super) direct: Arc<dyn ConfigSink>,
     /// The registry, for mesh settings.
     pub(super) registry: RegistryHandle,
@@ -296,7 +296,7 @@ impl MeshSink for MeshInForce {
     }
 }
 
-/// Has every source send everything again when the store asks for it, and what stands in for sources out of reach as well.
+/// Makes every source resend everything when the store requests a resync, and seeds saved content again.
 pub(super) fn follow_resyncs(
     mut resyncs: watch::Receiver<u64>,
     sources: SourceList,

@@ -1,4 +1,4 @@
-//! Where statuses are written, and who stands for the lease.
+//! The writing of statuses to the cluster, and the candidate for the lease.
 
 use std::{
     env,
@@ -22,9 +22,9 @@ use crate::{
     store::StoreHandle,
 };
 
-/// Stands for the lease of the cluster, where statuses are to be written, and shows the other processes that this one lives:
-/// with what it has to report if distribution is counted, and without where workloads register, whose entries name it. The
-/// task ends after `shutdown` has begun, when the lease is given back.
+/// Starts a candidate for the lease of the cluster where statuses are to be written. It also publishes that this process is
+/// alive: with its distribution report where distribution is counted, and without one where workloads register, whose entries
+/// name it. The task ends after `shutdown` has begun, when the lease is released.
 pub(super) fn stand(
     cluster: Option<&Arc<Cluster>>,
     me: &str,
@@ -71,7 +71,7 @@ pub(super) fn stand(
     Some((writing, candidate))
 }
 
-/// The name of this process: the pod, or the host, and something that no other process of it has.
+/// The unique name of this process: its pod, or its host with a random part.
 pub(super) fn identity() -> String {
     let host = ["POD_NAME", "HOSTNAME"].iter().find_map(|name| env::var(name).ok()).filter(|name| !name.is_empty());
     let host = host.unwrap_or_else(|| "pilothouse".to_string());

@@ -54,7 +54,7 @@ pub fn route_addresses(service: &Service, view: &ProxyView, features: &Features)
     default_address(service, &address(service, view, features), view)
 }
 
-/// Whether the proxy is told the auto-allocated addresses (Istio's `nodeUsesAutoallocatedIPs`).
+/// Whether the proxy gets the auto-allocated addresses (Istio's `nodeUsesAutoallocatedIPs`).
 #[must_use]
 pub fn uses_auto_allocated(view: &ProxyView, features: &Features) -> bool {
     (view.metadata.dns_auto_allocate || features.enable_ip_autoallocate)

@@ -1,4 +1,4 @@
-//! Config objects as resources (MCP): what Istio's "api" generator sends, so that one control plane feeds another.
+//! Config objects as resources (MCP), as Istio's "api" generator sends them, so that one control plane feeds another.
 //!
 //! Every carried kind of the main cluster is sent as it is in force. A service that does not come from a ServiceEntry is
 //! also sent as a synthetic one, without endpoints, to clients that do not read Kubernetes objects (Istio reads none here).
@@ -21,7 +21,7 @@ use crate::{
 /// The generator that a client of config objects names in its metadata.
 pub const GENERATOR: &str = "api";
 
-/// Node metadata with which a client says that it reads Kubernetes objects itself and wants nothing made up of them.
+/// Node metadata of a client that reads Kubernetes objects itself and wants no objects derived from them.
 pub const NATIVE: &str = "PILOTHOUSE_NATIVE";
 
 /// Whether the view belongs to a client of config objects.
@@ -37,7 +37,7 @@ pub fn resources(context: &PushContext, view: &ProxyView, kind: Kind) -> Vec<(St
         return Vec::new();
     }
     let native = is_native(view);
-    // What was translated from other APIs comes from no source, and who reads those APIs translates it again.
+    // Objects translated from other APIs have no source; a client that reads those APIs translates them itself.
     let translated = |c: &Config| native && c.origin.source.is_empty();
     let carried = |c: &&Arc<Config>| c.origin.cluster.is_empty() && !translated(c);
     let domain = (!native).then_some(&*context.mesh().domain);

@@ -1,9 +1,9 @@
 //! AuthorizationPolicies as Envoy's RBAC and ext_authz filters (Istio's `security/authz`).
 //!
-//! Order: CUSTOM, then (behind the filters that verify tokens) AUDIT, DENY, ALLOW. On TCP connections what a rule says of HTTP
+//! Order: CUSTOM, then (behind the filters that verify tokens) AUDIT, DENY, ALLOW. On TCP connections an HTTP condition
 //! makes an ALLOW rule match nothing and any other rule match more. An ALLOW policy without a usable rule allows nothing.
 //!
-//! Invariant: nothing that cannot be expressed widens access; see `rule` and `provider`.
+//! Invariant: a condition that cannot be expressed never widens access; see `rule` and `provider`.
 
 mod attribute;
 mod condition;
@@ -241,7 +241,7 @@ fn provider_of(config: &Config) -> &str {
     }
 }
 
-/// Whether a policy is only tried. A dry run of a CUSTOM policy asks nobody.
+/// Whether a policy is a dry run. The dry run of a CUSTOM policy calls no external authorizer.
 pub(super) fn is_dry_run(config: &Config) -> bool {
     let value = config.meta.annotations.get(DRY_RUN).map(String::as_str);
     matches!(value, Some("1" | "t" | "T" | "TRUE" | "true" | "True"))

@@ -2,10 +2,10 @@
 //!
 //! Envoy takes or refuses a route configuration, a cluster or a listener as a whole, so one value that it does not like takes
 //! everything beside it along. Here each resource is compared with the rules of Envoy's own .proto files (a table that
-//! proto/build.rs writes) and with what Envoy's code demands beyond them: the syntax of RE2, formats of headers, sums of weights.
-//! A virtual host loses single routes, a listener single filter chains, a load assignment single endpoints. A route whose
-//! match is good and whose action is not stays, and answers 500: requests must not fall through to the routes behind it.
-//! Pure; nothing here knows why a resource is as it is, but for the object that it was made from.
+//! proto/build.rs writes) and with the demands of Envoy's code beyond them: the syntax of RE2, formats of headers, sums of
+//! weights. A virtual host loses single routes, a listener single filter chains, a load assignment single endpoints. A route
+//! whose match is good and whose action is not stays, and answers 500: requests must not fall through to the routes behind
+//! it. Pure; a resource is judged by itself, and named with the object that it was made from.
 
 mod fields;
 mod format;

@@ -1,9 +1,9 @@
-//! Clusters: what CDS says to a proxy.
+//! Clusters: the resources of CDS.
 //!
-//! [`ClusterInputs`] is everything that one outbound cluster is made from and at once its cache key; its builder gets nothing
-//! else, so that what is cached for one proxy cannot hold anything of another. [`OutboundPlan`] names the clusters of a view
-//! and lends what their inputs borrow. Order is Istio's: services as they are pushed, for each port all endpoints and then
-//! the subsets, the clusters that belong to no service, then the inbound ones. Names are unique: the first one stays.
+//! [`ClusterInputs`] holds all inputs of one outbound cluster and is at once its cache key; its builder gets nothing else, so
+//! that a cluster cached for one proxy cannot hold data of another. [`OutboundPlan`] names the clusters of a view and owns
+//! the data that their inputs borrow. Order is Istio's: services as they are pushed, for each port all endpoints and then the
+//! subsets, the clusters that belong to no service, then the inbound ones. Names are unique: the first one stays.
 
 mod build;
 mod capabilities;
@@ -52,7 +52,7 @@ pub fn all(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
     clusters
 }
 
-/// The clusters for what a proxy sends, and those for unknown destinations. For a sidecar the outbound half of the view is
+/// The clusters of outbound traffic, and those for unknown destinations. For a sidecar the outbound half of the view is
 /// enough; a router's Gateways are found by its own services.
 #[must_use]
 pub fn outbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
@@ -68,7 +68,7 @@ fn taken(inputs: ClusterInputs) -> Option<Cluster> {
     inputs.checked().ok().flatten().map(|(cluster, _)| cluster)
 }
 
-/// The clusters for destinations that are no service: refused for a router, for a sidecar as its outbound policy says.
+/// The clusters for destinations that are no service: refused for a router, by the outbound traffic policy for a sidecar.
 #[must_use]
 pub fn unknown_destinations(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
     let mesh = &context.mesh().config;
@@ -83,13 +83,13 @@ pub fn unknown_destinations(context: &PushContext, view: &ProxyView) -> Vec<Clus
     clusters
 }
 
-/// The cluster of the proxy's own SDS server, if the proxy says that it has one.
+/// The cluster of the proxy's own SDS server, if its metadata names one.
 #[must_use]
 pub fn external_sds(context: &PushContext, view: &ProxyView) -> Option<Cluster> {
     (view.metadata.other("credential") == "true").then(|| special::external_sds(&context.mesh().config))
 }
 
-/// The clusters for what arrives at a sidecar's workload. Needs the whole view.
+/// The clusters of the traffic that arrives at a sidecar's workload. Needs the whole view.
 #[must_use]
 pub fn inbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
     let capabilities = Capabilities::of(context, view);

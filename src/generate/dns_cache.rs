@@ -1,4 +1,4 @@
-//! DNS caches of hosts that are resolved when they are asked for. The cluster and the filters that use a cache carry its
+//! DNS caches of hosts that are resolved per request. The cluster and the filters that use a cache carry its
 //! settings both; Envoy shares caches by name and refuses two of one name that differ, so they are made here only.
 
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ pub fn of_host(host: &str, family: DnsLookupFamily) -> DnsCacheConfig {
     }
 }
 
-/// The cache of undeclared hosts. With `DNS_CAPTURE` it asks the agent's DNS proxy, which knows the mesh's names.
+/// The cache of undeclared hosts. With `DNS_CAPTURE` it queries the agent's DNS proxy, which has the mesh's names.
 #[must_use]
 pub fn allow_any(context: &PushContext, view: &ProxyView) -> DnsCacheConfig {
     let resolver = view.metadata.dns_capture.then(|| {
@@ -65,7 +65,7 @@ pub fn allow_any(context: &PushContext, view: &ProxyView) -> DnsCacheConfig {
     }
 }
 
-/// Where the agent's DNS proxy listens: metadata `DNS_PROXY_ADDR`, else `127.0.0.1:15053`.
+/// The address of the agent's DNS proxy: metadata `DNS_PROXY_ADDR`, else `127.0.0.1:15053`.
 fn dns_proxy(given: &str) -> (String, u32) {
     let (host, port) = given.rsplit_once(':').unwrap_or(("127.0.0.1", "15053"));
     let host = host.trim_start_matches('[').trim_end_matches(']');

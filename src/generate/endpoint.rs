@@ -1,4 +1,4 @@
-//! Endpoints: what EDS says of a cluster, and the inline endpoints of DNS clusters.
+//! Endpoints: the load assignments of EDS, and the inline endpoints of DNS clusters.
 //!
 //! [`EndpointInputs`] is everything that the endpoints of one cluster are made from and at once their cache key; the code
 //! that builds them gets nothing else. A name that leads to no service or port gives an empty load assignment, since a
@@ -40,7 +40,7 @@ pub fn load_assignment(context: &PushContext, view: &ProxyView, cluster_name: &s
         .unwrap_or_else(|| ClusterLoadAssignment { cluster_name: cluster_name.to_string(), ..Default::default() })
 }
 
-/// Calls `f` with what the endpoints of a cluster are made from, whose key tells whether an answer that was given before is
+/// Calls `f` with the inputs of a cluster's endpoints, whose key tells whether an answer that was given before is
 /// still right. `None` when the name leads to no service or port.
 pub fn with_inputs<R>(
     context: &PushContext,

@@ -2,7 +2,7 @@
 //!
 //! `builder` holds what the builders of one proxy share; `hcm`, `http_filters`, `listener_filters`, `filter_chain`, `tcp`,
 //! `access_log`, `tracing`, `bind` and `tls_context` build the parts that both kinds of proxy use. A stock Envoy is sent
-//! nothing that only Istio's build of Envoy knows; see `tls_context` for what it gets in place of the agent's certificates.
+//! nothing that only Istio's build of Envoy has; see `tls_context` for its replacement of the agent's certificates.
 
 pub mod access_log;
 pub mod bind;
@@ -79,7 +79,7 @@ pub fn sidecar_outbound(context: &PushContext, half: &ProxyView) -> Vec<Listener
     outbound_with_conflicts(context, half).0
 }
 
-/// The outbound part, and what did not get into it.
+/// The outbound part, and the services that conflicts kept out of it.
 #[must_use]
 pub fn outbound_with_conflicts(context: &PushContext, half: &ProxyView) -> (Vec<Listener>, Vec<Conflict>) {
     if context.mesh().config.proxy_listen_port <= 0 {
@@ -94,7 +94,7 @@ pub fn sidecar_inbound(context: &PushContext, view: &ProxyView) -> Vec<Listener>
     inbound_with_conflicts(context, view).0
 }
 
-/// The inbound part, and what did not get into it.
+/// The inbound part, and the ports that conflicts kept out of it.
 #[must_use]
 pub fn inbound_with_conflicts(context: &PushContext, view: &ProxyView) -> (Vec<Listener>, Vec<Conflict>) {
     if context.mesh().config.proxy_listen_port <= 0 {

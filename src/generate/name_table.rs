@@ -83,7 +83,7 @@ fn add_pods(
             });
             info.ips.extend(own.clone());
         }
-        // Traffic to a headless service is not balanced by the proxy, so what cannot be reached directly is left out.
+        // Traffic to a headless service is not balanced by the proxy, so endpoints that cannot be reached directly are left out.
         if same_network && (same_cluster || context.features().enable_multicluster_headless) {
             ips.extend(own);
         }

@@ -88,7 +88,7 @@ pub fn address(ip: &str, port: u32) -> core::Address {
     }
 }
 
-/// `/apis/GROUP/VERSION/namespaces/NAMESPACE/KIND/NAME` with the kind in kebab case: what Istio writes into metadata `config`.
+/// `/apis/GROUP/VERSION/namespaces/NAMESPACE/KIND/NAME` with the kind in kebab case: the value of Istio's metadata `config`.
 #[must_use]
 pub fn config_path(meta: &Meta, kind: Kind) -> String {
     let mut kebab = String::new();
@@ -102,7 +102,7 @@ pub fn config_path(meta: &Meta, kind: Kind) -> String {
     format!("/apis/{}/{version}/namespaces/{}/{kebab}/{}", kind.group(), meta.namespace, meta.name)
 }
 
-/// Metadata that says which object a resource was made from (Istio's `BuildConfigInfoMetadata`).
+/// Metadata with the object that a resource was made from (Istio's `BuildConfigInfoMetadata`).
 #[must_use]
 pub fn config_metadata(meta: &Meta, kind: Kind) -> core::Metadata {
     let value = wkt::Value { kind: Some(wkt::value::Kind::StringValue(config_path(meta, kind))) };

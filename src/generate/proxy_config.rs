@@ -1,4 +1,4 @@
-//! A proxy's own settings: its `ProxyConfig` (node metadata before the mesh's default) and what follows from it for the
+//! A proxy's own settings: its `ProxyConfig` (node metadata before the mesh's default) and its consequences for the
 //! headers that Envoy adds (Istio's `ProxyConfigOrDefault`, `GetProxyHeaders`).
 
 use crate::{
@@ -48,7 +48,7 @@ pub struct ProxyHeaders {
     pub server_header_transformation: ServerHeaderTransformation,
     /// Handling of `x-forwarded-client-cert`.
     pub forward_client_cert: ForwardClientCertDetails,
-    /// Which parts of the client certificate are forwarded; `None` is Istio's choice.
+    /// The parts of the client certificate that are forwarded; `None` is Istio's choice.
     pub set_current_client_cert: Option<SetCurrentClientCertDetails>,
     /// `x-envoy-attempt-count` is added.
     pub attempt_count: bool,
@@ -68,7 +68,7 @@ impl ProxyHeaders {
     /// Reads them from a proxy's settings.
     #[must_use]
     pub fn of(config: &ProxyConfig, class: ListenerClass) -> Self {
-        // Outbound listeners of Istio keep Envoy's own name, all others say `istio-envoy`.
+        // Outbound listeners of Istio keep Envoy's own server name, all others set `istio-envoy`.
         let server_name = if class == ListenerClass::SidecarOutbound { "" } else { "istio-envoy" };
         let mut headers = Self {
             server_name: server_name.to_string(),

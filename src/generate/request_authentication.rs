@@ -206,7 +206,7 @@ fn keys(context: &PushContext, rule: &JwtRule) -> JwksSourceSpecifier {
     let cluster = |host: &str, port: u16| names::subset_key(Direction::Outbound, "", host, u32::from(port));
     match (known, server) {
         (Some((service, port)), _) => remote(rule, cluster(&service.hostname, port)),
-        // No such cluster: Envoy finds no keys there, and says so.
+        // There is no such cluster: Envoy reports that it has no keys.
         (None, Some(server)) if mode == features::JwksFetchMode::Envoy => {
             remote(rule, cluster(&server.host, server.port))
         }

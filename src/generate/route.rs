@@ -1,7 +1,7 @@
 //! Routes (RDS): VirtualServices and services as Envoy's route configurations, for sidecars and gateways.
 //!
-//! The grain is the virtual host. Everything that one is built from is gathered first; the builder reads nothing else, so
-//! that a key over what was gathered names the encoded virtual host, and a changed weight re-encodes one of them.
+//! The grain is the virtual host. All inputs of one are gathered first; the builder reads nothing else, so
+//! that a key over the inputs names the encoded virtual host, and a changed weight re-encodes one of them.
 //! A route may lead to a cluster that does not exist: Envoy answers 503 for it, and the rest of the table works.
 
 mod action;

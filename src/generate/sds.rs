@@ -1,4 +1,4 @@
-//! Where Envoy gets certificates from: Istio's agent (`sds-grpc`), a local SDS server, the stream that it has with us (ADS),
+//! The SDS servers of Envoy: Istio's agent (`sds-grpc`), a local SDS server, the stream that it has with us (ADS),
 //! or files (Istio's `security/model/authentication.go`).
 //!
 //! Secrets of a stock Envoy never come from `sds-grpc`, which is a cluster of Istio's bootstrap: Envoy refuses a
@@ -36,7 +36,7 @@ pub const EXTERNAL_CLUSTER: &str = "sds-external";
 /// Prefix of a `credentialName` that another SDS server serves.
 pub const EXTERNAL_PREFIX: &str = "sds://";
 
-/// Where a workload's own certificate comes from.
+/// The source of a workload's own certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Holder {
     /// Istio's agent beside the proxy.
@@ -70,7 +70,8 @@ pub fn workload(name: &str, holder: Holder) -> SdsSecretConfig {
     if holder == Holder::Nobody {
         let mut secret = ads(name);
         if let Some(source) = &mut secret.sds_config {
-            // What needs the certificate must not keep the rest waiting: it becomes ready at once, and its connections fail.
+            // A cluster or listener without its certificate must not delay the others: it warms up at once, and its
+            // connections fail.
             source.initial_fetch_timeout = Some(millis(1));
         }
         return secret;
@@ -91,7 +92,7 @@ pub fn files(name: &str, files_socket: bool) -> SdsSecretConfig {
 }
 
 /// A secret over the stream that Envoy has with us. There is a limit on the first fetch: a secret that does not exist must
-/// not hold up what refers to it for ever.
+/// not hold up its users for ever.
 #[must_use]
 pub fn ads(name: &str) -> SdsSecretConfig {
     let source = ConfigSource {

@@ -1,10 +1,10 @@
 //! Secrets over SDS: certificates, keys and CA certificates out of Kubernetes Secret and ConfigMap objects.
 //!
-//! Owns who may have what and in which form it is sent (Istio's `SecretGen`). A proxy gets only secrets of the namespace
-//! that it *proved* to be of, or those that its own gateway configuration grants it; material that cannot work is refused
-//! by name and never sent. A stock Envoy that proved its identity over TLS is sent the certificate that was issued for it
-//! under `default`, and the roots under `ROOTCA`. Results belong to one identity and must not be shared across identities. Nothing here looks at
-//! the clock: an expired certificate is sent like any other, and the proxy says so.
+//! Owns the authorization of secrets and the form in which they are sent (Istio's `SecretGen`). A proxy gets only secrets of
+//! the namespace that it *proved* to be of, or those that its own gateway configuration grants it; material that cannot work
+//! is refused by name and never sent. A stock Envoy that proved its identity over TLS is sent the certificate that was issued
+//! for it under `default`, and the roots under `ROOTCA`. Results belong to one identity and must not be shared across
+//! identities. Nothing here looks at the clock: an expired certificate is sent like any other, and the proxy reports it.
 
 mod material;
 mod names;
@@ -34,16 +34,16 @@ use crate::{
 pub struct Secrets {
     /// The secrets, in the order of the names.
     pub resources: Vec<Secret>,
-    /// Names that nothing is sent for, each with the reason.
+    /// Names without a resource, each with the reason.
     pub refused: Vec<RefusedSecret>,
 }
 
 /// A secret that is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedSecret {
-    /// Resource name as it was asked for.
+    /// Resource name as requested.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

@@ -1,9 +1,9 @@
-//! Which traffic policy is in force for a port and subset of a DestinationRule (Istio's `GetPortLevelTrafficPolicy`,
+//! The traffic policy in force for a port and subset of a DestinationRule (Istio's `GetPortLevelTrafficPolicy`,
 //! `MergeSubsetTrafficPolicy`, `applyDefaultTrafficPolicy`).
 //!
 //! Precedence: the mesh's default < the rule < its setting for the port < the subset < the subset's setting for the port.
-//! A setting for a port replaces connection pool, outlier detection, load balancer and TLS wholly: what it leaves out is
-//! back at Envoy's default, nothing is inherited. A subset's policy replaces block by block.
+//! A setting for a port replaces connection pool, outlier detection, load balancer and TLS wholly: a field that it leaves out
+//! has Envoy's default, nothing is inherited. A subset's policy replaces block by block.
 
 use crate::proto::{
     mesh::MeshConfig,

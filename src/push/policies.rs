@@ -35,7 +35,7 @@ pub struct AuthorizationPolicies {
     pub custom: Vec<Arc<Config>>,
     /// Requests that match one are refused.
     pub deny: Vec<Arc<Config>>,
-    /// Where there is one, requests that match none are refused.
+    /// A request that matches none of them is refused, unless there are none.
     pub allow: Vec<Arc<Config>>,
     /// Requests that match one are marked for the log.
     pub audit: Vec<Arc<Config>>,

@@ -22,7 +22,7 @@ const JWT_FILTER: &str = "envoy.filters.http.jwt_authn";
 const JWT_PAYLOAD: &str = "payload";
 const SPIFFE: &str = "spiffe://";
 
-/// The attribute or its value says nothing that the traffic has.
+/// The attribute or its value has no counterpart in the traffic.
 #[derive(Debug)]
 pub(super) struct Unusable;
 
@@ -80,7 +80,7 @@ impl<'a> Attribute<'a> {
         })
     }
 
-    /// Whether it says something of the request, not of its source.
+    /// Whether it is an attribute of the request, not of its source.
     pub(super) const fn is_of_request(&self) -> bool {
         use Attribute as A;
         matches!(
@@ -105,7 +105,7 @@ impl<'a> Attribute<'a> {
                     | A::Header(_)
                     | A::Claim(_)
             ),
-            // What gRPC's engine does not know it passes over, which widens what is allowed; it refuses these headers.
+            // gRPC's engine ignores unknown matchers, which would widen access; it refuses these headers.
             Traffic::Grpc => match self {
                 A::ServerName | A::Metadata(..) | A::RequestPrincipal | A::Audiences | A::Presenter | A::Claim(_) => {
                     false
@@ -145,9 +145,9 @@ fn check(attribute: &Attribute, setting: &Setting) -> Result<(), Unusable> {
     if attribute.is_of(setting.traffic) { Ok(()) } else { Err(Unusable) }
 }
 
-/// Conditions of one kind that an attribute can be asked for.
+/// Conditions of one kind that an attribute supports.
 pub(super) trait Asked: Condition {
-    /// The condition for one value; `None` for attributes whose values are asked for at once.
+    /// The condition for one value; `None` for attributes whose values are matched together.
     fn of_value(attribute: &Attribute, value: &str, setting: &Setting) -> Option<Result<Self, Unusable>>;
     /// The condition for all values.
     fn of_values(attribute: &Attribute, values: &[String], setting: &Setting) -> Result<Self, Unusable>;

@@ -55,7 +55,7 @@ pub(super) fn pattern(value: &str) -> StringMatcher {
     pattern_behind("", value)
 }
 
-/// A pattern for what follows `head`; the pattern `*` stands for any text, `head` or not.
+/// A pattern for the text behind `head`; the pattern `*` stands for any text, `head` or not.
 pub(super) fn pattern_behind(head: &str, value: &str) -> StringMatcher {
     if value == "*" {
         present()

@@ -1,4 +1,4 @@
-//! One rule of a policy as Envoy's: what it says of the request becomes permissions, what it says of the source principals.
+//! One rule of a policy as Envoy's: conditions on the request become permissions, those on the source principals.
 //!
 //! Invariant: a part that cannot be expressed makes access narrower, never wider. It takes the whole rule out of an ALLOW
 //! policy, and of any other policy the part alone, so that the rule matches more.
@@ -108,7 +108,7 @@ fn met<C: Asked>(clauses: &[Clause], setting: &Setting) -> Result<C, Unusable> {
     Ok(C::all(all))
 }
 
-/// The attribute has one of the values; `None` where nothing is said.
+/// The attribute has one of the values; `None` without values.
 fn has_one<C: Asked>(attribute: &Attribute, values: &[String], setting: &Setting) -> Result<Option<C>, Unusable> {
     // Without the part that cannot be expressed, a rule matches more: not even a negated one may be left of an ALLOW rule.
     let lenient = setting.action != Action::Allow;

@@ -1,4 +1,4 @@
-//! What a rule is translated for.
+//! The target of a rule's translation.
 
 use crate::proto::envoy::config::rbac::v3::rbac::Action;
 
@@ -9,16 +9,16 @@ pub(crate) enum Traffic {
     Http,
     /// TCP connections in an Envoy.
     Tcp,
-    /// Requests to a gRPC server, whose engine knows no metadata of other filters, no path templates and no server name.
+    /// Requests to a gRPC server, whose engine has no metadata of other filters, no path templates and no server name.
     Grpc,
 }
 
-/// What a rule is translated for.
+/// The target of a rule's translation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting<'a> {
     /// The traffic.
     pub traffic: Traffic,
-    /// What a match leads to.
+    /// The effect of a match.
     pub action: Action,
     /// Namespace of the policy.
     pub namespace: &'a str,

@@ -1,7 +1,7 @@
 //! Trust domains of principals: a policy that names the mesh's own trust domain, one of its aliases or `cluster.local` means
 //! all of them (Istio's `trustdomain`).
 
-/// What `cluster.local` in a policy stands for, whatever the trust domain is called.
+/// The alias `cluster.local` of the trust domain in policies, whatever its real name.
 const LOCAL: &str = "cluster.local";
 
 /// The principals with those of the mesh repeated for each of its trust domains; without trust domains they stay.
@@ -44,7 +44,7 @@ pub(super) fn domains(written: &[String], domains: &[&str]) -> Vec<String> {
     all
 }
 
-/// The trust domain of a principal `domain/ns/…/sa/…` and the rest; none where the principal says nothing of the domain.
+/// The trust domain of a principal `domain/ns/…/sa/…` and the rest; none where the principal has no domain.
 fn split(principal: &str) -> Option<(&str, &str)> {
     let at = principal.find('/')?;
     (principal.matches('/').count() == 4 && &principal[..at] != "*").then(|| principal.split_at(at))

@@ -1,5 +1,5 @@
 //! Values that Envoy refuses, each in a valid object: the object's own route, cluster or filter chain is left out or fails,
-//! what stands beside it is as it was, and the object is named.
+//! its neighbours are unchanged, and the object is named.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn web(http: &Value) -> Value {
     object("VirtualService", "bad", &json!({"hosts": ["bad.example"], "gateways": ["gw"], "http": [http]}))
 }
 
-/// The gateway's routes by virtual host, and what is told.
+/// The gateway's routes by virtual host, and the refusals.
 fn routes(objects: &[Value]) -> (Value, Vec<Refusal>) {
     let good = json!({"hosts": ["good.example"], "gateways": ["gw"], "http": [{"route": [to()]}]});
     let mut all = vec![service("web"), object("VirtualService", "good", &good)];

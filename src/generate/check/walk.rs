@@ -20,7 +20,7 @@ use crate::proto::validate::{self, Field, Kind, Message, Rule};
 
 /// Messages within messages, counted with those inside of `Any`.
 const DEEPEST: usize = 100;
-/// Findings of one message; more say nothing new.
+/// Findings of one message at most.
 const MOST_FINDINGS: usize = 4;
 /// No message of the table has more fields (build.rs sees to it).
 const MOST_FIELDS: usize = 96;

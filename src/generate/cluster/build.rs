@@ -107,7 +107,7 @@ impl ClusterInputs<'_> {
         cluster.respect_dns_ttl = true;
     }
 
-    /// Applies the policy in force, then what depends on the type that it leads to.
+    /// Applies the policy in force, then the settings that depend on the resulting discovery type.
     fn finish(&self, mut draft: Draft, groups: Option<Vec<LocalityGroup>>) -> Cluster {
         let policy = self.policy();
         let (mesh, capabilities) = (&self.mesh.config, self.capabilities);

@@ -32,15 +32,15 @@ pub struct Capabilities {
     pub node_type: NodeType,
     /// Istio's own build of Envoy, with an agent that serves its certificates.
     pub istio_proxy: bool,
-    /// Addresses that DNS is asked for.
+    /// The address families of DNS look-ups.
     pub dns_lookup_family: DnsLookupFamily,
     /// HTTP/1.1 header names keep their case.
     pub preserve_header_case: bool,
-    /// Where its workload certificate comes from.
+    /// The source of its workload certificate.
     pub holder: sds::Holder,
     /// Certificates that the proxy has as files.
     pub certificates: Option<ClientCertificates>,
-    /// Where a stock Envoy finds the CA certificates of its system: its metadata, else the flag.
+    /// The path of the system's CA certificates for a stock Envoy: its metadata, else the flag.
     pub system_ca_file: Arc<str>,
     /// A local SDS server serves `credentialName` secrets.
     pub credential_socket: bool,

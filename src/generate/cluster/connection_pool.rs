@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Applies the settings; what they leave out has no limit, and the mesh's connect timeout and keepalive.
+/// Applies the settings; a field that they leave out has no limit, or the mesh's connect timeout or keepalive.
 pub(super) fn apply(
     draft: &mut Draft,
     mesh: &MeshConfig,
@@ -127,7 +127,7 @@ fn keepalive(cluster: &mut Cluster, settings: Option<&TcpKeepalive>) {
     }
 }
 
-/// HTTP/2 to the upstream where the rule says so, or the mesh does and the port is declared as HTTP.
+/// HTTP/2 to the upstream where the rule sets it, or where the mesh does and the port is declared as HTTP.
 pub(super) fn upgrade_to_http2(
     draft: &mut Draft,
     port: &Port,
@@ -147,7 +147,7 @@ pub(super) fn upgrade_to_http2(
 }
 
 /// The protocol that follows from the port: HTTP/2 where declared; the client's for an undeclared port of a sidecar, which
-/// sniffs it. A gateway does not, since its clients may well speak what the upstream does not.
+/// sniffs it. A gateway does not, since its clients may use a protocol that the upstream lacks.
 pub(super) fn upstream_protocol(draft: &mut Draft, port: &Port, capabilities: &Capabilities) {
     if port.protocol.is_http2() {
         draft.set_http2();

@@ -49,7 +49,7 @@ pub(super) fn clusters(context: &PushContext, view: &ProxyView, capabilities: &C
     let scope = context.scope(view);
     let builder = Builder { context, view, scope: &scope, capabilities };
     if scope.ingress().is_empty() {
-        // Nothing is captured, so nothing arrives that was not meant for a declared listener.
+        // Without capture, all traffic that arrives is addressed to a declared listener.
         if view.metadata.interception_mode == InterceptionMode::None {
             return Vec::new();
         }
@@ -165,7 +165,7 @@ impl Builder<'_> {
         draft.build()
     }
 
-    /// Limits are the server's too, or it could not take what the clients are allowed to send. The Sidecar's own pool wins.
+    /// Limits apply to the server too, so that it accepts as much as clients are allowed to send. The Sidecar's own pool wins.
     fn apply_policy(&self, draft: &mut Draft, cluster_port: u32, target: &ServiceTarget) {
         let mesh = &self.context.mesh().config;
         let rule = self.scope.destination_rules.get(&target.service.hostname);

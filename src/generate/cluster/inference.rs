@@ -26,12 +26,12 @@ use crate::proto::{
 };
 
 const NAMESPACE: &str = "envoy.lb";
-/// Where the picker says which endpoint it means.
+/// The header by which the picker selects an endpoint.
 const PICKED: &str = "x-gateway-destination-endpoint";
-/// Where it is told which endpoint it was.
+/// The header by which the picker receives the endpoint in use.
 const SERVED: &str = "x-gateway-destination-endpoint-served";
 
-/// Replaces whatever policy the cluster has.
+/// Replaces the load balancer of the cluster.
 pub fn follow_picker(cluster: &mut Cluster) {
     if let Some(common) = &mut cluster.common_lb_config
         && matches!(common.locality_config_specifier, Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(_)))

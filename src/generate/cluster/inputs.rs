@@ -44,7 +44,7 @@ pub struct ClusterInputs<'a> {
     pub mesh: &'a Mesh,
     /// The proxy.
     pub capabilities: &'a Capabilities,
-    /// Mutual TLS mode of the servers, as far as it can be told (Istio's `BestEffortInferServiceMTLSMode`).
+    /// Mutual TLS mode of the servers, as far as it can be inferred (Istio's `BestEffortInferServiceMTLSMode`).
     pub mtls_mode: MtlsMode,
     /// Identities of the servers, sorted.
     pub service_accounts: &'a [String],
@@ -130,8 +130,8 @@ impl<'a> ClusterInputs<'a> {
             && host::is_wildcard(&self.service.hostname)
     }
 
-    /// Discovery type of the endpoints, before the load balancer has a say (Istio's `convertResolution`). A subset begins
-    /// with what the rule's own load balancer made of it.
+    /// Discovery type of the endpoints, before the load balancer's effect (Istio's `convertResolution`). A subset begins
+    /// with the type that the rule's own load balancer left.
     pub(super) fn discovery_type(&self) -> DiscoveryType {
         let resolved = match self.service.resolution {
             // Racing needs all addresses of one name as one host.

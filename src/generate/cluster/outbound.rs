@@ -1,4 +1,4 @@
-//! Which outbound clusters a proxy gets, and what each is made from (Istio's `buildOutboundClusters`,
+//! The outbound clusters of a proxy, and the inputs of each (Istio's `buildOutboundClusters`,
 //! `buildOutboundSniDnatClusters`, `GatewayServices`).
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -22,7 +22,7 @@ use crate::{
 /// Fewer services are not worth another thread.
 const WORTH_A_THREAD: usize = 32;
 
-/// The outbound clusters of one view, not built yet: an owner of what their [`ClusterInputs`] borrow.
+/// The outbound clusters of one view, not built yet: the owner of the data that their [`ClusterInputs`] borrow.
 #[derive(Debug)]
 pub struct OutboundPlan<'a> {
     context: &'a PushContext,

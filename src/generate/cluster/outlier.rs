@@ -57,7 +57,7 @@ pub(super) fn apply(draft: &mut Draft, inputs: &ClusterInputs<'_>, settings: Opt
     error_codes(draft, &settings.outlier_detection_http_error_codes);
 }
 
-/// The service gets endpoints that are not healthy whatever the rule says.
+/// The service gets unhealthy endpoints regardless of the rule.
 fn forces_unhealthy(inputs: &ClusterInputs<'_>) -> bool {
     inputs.capabilities.flags.send_unhealthy || TrafficDistribution::of(inputs.service) != TrafficDistribution::Any
 }

@@ -32,13 +32,13 @@ use crate::{
     push::{ProxyView, PushContext},
 };
 
-/// Where requests go that must not go anywhere.
+/// The cluster of refused requests.
 pub const BLACK_HOLE: &str = "BlackHoleCluster";
-/// Where requests to unknown destinations go, as they were addressed.
+/// The cluster of requests to unknown destinations, which are sent to their original address.
 pub const PASSTHROUGH: &str = "PassthroughCluster";
-/// Where requests to undeclared ports of the workload go.
+/// The cluster of requests to undeclared ports of the workload.
 pub const INBOUND_PASSTHROUGH: &str = "InboundPassthroughCluster";
-/// Where HTTP requests to unknown hosts go when those are resolved per request.
+/// The cluster of HTTP requests to unknown hosts that are resolved per request.
 pub const ALLOW_ANY_DYNAMIC_DNS: &str = "AllowAnyDynamicDNSCluster";
 /// Source addresses that the redirection of inbound traffic leaves alone.
 pub(super) const PASSTHROUGH_BIND_V4: &str = "127.0.0.6";
@@ -90,7 +90,7 @@ pub(super) fn bind_config(source: &str, extra: Option<&str>) -> BindConfig {
     }
 }
 
-/// Resolves the host of each request; with TLS where the mesh's policy says so.
+/// Resolves the host of each request; with TLS where the mesh's policy has it.
 pub(super) fn allow_any_dynamic_dns(context: &PushContext, view: &ProxyView, capabilities: &Capabilities) -> Cluster {
     let mesh = &context.mesh().config;
     let tls =

@@ -1,4 +1,4 @@
-//! Clusters of small meshes: what Istio's proxy gets and what a stock Envoy gets, and that keys follow their inputs.
+//! Clusters of small meshes: those of Istio's proxy and those of a stock Envoy, and that keys follow their inputs.
 
 use std::{collections::BTreeSet, sync::Arc};
 

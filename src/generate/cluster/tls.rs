@@ -1,9 +1,10 @@
 //! TLS to the upstream: which settings are in force, and the transport sockets made of them
 //! (Istio's `buildUpstreamTLSSettings`, `applyUpstreamTLSSettings`, `applyUpstreamProxyProtocol`).
 //!
-//! A stock Envoy has no agent that serves the workload's certificate. It gets mutual TLS where its metadata names
-//! certificate files, or where it proved its identity and the control plane issues its certificate; automatic mutual TLS without them stays plaintext, and a rule that demands `ISTIO_MUTUAL` asks for the
-//! certificate over ADS, so that without one requests fail rather than go out in the clear.
+//! A stock Envoy has no agent that serves the workload's certificate. It gets mutual TLS where its metadata names certificate
+//! files, or where it proved its identity and the control plane issues its certificate; automatic mutual TLS without them
+//! stays plaintext, and a rule that demands `ISTIO_MUTUAL` asks for the certificate over ADS, so that without one requests
+//! fail rather than go out in the clear.
 
 use std::borrow::Cow;
 
@@ -117,7 +118,7 @@ fn own_files(inputs: &ClusterInputs<'_>, tls: &ClientTlsSettings) -> ClientTlsSe
     }
 }
 
-/// Puts the transport sockets for the settings in. Automatic mutual TLS goes only to endpoints that say that they take it.
+/// Puts the transport sockets for the settings in. Automatic mutual TLS goes only to endpoints that are labelled for it.
 pub(super) fn apply(draft: &mut Draft, inputs: &ClusterInputs<'_>, tls: Option<&UpstreamTls<'_>>) {
     let Some(tls) = tls else {
         return;

@@ -38,7 +38,7 @@ pub(super) struct ContextBuilder<'a> {
     pub(super) port: Option<&'a Port>,
     /// Identities of the servers, used where the settings name none.
     pub(super) service_accounts: &'a [String],
-    /// The rule is for chosen workloads, so its credentials may be asked for by sidecars.
+    /// The rule is for chosen workloads, so sidecars may fetch its credentials.
     pub(super) rule_has_selector: bool,
 }
 
@@ -103,7 +103,7 @@ impl<'a> ContextBuilder<'a> {
     }
 
     /// The ALPN offer to a sidecar. Istio's proxy adds the protocol per request; for a stock Envoy, which cannot, the port's
-    /// declared protocol is named here, so that the server takes the connection for what it is.
+    /// declared protocol is named here, so that the server detects the right protocol.
     fn in_mesh_alpn(&self, draft: &mut Draft) -> Vec<String> {
         let http2 = draft.http2().is_some();
         let http = self.port.is_some_and(|p| p.protocol.is_http());

@@ -1,4 +1,4 @@
-//! The client of endpoints: what of a proxy decides which endpoints it gets, besides its place.
+//! The client of endpoints: the properties of a proxy that select its endpoints, besides its place.
 
 use std::{
     hash::{Hash, Hasher},

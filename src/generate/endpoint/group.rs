@@ -1,4 +1,4 @@
-//! Endpoints of one locality while they are being arranged: Envoy's form beside what arranging still has to know.
+//! Endpoints of one locality while they are being arranged: Envoy's form beside the data that arranging needs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// One endpoint in Envoy's form, with what its filters ask about it.
+/// One endpoint in Envoy's form, with the data that filters read.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     /// Labels, for failover by label.
@@ -19,7 +19,7 @@ pub(crate) struct Member {
     pub(crate) network: Arc<str>,
     /// Cluster that it is in.
     pub(crate) cluster: Arc<str>,
-    /// Mutual TLS is what a client would use.
+    /// Whether a client would use mutual TLS.
     pub(crate) mtls: bool,
     /// The endpoint as it is sent.
     pub(crate) endpoint: LbEndpoint,
@@ -35,7 +35,7 @@ impl Member {
 /// Endpoints of one locality and priority.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LocalityGroup {
-    /// Where they are.
+    /// Their locality.
     pub(crate) locality: Locality,
     /// 0 is tried first.
     pub(crate) priority: u32,

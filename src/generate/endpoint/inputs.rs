@@ -44,7 +44,7 @@ pub struct EndpointInputs<'a> {
     pub set: Option<&'a EndpointSet>,
     /// The client.
     pub client: &'a EndpointClient,
-    /// Where the client is; set only where priorities and weights depend on it.
+    /// The locality of the client; set only where priorities and weights depend on it.
     pub place: Option<ProxyLocality>,
     /// The client's node; set only for a service that keeps to the node.
     pub node_name: Option<Arc<str>>,
@@ -159,7 +159,7 @@ impl<'a> EndpointInputs<'a> {
     }
 }
 
-/// Which cluster of a service is meant.
+/// A cluster of a service: its port, subset and rule.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterTarget<'a> {
     /// The service.
@@ -180,7 +180,7 @@ pub fn forces_unhealthy(features: &Features, service: &Service) -> bool {
 }
 
 /// Whether a host is local to each cluster: by the most specific `serviceSettings` host, else by Istio's own list
-/// (`kube-system`, the API server, istiod), of which a setting that says no takes out what it covers.
+/// (`kube-system`, the API server, istiod), except those that a setting excludes.
 fn is_cluster_local(mesh: &Mesh, hostname: &str) -> bool {
     let settings = &mesh.config.service_settings;
     let local =

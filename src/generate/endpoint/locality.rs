@@ -1,4 +1,4 @@
-//! Locality load balancing: which setting is in force, and what it does to priorities and weights
+//! Locality load balancing: the setting in force, and its effect on priorities and weights
 //! (Istio's `loadbalancer` package).
 //!
 //! Order of settings: DestinationRule, then the service's traffic distribution, then the mesh; at each level zone-aware
@@ -137,7 +137,7 @@ impl<'a> LocalityLb<'a> {
     }
 }
 
-/// Where a proxy is, as far as locality load balancing asks.
+/// The place of a proxy, as far as locality load balancing reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ProxyLocality {
     /// Its locality.
@@ -147,7 +147,7 @@ pub struct ProxyLocality {
 }
 
 impl ProxyLocality {
-    /// The place of a proxy with these labels, narrowed to what `setting` reads.
+    /// The place of a proxy with these labels, narrowed to the labels that `setting` reads.
     #[must_use]
     pub fn of(setting: &LocalityLb<'_>, locality: &Locality, labels: &Labels) -> Self {
         let keys = setting.failover_priority();

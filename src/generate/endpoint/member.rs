@@ -87,14 +87,14 @@ pub(super) fn host(endpoint: &LbEndpoint) -> Option<&str> {
     }
 }
 
-/// Going away, by its state or by the label that says so.
+/// Terminating, by its state or by its label.
 pub(super) fn is_draining(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> bool {
     let label = &inputs.features.draining_label;
     let labelled = !label.is_empty() && endpoint.labels.get(label).is_some_and(|v| !v.is_empty());
     endpoint.health == HealthStatus::Draining || labelled
 }
 
-/// Whether a client is to use mutual TLS: as the rule says, else where the endpoint has a sidecar and its
+/// Whether a client is to use mutual TLS: by the rule, else where the endpoint has a sidecar and its
 /// PeerAuthentication does not forbid it (Istio's `checkMtlsEnabled`).
 fn mtls_wanted(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> bool {
     if let Some(mode) = inputs.rule_tls_mode() {

@@ -1,4 +1,4 @@
-//! Clusters of gRPC: EDS by ADS, the load balancers and limits that gRPC knows, TLS only where a DestinationRule says
+//! Clusters of gRPC: EDS by ADS, the load balancers and limits that gRPC supports, TLS only where a DestinationRule sets
 //! `ISTIO_MUTUAL`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,10 +37,10 @@ use crate::{
     },
 };
 
-/// Size of a hash ring when the rule does not say.
+/// Default size of a hash ring.
 const DEFAULT_RING_SIZE: u64 = 1024;
 
-/// The clusters of these names; names of unknown services, ports and subsets give nothing.
+/// The clusters of these names; names of unknown services, ports and subsets have no cluster.
 #[must_use]
 pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> Vec<Cluster> {
     let mut by_default: BTreeMap<(String, u32), BTreeSet<String>> = BTreeMap::new();
@@ -129,7 +129,7 @@ fn apply_load_balancer(cluster: &mut Cluster, policy: &TrafficPolicy) {
     }
 }
 
-/// gRPC knows the limit of concurrent requests only (gRFC A32).
+/// gRPC applies the limit of concurrent requests only (gRFC A32).
 fn apply_limits(cluster: &mut Cluster, policy: &TrafficPolicy) {
     let limit = policy.connection_pool.as_ref().and_then(|p| p.http.as_ref()).map_or(0, |h| h.http2_max_requests);
     if let Some(limit) = u32::try_from(limit).ok().filter(|l| *l > 0) {

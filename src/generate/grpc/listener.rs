@@ -43,15 +43,15 @@ use crate::{
     push::{ProxyView, PushContext, authn::MtlsMode},
 };
 
-/// What the name of a server's listener begins with; the address follows.
+/// Prefix of the name of a server's listener; the address follows.
 pub const SERVER_LISTENER_PREFIX: &str = "xds.istio.io/grpc/lds/inbound/";
 
-/// Names that a client asked for, by the service host they mean.
+/// The requested listener names, by the service host that they refer to.
 #[derive(Debug, Default)]
 struct Asked {
     /// The host as asked, one listener each.
     names: BTreeSet<String>,
-    /// Ports asked for; `None` is all.
+    /// The requested ports; `None` is all.
     ports: Option<BTreeSet<String>>,
 }
 
@@ -177,7 +177,7 @@ fn inbound(context: &PushContext, view: &ProxyView, name: &str) -> Option<Listen
     })
 }
 
-/// gRPC cannot take both kinds of traffic on one port: permissive means mutual TLS for workloads that say so by their label,
+/// gRPC cannot take both kinds of traffic on one port: permissive means mutual TLS for workloads with a label for it,
 /// plaintext for the others.
 fn inbound_chain(context: &PushContext, view: &ProxyView, target: &ServiceTarget) -> FilterChain {
     let labelled = view.labels.get("security.istio.io/tlsMode").is_some_and(|m| m == "istio");

@@ -1,6 +1,6 @@
 //! AuthorizationPolicies of a gRPC server: RBAC filters, the one that denies before the one that allows.
 //!
-//! gRPC knows neither external authorizers nor logging by policy nor dry runs: requests of CUSTOM policies are refused, AUDIT
+//! gRPC has neither external authorizers nor logging by policy nor dry runs: requests of CUSTOM policies are refused, AUDIT
 //! policies and those that are only tried are left out. The parts of rules that its engine passes over count as not usable,
 //! which makes access narrower (see `authorization::rule`).
 

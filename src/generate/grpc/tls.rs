@@ -11,7 +11,7 @@ use crate::proto::envoy::{
     r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern},
 };
 
-/// gRPC knows the transport socket by this name alone.
+/// The only name of a transport socket that gRPC accepts.
 pub(super) const TRANSPORT_SOCKET: &str = "envoy.transport_sockets.tls";
 
 #[allow(deprecated, reason = "older gRPC clients read only the deprecated provider fields")]

@@ -36,7 +36,7 @@ use crate::{
 /// The cluster of the access log service; it is in the proxy's bootstrap.
 const SERVICE_CLUSTER: &str = "envoy_accesslog_service";
 
-/// Filter state that the access log service is told.
+/// Filter state that is sent to the access log service.
 const SERVICE_STATE: [&str; 6] = [
     "upstream_peer",
     "downstream_peer",

@@ -1,4 +1,4 @@
-//! What all listener builders of one proxy share: the context, the view, and what is read from them once.
+//! The state that all listener builders of one proxy share: the context, the view, and values read from them once.
 
 use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ pub struct Builder<'a> {
     pub context: &'a PushContext,
     /// The proxy.
     pub view: &'a ProxyView,
-    /// What the proxy sees.
+    /// The part of the mesh that is visible to the proxy.
     pub scope: Arc<SidecarScope>,
     /// The proxy's own settings.
     pub proxy_config: ProxyConfig,
@@ -36,7 +36,7 @@ pub struct Builder<'a> {
     access: OnceCell<Access>,
 }
 
-/// The filters that decide who may call the workload.
+/// The filters that authorize requests to the workload.
 #[derive(Debug)]
 pub struct Access {
     /// Those of AuthorizationPolicies.
@@ -46,7 +46,7 @@ pub struct Access {
 }
 
 impl<'a> Builder<'a> {
-    /// Reads what the builders need.
+    /// Reads the inputs of the builders.
     #[must_use]
     pub fn new(context: &'a PushContext, view: &'a ProxyView) -> Self {
         let proxy_config = proxy_config::effective(context, view);
@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The filters that decide who may call the workload; read once, for all chains.
+    /// The filters that authorize requests to the workload; read once, for all chains.
     #[must_use]
     pub fn access(&self) -> &Access {
         self.access.get_or_init(|| {
@@ -117,7 +117,7 @@ impl<'a> Builder<'a> {
         by_family(self.view, &["127.0.0.1", "::1"])
     }
 
-    /// ALPN names by which plaintext HTTP is told from other traffic; with HTTP/1.0 only where it is accepted.
+    /// ALPN names that distinguish plaintext HTTP from other traffic; with HTTP/1.0 only where it is accepted.
     #[must_use]
     pub fn plaintext_http_alpns(&self) -> Vec<String> {
         // Istio reads the flag only: metadata `HTTP10` does not widen the match.

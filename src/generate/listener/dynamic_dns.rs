@@ -1,4 +1,4 @@
-//! Filters that resolve a host when it is asked for: wildcard services of resolution `DYNAMIC_DNS`, and the outbound policy
+//! Filters that resolve the host of each request: wildcard services of resolution `DYNAMIC_DNS`, and the outbound policy
 //! `ALLOW_ANY_DYNAMIC_DNS`. The DNS cache settings must be those of the clusters behind them: Envoy shares caches by name.
 
 use super::{

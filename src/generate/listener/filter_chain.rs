@@ -1,4 +1,4 @@
-//! A filter chain while it is being put together: what it matches, its TLS context and its filters, before conflicts between
+//! A filter chain while it is being put together: its match, its TLS context and its filters, before conflicts between
 //! chains of one listener are settled (Istio's `filterChainOpts`).
 
 use std::{collections::BTreeSet, net::IpAddr};

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// The listeners of a gateway, and what did not get into them.
+/// The listeners of a gateway, and the conflicts between its servers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GatewayListeners {
     /// In the order of the ports; over QUIC behind over TCP.
@@ -70,7 +70,7 @@ struct Build<'a> {
 
 impl<'a> Build<'a> {
     fn port(&mut self, merged: &'a MergedGateway, port: &'a ServerPort) {
-        // Ports of Services are target ports by now, so that this hits only what really cannot be bound.
+        // Ports of Services are target ports by now, so that only ports that cannot be bound are left out.
         if self.builder.view.metadata.unprivileged_pod && port.number < 1024 {
             self.conflicts.push(format!("port {} is left out: the pod may not bind ports below 1024", port.number));
             return;

@@ -145,7 +145,7 @@ fn normalize_path(builder: &Builder, hcm: &mut HttpConnectionManager) {
     }
 }
 
-/// `connectionSettings` of the proxy, over what mesh settings and metadata said (Istio's `applyConnectionSettingsToHCM`).
+/// `connectionSettings` of the proxy, over mesh settings and metadata (Istio's `applyConnectionSettingsToHCM`).
 fn connections(hcm: &mut HttpConnectionManager, settings: &ConnectionSettings) {
     let common = [settings.http_idle_timeout, settings.http_max_connection_duration, settings.http_max_stream_duration];
     if common.iter().any(Option::is_some) {

@@ -1,5 +1,5 @@
 //! The HTTP filters of a connection manager, in Istio's order; filters that only Istio's build of Envoy has are added only
-//! where the proxy says that it is one.
+//! where the metadata of the proxy declares it.
 //!
 //! Order: peer metadata, external authorization, tokens, authorization, grpc-web, grpc-stats, ALPN, fault, CORS, metrics,
 //! stateful session, dynamic forward proxy, router.
@@ -60,7 +60,7 @@ pub fn build(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
     filters
 }
 
-/// The filters that decide who may call: external authorizers, tokens, policies. What a workload calls is not its to decide.
+/// The authorization filters: external authorizers, tokens, policies. They apply to the requests that a workload receives.
 fn security(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
     if options.class == ListenerClass::SidecarOutbound {
         return Vec::new();

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Where a connection manager has its routes from.
+/// The source of a connection manager's routes.
 #[derive(Debug, Clone)]
 pub enum Routes {
     /// By name, over ADS.
@@ -47,7 +47,7 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// Options with the header settings of the proxy for this class, and nothing else set.
+    /// Options with the header settings of the proxy for this class, and defaults otherwise.
     #[must_use]
     pub fn new(builder: &Builder, class: ListenerClass, protocol: Protocol, routes: Routes) -> Self {
         let headers = builder.headers(class);
@@ -65,7 +65,7 @@ impl HttpOptions {
         }
     }
 
-    /// Server name, request id and HTTP/1.0, as the proxy's settings say.
+    /// Server name, request id and HTTP/1.0, by the proxy's settings.
     fn base(builder: &Builder, headers: &ProxyHeaders) -> HttpConnectionManager {
         HttpConnectionManager {
             server_name: headers.server_name.clone(),

@@ -1,7 +1,7 @@
 //! Inbound listeners of a sidecar: `virtualInbound`, which takes all captured traffic and has chains for each port of the
 //! workload, and listeners of their own for ports that are not captured (Istio's `listener_inbound.go`).
 //!
-//! For each port the mode of mutual TLS says which chains there are: mutual TLS, plaintext, or both told apart by inspectors.
+//! For each port the mode of mutual TLS decides the chains: mutual TLS, plaintext, or both, distinguished by inspectors.
 //! A stock Envoy without a workload certificate gets plaintext chains where the mode is permissive: chains that wait for a
 //! certificate that never comes would keep the whole listener from becoming ready. Strict chains are generated all the same,
 //! and take nothing until there is a certificate.
@@ -37,7 +37,7 @@ const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 const VIRTUAL_INBOUND: &str = "virtualInbound";
 const PASSTHROUGH_CLUSTER: &str = "InboundPassthroughCluster";
 
-/// `virtualInbound` first, then listeners with sockets of their own by port; and what did not get into them.
+/// `virtualInbound` first, then listeners with sockets of their own by port; and the conflicts between ports.
 #[must_use]
 pub fn build(builder: &Builder) -> (Vec<Listener>, Vec<Conflict>) {
     let policy = builder.context.authn.policy(&builder.view.namespace, &builder.view.labels);

@@ -1,4 +1,4 @@
-//! Listener filters: original destination and source, and the inspectors that find out what the first bytes are, only on the
+//! Listener filters: original destination and source, and the inspectors that detect the protocol of the first bytes, only on the
 //! ports that need them (Istio's `populateListenerFilters`).
 
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub fn proxy_protocol() -> ListenerFilter {
     filter("proxy_protocol", &ProxyProtocol::default())
 }
 
-/// Which inspectors a port needs.
+/// The inspectors that a port needs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needs {
     tls: bool,
@@ -85,7 +85,7 @@ pub fn inbound(builder: &Builder, chains: &[FilterChain], bind_to_port: bool) ->
     if ports.values().any(|n| n.tls) {
         filters.push(ListenerFilter { filter_disabled: tls_disabled(&ports), ..tls_inspector() });
     }
-    // After the TLS inspector: what that finds to be TLS is not inspected again.
+    // After the TLS inspector: a connection that it finds to be TLS is not inspected again.
     if ports.values().any(|n| n.http) {
         let without: Vec<u32> = ports.iter().filter(|(_, n)| !n.http).map(|(p, _)| *p).collect();
         filters.push(ListenerFilter { filter_disabled: any_of(&without), ..http_inspector() });

@@ -25,7 +25,7 @@ use crate::{
     push::EgressListener,
 };
 
-/// Where a listener listens.
+/// The address of a listener.
 #[derive(Debug, Clone, Default)]
 pub struct Binding {
     /// Addresses, the primary one first; empty until it is known from the service.
@@ -49,7 +49,7 @@ pub struct OutboundService {
     pub service: Arc<Service>,
     /// The service's port, or the port that a Sidecar names.
     pub port: Port,
-    /// Where the listener listens.
+    /// The address of the listener.
     pub binding: Binding,
     /// Destinations that tell the service apart on a shared address.
     pub cidrs: Vec<String>,
@@ -64,7 +64,7 @@ impl OutboundService {
     }
 }
 
-/// All outbound listeners, then the HTTP proxy's, then the virtual one; and what did not get into them.
+/// All outbound listeners, then the HTTP proxy's, then the virtual one; and the conflicts between services.
 #[must_use]
 pub fn build(builder: &Builder) -> (Vec<Listener>, Vec<Conflict>) {
     let mut entries = ListenerDrafts::default();

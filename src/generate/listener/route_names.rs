@@ -1,4 +1,4 @@
-//! The names of the route configurations that listeners refer to, which is what their proxy will ask us for.
+//! The names of the route configurations that listeners refer to: the names that their proxy will subscribe to.
 
 use std::collections::BTreeSet;
 

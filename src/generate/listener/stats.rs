@@ -44,6 +44,6 @@ fn providers<'a>(builder: &'a Builder) -> impl Iterator<Item = ()> + 'a {
 }
 
 fn config(class: ListenerClass) -> PluginConfig {
-    // Only a sidecar's client side may trust the host header: the others see what strangers write into it.
+    // Only a sidecar's client side may trust the host header: for the others it is untrusted input.
     PluginConfig { disable_host_header_fallback: class != ListenerClass::SidecarOutbound, ..Default::default() }
 }

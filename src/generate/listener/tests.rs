@@ -1,4 +1,4 @@
-//! Tests of whole sidecar listeners, for what holds whatever the services are.
+//! Tests of whole sidecar listeners: properties that hold for any services.
 
 use std::{collections::BTreeSet, sync::Arc};
 

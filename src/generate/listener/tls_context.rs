@@ -1,7 +1,7 @@
 //! Downstream TLS contexts: mutual TLS of the mesh on inbound chains, and the TLS settings of Gateways and Sidecar ingress
 //! (Istio's `BuildInboundTLS`, `BuildListenerTLSContext`, `security/model`).
 //!
-//! Where certificates come from:
+//! Sources of certificates:
 //! - Istio's proxy has an agent that serves `default`, `ROOTCA`, `file-cert:…` and `file-root:…` on the cluster `sds-grpc`.
 //! - A stock Envoy has no agent. It is given paths of files with a watched directory in place of `file-…` names, and asks for
 //!   `default` and `ROOTCA` over ADS. Without an answer a listener that needs them would not become ready, so inbound chains
@@ -35,7 +35,7 @@ use crate::proto::{
     to_any,
 };
 
-/// Ciphers of the mesh's mutual TLS where the mesh does not say.
+/// Ciphers of the mesh's mutual TLS where mesh settings have none.
 const MESH_CIPHERS: [&str; 6] = [
     "ECDHE-ECDSA-AES256-GCM-SHA384",
     "ECDHE-RSA-AES256-GCM-SHA384",
@@ -45,7 +45,7 @@ const MESH_CIPHERS: [&str; 6] = [
     "AES128-GCM-SHA256",
 ];
 
-/// What a TLS context is for.
+/// The use of a TLS context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// HTTP (or opaque bytes) over TCP.
@@ -153,7 +153,7 @@ fn alpn_with_mx() -> Vec<String> {
     ["istio-peer-exchange", "h2", "http/1.1"].map(String::from).to_vec()
 }
 
-/// The minimum TLS version of the mesh: 1.2 unless 1.3 is asked for.
+/// The minimum TLS version of the mesh: 1.2 unless 1.3 is set.
 #[must_use]
 pub fn minimum_version(given: Option<tls_config::TlsProtocol>) -> TlsProtocol {
     match given {
@@ -178,7 +178,7 @@ fn trust_domains(builder: &Builder) -> Vec<String> {
     domains
 }
 
-/// What is checked of a client's certificate beyond its chain.
+/// The checks of a client's certificate beyond its chain.
 #[derive(Debug, Default)]
 struct Validation<'a> {
     subject_alt_names: &'a [String],
@@ -280,8 +280,8 @@ fn secret_of_files(builder: &Builder, name: &str, fallback: &str) -> SdsSecretCo
     }
 }
 
-/// The secret behind a `credentialName`. One of an `sds://` provider whose service is not known is asked for over ADS, where
-/// nobody has it: a TLS context without it would make Envoy refuse the whole listener.
+/// The secret behind a `credentialName`. One of an `sds://` provider whose service is not known is named for ADS,
+/// which will not serve it: Envoy would refuse the whole listener for a TLS context without the secret.
 #[must_use]
 pub fn credential_secret(builder: &Builder, name: &str) -> SdsSecretConfig {
     let socket = has_credential_socket(builder);

@@ -72,7 +72,7 @@ fn tags(builder: &Builder, given: Option<&mesh::Tracing>) -> Vec<CustomTag> {
 fn service_tags(builder: &Builder) -> impl Iterator<Item = CustomTag> {
     let view = builder.view;
     let label = |key: &str| view.labels.get(key).map_or("", String::as_str);
-    // Istio takes what its proxy says of itself; a stock Envoy often says it in its id only.
+    // Istio reads these values from metadata; a stock Envoy often has them in its id only.
     let namespace = if builder.is_istio_proxy() { view.metadata.other("NAMESPACE") } else { &view.namespace };
     let or = |value: &str, default: &str| if value.is_empty() { default.to_string() } else { value.to_string() };
     [

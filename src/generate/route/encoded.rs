@@ -13,7 +13,7 @@ use crate::{
     push::{ProxyView, PushContext},
 };
 
-/// One outbound route configuration of a sidecar; decodes to what [`super::sidecar_outbound`] gives.
+/// One outbound route configuration of a sidecar; decodes to the result of [`super::sidecar_outbound`].
 #[must_use]
 pub fn sidecar_outbound_encoded(context: &PushContext, view: &ProxyView, name: &str, memo: &VirtualHostMemo) -> Bytes {
     let scope = context.scope(view);
@@ -22,7 +22,7 @@ pub fn sidecar_outbound_encoded(context: &PushContext, view: &ProxyView, name: &
 }
 
 /// All route configurations that a proxy asks for, in the order of the names. What several of them have in common is
-/// gathered once. For a sidecar `view` is the outbound half. With each comes what is left out of it.
+/// gathered once. For a sidecar `view` is the outbound half. Each has its refusals.
 #[must_use]
 pub fn encoded<S: AsRef<str>>(
     context: &PushContext,

@@ -127,7 +127,7 @@ fn abort(abort: &Abort) -> Option<FaultAbort> {
     })
 }
 
-/// CORS, always switched on. Preflights that match no origin go to the upstream unless the policy says `IGNORE`.
+/// CORS, always switched on. Preflights that match no origin go to the upstream unless the policy has `IGNORE`.
 #[must_use]
 #[allow(deprecated, reason = "Istio still takes `allowOrigin`")]
 pub fn cors(policy: &CorsPolicy) -> EnvoyCors {

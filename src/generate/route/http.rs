@@ -50,7 +50,7 @@ pub trait Lookup {
     }
 }
 
-/// Where and for whom the routes are.
+/// The listener and the proxy of the routes.
 #[derive(Debug, Clone, Copy)]
 pub struct RouteOptions<'a> {
     /// Labels of the proxy, for `sourceLabels`.
@@ -73,7 +73,7 @@ pub struct RouteOptions<'a> {
     pub features: &'a Features,
 }
 
-/// The rules of one VirtualService that apply to a proxy, and what they refer to.
+/// The rules of one VirtualService that apply to a proxy, and the objects that they refer to.
 #[derive(Debug)]
 pub struct VirtualServiceRoutes<'a> {
     config: &'a Config,
@@ -102,8 +102,8 @@ struct ResolvedDestination {
 }
 
 impl<'a> VirtualServiceRoutes<'a> {
-    /// Selects the rules that apply at one of the `gateways` (`mesh`, or `namespace/name`) and looks up what they refer to;
-    /// `None` when none applies.
+    /// Selects the rules that apply at one of the `gateways` (`mesh`, or `namespace/name`) and looks up the objects that
+    /// they refer to; `None` when none applies.
     #[must_use]
     pub fn resolve(
         config: &'a Config,
@@ -277,7 +277,7 @@ impl ResolvedRule {
     }
 }
 
-/// The routes that apply: by port, gateway, source labels and namespace; nothing behind one that takes every request.
+/// The routes that apply: by port, gateway, source labels and namespace; none behind a catch-all.
 fn select(
     rule: &VirtualService,
     options: &RouteOptions,
@@ -371,7 +371,7 @@ fn single_destination(
     action.hash_policy.extend(resolved.hash.as_ref().and_then(hash::policy));
 }
 
-/// Destinations without a weight get nothing, so they are left out.
+/// Destinations without a weight get no requests, so they are left out.
 fn weighted_destinations(action: &mut RouteAction, rule: &HttpRoute, resolved: &ResolvedRule) {
     let mut clusters = Vec::with_capacity(rule.route.len());
     for (target, resolved) in rule.route.iter().zip(&resolved.destinations).filter(|(t, _)| t.weight != 0) {

@@ -1,11 +1,11 @@
-//! Keys of generated output: a 128-bit hash over what a builder reads, field by field.
+//! Keys of generated output: a 128-bit hash over the inputs of a builder, field by field.
 
 use std::hash::Hash;
 
 use prost::Message;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Collects what a builder reads. Every item is written with its length, so that neighbours cannot flow into each other.
+/// Collects the inputs of a builder. Every item is written with its length, so that neighbours cannot flow into each other.
 pub struct KeyHasher(Xxh3);
 
 impl KeyHasher {

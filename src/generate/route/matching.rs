@@ -75,7 +75,7 @@ pub fn is_catch_all(route_match: &RouteMatch) -> bool {
         && route_match.dynamic_metadata.is_empty()
 }
 
-/// [`is_catch_all`] of what [`translate`] would give, without building it.
+/// [`is_catch_all`] of the result of [`translate`], without building it.
 #[must_use]
 pub fn is_catch_all_condition(condition: &HttpMatchRequest, path_separated: bool) -> bool {
     let any_path = match condition.uri.as_ref().and_then(|u| u.match_type.as_ref()) {
@@ -93,7 +93,7 @@ pub fn is_catch_all_condition(condition: &HttpMatchRequest, path_separated: bool
         && condition.scheme.is_none()
 }
 
-/// Istio's string match as Envoy's; `None` when it says nothing.
+/// Istio's string match as Envoy's; `None` when it is empty.
 #[must_use]
 pub fn string_matcher(value: &StringMatch) -> Option<StringMatcher> {
     let pattern = match value.match_type.as_ref()? {
@@ -148,7 +148,7 @@ fn query_parameter(name: &str, value: &StringMatch) -> QueryParameterMatcher {
     QueryParameterMatcher { name: name.to_string(), query_parameter_match_specifier: specifier }
 }
 
-/// A match on `@request.auth.claims…` reads what the JWT filter verified; a claim may be a text or a list of texts.
+/// A match on `@request.auth.claims…` reads the claims that the JWT filter verified; a claim may be a text or a list of texts.
 fn claim(name: &str, value: &StringMatch) -> Option<MetadataMatcher> {
     let path = claim_path(name)?;
     let text = ValueMatcher {

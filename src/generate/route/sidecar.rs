@@ -60,7 +60,7 @@ impl RouteName {
     }
 }
 
-/// One outbound route configuration; a name that nothing stands behind gives an empty one.
+/// One outbound route configuration; a name without a service, port or host gives an empty one.
 #[must_use]
 pub fn outbound(context: &PushContext, view: &ProxyView, name: &str) -> RouteConfiguration {
     let scope = context.scope(view);
@@ -78,7 +78,7 @@ pub fn proxyless_virtual_hosts(context: &PushContext, view: &ProxyView, name: &s
 /// Virtual hosts by port, for several route configurations of one proxy.
 pub(super) type ByPort<'a> = HashMap<u32, Vec<VirtualHostInputs<'a>>>;
 
-/// Gathers one route configuration; `None` when nothing stands behind the name.
+/// Gathers one route configuration; `None` when the name has no service, port or host.
 pub(super) fn table<'a>(
     context: &'a PushContext,
     view: &'a ProxyView,
@@ -250,7 +250,7 @@ impl<'a> Outbound<'a> {
                 by_port.entry(port.port).or_default().push((host.clone(), service));
             }
         }
-        // Hosts that no registry knows get their routes on port 80 only.
+        // Hosts that are in no registry get their routes on port 80 only.
         if by_port.is_empty() && self.port == HTTP_PORT {
             by_port.insert(HTTP_PORT, Vec::new());
         }

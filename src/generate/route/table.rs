@@ -16,7 +16,7 @@ use super::virtual_host::VirtualHostInputs;
 use crate::generate::check::Refusal;
 use crate::proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
-/// Envoy's default of 4 KiB is less than what a VirtualService may say.
+/// Envoy's default of 4 KiB is less than the longest body of a VirtualService.
 const MAX_DIRECT_RESPONSE_BYTES: u32 = 1024 * 1024;
 /// Field 2 of `RouteConfiguration`, length-delimited.
 const VIRTUAL_HOSTS_TAG: u8 = 2 << 3 | 2;
@@ -43,7 +43,7 @@ impl RouteTable<'_> {
         RouteConfiguration { virtual_hosts: hosts.chain(self.last.clone()).collect(), ..self.fields() }
     }
 
-    /// The bytes of the route configuration, and what is not in them. Virtual hosts whose key is known are not built again.
+    /// The bytes of the route configuration, and its refusals. Virtual hosts whose key is known are not built again.
     #[must_use]
     pub fn encode(&self, memo: &VirtualHostMemo) -> (Bytes, Vec<Refusal>) {
         let last = self.last.as_ref().map(|host| Bytes::from(host.encode_to_vec()));
@@ -74,7 +74,7 @@ impl RouteTable<'_> {
     }
 }
 
-/// A route configuration without virtual hosts: for a name that nothing stands behind (any more).
+/// A route configuration without virtual hosts: for a name without a service, port or host (any more).
 #[must_use]
 pub fn empty(name: &str) -> RouteConfiguration {
     RouteConfiguration { name: name.to_string(), validate_clusters: Some(false), ..Default::default() }

@@ -1,4 +1,4 @@
-//! Tests of whole route configurations: encoded against built, what a change re-encodes, unique names and domains.
+//! Tests of whole route configurations: encoded against built, the parts that a change re-encodes, unique names and domains.
 
 use std::{collections::HashSet, sync::Arc};
 

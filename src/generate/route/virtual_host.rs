@@ -40,7 +40,7 @@ pub struct VirtualHostInputs<'a> {
     pub session: Option<Session>,
 }
 
-/// Routes that are made together, and the key of what they are made from.
+/// Routes that are built together, and the key of their inputs.
 #[derive(Debug)]
 pub struct RouteSource<'a> {
     key: u128,
@@ -108,7 +108,7 @@ impl ServiceRoute<'_> {
 }
 
 impl VirtualHostInputs<'_> {
-    /// Names what [`VirtualHostInputs::build`] gives: equal keys, equal virtual hosts.
+    /// The key of the result of [`VirtualHostInputs::build`]: equal keys, equal virtual hosts.
     #[must_use]
     pub fn key(&self) -> u128 {
         let mut key = KeyHasher::new("virtual-host");
@@ -124,7 +124,7 @@ impl VirtualHostInputs<'_> {
         key.finish()
     }
 
-    /// The virtual host as Envoy takes it, and what had to be left out for that.
+    /// The virtual host as Envoy accepts it, and the parts that are left out for that.
     #[must_use]
     pub fn build(&self) -> CheckedHost {
         let (sources, host) = self.assemble();

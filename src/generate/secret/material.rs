@@ -1,4 +1,4 @@
-//! Which keys of an object hold certificate, key and CA certificates, in the generic and in the TLS form
+//! The keys of a Secret or ConfigMap that hold certificate, private key and CA certificates, in the generic and the TLS form
 //! (Istio's `ExtractCertInfo` and `ExtractRoot`).
 
 use std::collections::BTreeMap;

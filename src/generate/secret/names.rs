@@ -1,4 +1,4 @@
-//! The names of the secrets that clusters and listeners fetch over ADS, which is what their proxy will ask us for.
+//! The names of the secrets that clusters and listeners fetch over ADS: the names that their proxy will subscribe to.
 
 use std::collections::BTreeSet;
 

@@ -37,8 +37,8 @@ impl Access<'_> {
 }
 
 impl<'a> Store<'a> {
-    /// Finds what the credentials name, with and without `-cacert`: in the proxy's cluster first, then in the main one.
-    /// A cluster id that no object knows (a plain Envoy has none) means the main cluster.
+    /// Finds the object of a credential name, with and without `-cacert`: in the proxy's cluster first, then in the main one.
+    /// A cluster id without objects (a plain Envoy has no id) means the main cluster.
     pub fn of<'c>(
         context: &'a PushContext,
         cluster: &str,

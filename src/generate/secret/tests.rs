@@ -1,4 +1,4 @@
-//! Who gets which secret, and what is never sent.
+//! The secrets that each identity gets, and those that are never sent.
 
 use std::sync::Arc;
 

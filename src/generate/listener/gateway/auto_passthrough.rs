@@ -52,7 +52,7 @@ fn chain(builder: &Builder, service: &Service, port: &Port, rule: Option<&Destin
     }
 }
 
-/// The rule without tunnels: what passes through is encrypted for the far end and cannot be wrapped.
+/// The rule without tunnels: traffic that passes through is encrypted for the far end and cannot be wrapped.
 fn without_tunnel(rule: &DestinationRule) -> DestinationRule {
     let mut rule = rule.clone();
     let of_subsets = rule.subsets.iter_mut().filter_map(|s| s.traffic_policy.as_mut());

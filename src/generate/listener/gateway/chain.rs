@@ -27,7 +27,7 @@ pub(super) struct Chain {
     pub tls: Option<DownstreamTlsContext>,
     /// Network filters, the last of which takes the connection.
     pub filters: Vec<Filter>,
-    /// Where it comes from, to show to people.
+    /// Its origin, for messages.
     pub origin: String,
 }
 

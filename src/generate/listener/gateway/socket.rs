@@ -1,4 +1,4 @@
-//! Where a gateway's listener is bound, and the listener around its chains.
+//! The socket of a gateway's listener, and the listener around its chains.
 
 use super::chain::Chain;
 use crate::{

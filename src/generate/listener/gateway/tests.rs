@@ -1,4 +1,4 @@
-//! Chains of one listener stay distinct; what each kind of server becomes.
+//! Chains of one listener stay distinct; the chain of each kind of server.
 
 use std::sync::Arc;
 

@@ -51,7 +51,7 @@ pub struct ChainConfig {
     pub bind_to_port: bool,
     /// TLS settings of a Sidecar's ingress.
     pub tls: Option<ServerTlsSettings>,
-    /// Takes what no other chain takes.
+    /// Takes the traffic that matches no other chain.
     pub passthrough: bool,
     /// Host for telemetry.
     pub host: Hostname,
@@ -199,13 +199,13 @@ fn http_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
     filters
 }
 
-/// Ciphers that Envoy does not know would make it refuse the listener; a name twice likewise says nothing new.
+/// Envoy refuses a listener with an unknown cipher; a repeated name is redundant.
 pub fn drop_unknown_ciphers(ciphers: &mut Vec<String>) {
     let mut seen = std::collections::HashSet::new();
     ciphers.retain(|c| is_known_cipher(c) && seen.insert(c.clone()));
 }
 
-/// Whether a cipher is one that Envoy knows, or an expression over ciphers.
+/// Whether a text is a cipher of Envoy, or an expression over ciphers.
 fn is_known_cipher(cipher: &str) -> bool {
     const KNOWN: &[&str] = &[
         "ECDHE-ECDSA-AES128-GCM-SHA256",

@@ -1,4 +1,4 @@
-//! The outbound listeners of a sidecar while services are added to them, one entry per address and port, and what happens
+//! The outbound listeners of a sidecar while services are added to them, one draft per address and port, and the outcome
 //! when two services want the same one (Istio's `buildSidecarOutboundListener`).
 //!
 //! HTTP services share a listener, since routes tell them apart. HTTP and TCP on one address become a listener that looks at
@@ -28,7 +28,7 @@ use crate::{
 pub struct ListenerDraft {
     /// The port of the service that came first.
     pub port: Port,
-    /// Where it listens.
+    /// Its address.
     pub binding: Binding,
     /// Its chains.
     pub chains: Vec<Chain>,
@@ -50,7 +50,7 @@ pub struct ListenerDrafts {
 enum Meeting {
     /// There is no entry, or the newcomer takes its place.
     Replace,
-    /// Chains are merged, and the listener finds out what the traffic is.
+    /// Chains are merged, and the listener detects the protocol.
     Sniff,
     /// Chains are merged.
     Merge,
@@ -64,7 +64,7 @@ impl ListenerDrafts {
         }
     }
 
-    /// The finished entries, ordered by address and port, and what did not get in.
+    /// The finished drafts, ordered by address and port, and the conflicts.
     pub fn finish(self) -> (impl Iterator<Item = ListenerDraft>, Vec<Conflict>) {
         (self.map.into_values(), self.conflicts)
     }

@@ -1,4 +1,4 @@
-//! From an entry to a listener: inspectors, chains, and the chain for what no other takes (Istio's `buildListenerFromEntry`).
+//! From a draft to a listener: inspectors, chains, and the chain for all other traffic (Istio's `buildListenerFromEntry`).
 
 use super::{Binding, entries::ListenerDraft};
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// The chain of a listener that takes what no other chain takes.
+/// The chain of a listener for the traffic that matches no other chain.
 const FALLTHROUGH_CHAIN: &str = "PassthroughFilterChain";
 
 /// Finishes one listener. `fallthrough` are the filters for traffic that no chain takes.

@@ -1,5 +1,5 @@
-//! `virtualOutbound`: takes all captured traffic and hands it to the listener of its destination; what has none goes where
-//! the outbound traffic policy says.
+//! `virtualOutbound`: takes all captured traffic and hands it to the listener of its destination; traffic without one is
+//! handled by the outbound traffic policy.
 
 use crate::{
     generate::{
