@@ -45,7 +45,7 @@ pub struct BootstrapArgs {
     /// Node metadata (JSON).
     #[arg(long, env = "PILOTHOUSE_METADATA", value_name = "FILE.json")]
     pub metadata: Option<PathBuf>,
-    /// Locality of the client: endpoints near it are preferred where the configuration says so.
+    /// Locality of the client: endpoints near it are preferred where locality load balancing is configured.
     #[arg(long, env = "PILOTHOUSE_LOCALITY", value_name = "REGION/ZONE/SUBZONE")]
     pub locality: Option<String>,
     /// Root certificates of the server: the client dials its secure listener then.
@@ -167,7 +167,7 @@ fn service_cluster(node: &Node) -> String {
     }
 }
 
-/// The node as the client is to describe itself. grpc-js refuses a node without a locality, even if it has nothing to say.
+/// The node of the client. grpc-js refuses a node without a locality, so an empty one is written.
 fn described(node: &Node, metadata: &Value) -> Value {
     let Locality { region, zone, subzone } = &node.locality;
     let parts = [("region", region), ("zone", zone), ("sub_zone", subzone)].into_iter();

@@ -64,7 +64,7 @@ pub struct RenderArgs {
     /// SPIFFE identity that the proxy authenticates with.
     #[arg(long, env = "PILOTHOUSE_IDENTITY", value_name = "spiffe://…")]
     pub identity: Option<String>,
-    /// Listener that a proxyless gRPC client asks for.
+    /// Listener that a proxyless gRPC client requests.
     #[arg(long, env = "PILOTHOUSE_LISTENER", value_name = "NAME", value_delimiter = ',')]
     pub listener: Vec<String>,
     /// Folder to write to.

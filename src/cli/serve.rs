@@ -144,8 +144,8 @@ pub struct ServeArgs {
     /// Longest file that is read, in bytes.
     #[arg(long, env = "PILOTHOUSE_MAX_FILE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
     pub max_file_bytes: u64,
-    /// Name servers that are asked for host names of gateways between networks (RESOLVE_HOSTNAME_GATEWAYS), as IP:PORT;
-    /// without any, those of the system.
+    /// Name servers for the host names of gateways between networks (RESOLVE_HOSTNAME_GATEWAYS), as IP:PORT; without any,
+    /// those of the system.
     #[arg(long, env = "PILOTHOUSE_DNS_SERVER", value_name = "IP:PORT", value_delimiter = ',')]
     pub dns_server: Vec<SocketAddr>,
     /// Answer debug pages also to callers outside of the loopback interface.
@@ -153,7 +153,7 @@ pub struct ServeArgs {
     pub open_debug: bool,
     /// Whether clients on the loopback interface, which are not authenticated, are sent the Secrets of the namespace that
     /// their node names. The default is true where Secrets come from folders alone, and false where Secrets of a cluster are
-    /// read: any program of this machine, or container of this Pod, could ask for them.
+    /// read: any program of this machine, or container of this Pod, could request them.
     #[arg(long, env = "PILOTHOUSE_LOOPBACK_SECRETS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub loopback_secrets: Option<bool>,
     /// Most WorkloadEntries that are made from one WorkloadGroup.
@@ -165,7 +165,7 @@ pub struct ServeArgs {
     /// Limit of the time for a drain.
     #[arg(long, alias = "shutdownDuration", env = "PILOTHOUSE_SHUTDOWN_DURATION", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_duration: Duration,
-    /// Connections of proxies are closed in good order at this age, so that proxies spread over replicas; 0s lets them last.
+    /// Connections of proxies are closed gracefully at this age, so that proxies spread over replicas; 0s sets no limit.
     #[arg(long, alias = "keepaliveMaxServerConnectionAge", env = "PILOTHOUSE_KEEPALIVE_MAX_SERVER_CONNECTION_AGE", default_value = "0s", value_parser = duration, value_name = "DURATION")]
     pub keepalive_max_server_connection_age: Duration,
     /// More restarts of actors than this within a minute end the process.

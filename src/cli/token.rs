@@ -14,7 +14,7 @@ use crate::{identity::JoinTokens, proto::go_duration};
 /// Arguments of `token`.
 #[derive(Debug, Clone, Args)]
 pub struct TokenArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: TokenCommand,
 }
@@ -24,7 +24,7 @@ pub struct TokenArgs {
 pub enum TokenCommand {
     /// Print a token with which a machine proves a namespace and service account to the secure listener.
     Create(CreateArgs),
-    /// Revoke a token by its id. Connections that stand are not cut.
+    /// Revoke a token by its id. Open connections are not closed.
     Revoke(RevokeArgs),
 }
 
@@ -37,7 +37,7 @@ pub struct CreateArgs {
     /// Service account of the workload.
     #[arg(long, short, default_value = "default", value_name = "NAME", value_parser = name)]
     pub service_account: String,
-    /// Time for which the token is believed.
+    /// Lifetime of the token.
     #[arg(long, default_value = "1h", value_parser = lifetime, value_name = "DURATION")]
     pub ttl: Duration,
     /// State folder of the server.

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_ask_what() {
+    fn access_to_debug_types_by_client() {
         let root = ask("istio-system", PAGE, &["queuez"]).unwrap().unwrap();
         assert_eq!((root.name.as_str(), root.namespace), ("queuez", None));
         let own = ask("shop", PAGE, &["config_dump?proxyID=a.shop"]).unwrap().unwrap();

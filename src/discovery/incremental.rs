@@ -278,7 +278,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 120, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn who_stayed_is_offered_the_bytes_of_a_fresh_process(
+    fn connected_clients_are_offered_the_bytes_of_a_fresh_process(
         begin in prop::collection::vec(0u8..8, SLOTS),
         steps in steps(),
     ) {

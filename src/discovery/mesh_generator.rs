@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_unknown_names_is_told_so() {
+    fn unknown_names_are_answered() {
         let (context, own) = slot("sidecar", json!({}));
         assert_eq!(own.view.node_type, NodeType::Sidecar);
         let names = ["outbound|80||nobody".into(), "8080".into()];

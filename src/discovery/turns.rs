@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_served_before_goes_first_and_nobody_waits_for_ever() {
+    async fn clients_that_were_served_before_go_first_and_none_starves() {
         let turns = Turns::new(1);
         let held = turns.take(rank(true, 0)).await;
         let mut waiting = FuturesUnordered::new();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stops_waiting_keeps_no_place() {
+    async fn an_abandoned_wait_keeps_no_place() {
         let turns = Turns::new(1);
         let held = turns.take(rank(false, 1)).await;
         {

@@ -38,7 +38,7 @@ mod tests {
     use crate::proto::networking::ServiceEntry;
 
     #[test]
-    fn what_is_read_is_what_was_packed() {
+    fn a_message_is_read_as_it_was_packed() {
         let entry = ServiceEntry { hosts: vec!["a.example".to_string()], ..ServiceEntry::default() };
         let packed = Packed::of(&entry);
         assert_eq!(packed.read(), entry);

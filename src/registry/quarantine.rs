@@ -108,7 +108,7 @@ mod tests {
     use crate::model::{EventKind, Origin, decode::from_value};
 
     #[test]
-    fn what_is_left_out_is_left_out_until_it_changes() {
+    fn a_quarantined_object_stays_out_until_it_changes() {
         let entry = |host: &str| {
             let document = json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
                 "metadata": {"name": "a", "namespace": "ns"}, "spec": {"hosts": [host]}});

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_walked() {
+    fn written_fields_are_read_back() {
         let mut out = BytesMut::new();
         put_bytes(&mut out, 2, b"hello");
         put_bytes(&mut out, 2000, &[7; 300]);

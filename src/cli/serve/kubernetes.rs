@@ -48,7 +48,7 @@ pub struct KubeArgs {
         value_name = "NAMESPACE"
     )]
     pub namespace: String,
-    /// Write statuses back to the cluster: true or false; inside a cluster true unless this says otherwise, with a
+    /// Write statuses back to the cluster: true or false; inside a cluster true by default, with a
     /// kubeconfig false.
     #[arg(long, env = "PILOTHOUSE_WRITE_STATUS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub write_status: Option<bool>,

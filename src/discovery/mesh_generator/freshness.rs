@@ -91,7 +91,7 @@ fn made(generator: &MeshGenerator, context: &PushContext, node: &Node) -> Vec<Ar
 }
 
 #[test]
-fn what_is_remembered_is_never_stale() {
+fn cached_resources_are_never_stale() {
     let remembering = MeshGenerator::default();
     // Memo tables keep only held values.
     let mut held = Vec::new();

@@ -99,7 +99,7 @@ fn connect(state: &XdsState, number: u8) -> Arc<Connection> {
 /// A stream that takes its view notes the last propagated publication as the one that it was served as of. Were it told of
 /// the view before, its client would count as behind that publication for ever.
 #[test]
-fn nobody_is_told_of_another_view_before_it_counts() {
+fn a_new_view_is_told_only_once_it_counts() {
     let generator = Arc::new(Moving::default());
     let state = XdsState::new(generator.clone(), XdsOptions::default());
     publish(&state, &generator);
@@ -119,7 +119,7 @@ fn nobody_is_told_of_another_view_before_it_counts() {
 /// The first publication comes before the connection is known, so it misses it. The others come while the connection is given
 /// the view that it missed: each moves it on, to a view that must not be lost.
 #[test]
-fn who_connects_during_publications_has_the_view_of_the_last_one() {
+fn a_client_that_connects_during_publications_has_the_view_of_the_last_one() {
     for publications in 0..4 {
         let generator = Arc::new(Moving::default());
         let state = XdsState::new(generator.clone(), XdsOptions::default());
@@ -221,7 +221,7 @@ impl Generator for Parts {
 
 /// A publication marks one part after another, and clients ask meanwhile.
 #[test]
-fn what_is_looked_up_while_parts_are_marked_is_not_taken_for_the_end() {
+fn a_look_up_while_parts_are_marked_is_not_final() {
     let generator = Arc::new(Parts::default());
     let state = XdsState::new(generator.clone(), XdsOptions::default());
     let publish = || {
@@ -307,7 +307,7 @@ impl Generator for Failing {
 
 /// A generator that fails once must not leave its clients with old resources until something else changes.
 #[tokio::test]
-async fn what_a_generator_failed_to_make_is_made_again_without_another_change() {
+async fn a_failed_build_is_repeated_without_another_change() {
     let generator = Arc::new(Failing::default());
     let state = XdsState::new(generator.clone(), XdsOptions::default());
     let publish = || {

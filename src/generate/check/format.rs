@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_envoy_takes() {
+    fn formats_that_envoy_accepts() {
         for good in [
             "",
             "text",
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_refuses() {
+    fn formats_that_envoy_refuses() {
         for bad in [
             "100%",
             "%",

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grpc_refuses_is_left_out_and_named() {
+    fn fields_that_grpc_refuses_are_left_out_and_named() {
         let mut cors = path(PathSpecifier::Prefix("/".to_string()));
         cors.typed_per_filter_config.insert("envoy.filters.http.cors".to_string(), wkt::Any::default());
         cors.typed_per_filter_config.insert(FAULT.to_string(), wkt::Any::default());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grpc_passes_over_is_named() {
+    fn fields_that_grpc_ignores_are_named() {
         let mut route = path(PathSpecifier::Prefix("/".to_string()));
         let method = HeaderMatcher { name: ":method".to_string(), ..HeaderMatcher::default() };
         route.r#match.as_mut().unwrap().headers.push(method);

@@ -170,7 +170,7 @@ fn any_service() -> impl Strategy<Value = (Protocol, u32, &'static str)> {
 
 proptest! {
     #[test]
-    fn whatever_the_services_envoy_could_tell_the_chains_apart(given in prop::collection::vec(any_service(), 0..12)) {
+    fn filter_chains_of_any_services_are_distinct_for_envoy(given in prop::collection::vec(any_service(), 0..12)) {
         let services = given.iter().enumerate().map(|(i, (p, port, address))| service(i, *p, *port, address)).collect();
         let all = listeners(services, &json!({}), istio(), &[]);
         let names: BTreeSet<_> = all.iter().map(|l| &l.name).collect();

@@ -94,7 +94,7 @@ fn start(panics: u32) -> (StoreHandle, Arc<Recorder>, Supervision) {
 }
 
 #[actix::test]
-async fn what_a_panic_swallowed_is_told_again() {
+async fn events_lost_in_a_panic_are_told_again() {
     let (store, recorder, supervision) = start(2);
     let batch = SourceBatch { source: "test".into(), change: Change::Full(vec![entry("a"), entry("b")]) };
     assert_eq!(store.apply(batch).await.unwrap().changes, 2);

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_an_expression() {
+    fn expressions_and_other_texts() {
         for good in [
             "true",
             "response.code >= 400 && !(request.url_path in ['/a', r\"\\d\", b'x'])",

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_instead_of_a_certificate_or_a_key_is_named() {
+    fn the_type_found_instead_of_a_certificate_or_a_key_is_named() {
         let kinds = |pem: &str| pem::kinds(pem.as_bytes());
         let key = "-----BEGIN EC PRIVATE KEY-----\nAA==\n-----END EC PRIVATE KEY-----\n";
         let request = "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n";

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_keeps_its_transition_time() {
+    fn an_unchanged_condition_keeps_its_transition_time() {
         let old = Condition {
             r#type: "Accepted".into(),
             status: "True".into(),

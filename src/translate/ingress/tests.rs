@@ -34,7 +34,7 @@ fn by_default() -> Value {
 }
 
 #[test]
-fn what_has_no_effect_is_reported() {
+fn fields_without_effect_are_reported() {
     let spec = json!({"tls": [{"hosts": ["a.test"]}], "defaultBackend": {"service": {"name": "x", "port": {"number": 1}}},
         "rules": [{"host": "b.test"}, {"host": "c.test", "http": {"paths": [{"path": "/", "pathType": "Prefix",
             "backend": {"service": {"name": "x", "port": {"name": "web"}}}}]}}]});

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_over_goes_to_the_largest_remainders() {
+    fn the_rest_of_the_weights_goes_to_the_largest_remainders() {
         for (weights, shares) in [
             (&[7][..], &[0][..]),
             (&[0, 0], &[50, 50]),

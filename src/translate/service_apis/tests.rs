@@ -98,7 +98,7 @@ fn a_rule_that_cannot_be_leaves_the_others() {
 }
 
 #[test]
-fn what_does_not_decode_is_refused_alone() {
+fn an_object_that_does_not_decode_is_refused_alone() {
     let policy = |name: &str, authority: Value| {
         object(
             "BackendPolicy",

@@ -211,7 +211,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_change_brings_comes_first_and_what_it_takes_goes_last() {
+fn additions_of_a_change_come_first_and_removals_last() {
     for protocol in [Protocol::Sotw, Protocol::Delta] {
         let mut world = World::new(protocol);
         world.step(&Step::Change(0b10, 0b10, 0));

@@ -313,7 +313,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(traces()))]
 
     #[test]
-    fn what_is_routed_to_has_endpoints(steps in steps()) {
+    fn destinations_of_routes_have_endpoints(steps in steps()) {
         run(&steps);
     }
 }

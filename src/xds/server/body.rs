@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_finished_is_bound() {
+    async fn unfinished_messages_are_bounded() {
         let budget = Budget::new(100, 10);
         let share = budget.share();
         let mut ends = Vec::new();

@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_lacked_is_what_a_map_of_the_list_tells(
+        fn lacking_names_are_those_of_a_map_of_the_list(
             kept in proptest::collection::vec((0..12u8, 0..3u8), 0..14),
             now in proptest::collection::btree_map(0..12u8, 0..3u8, 0..12),
             asked in proptest::option::of(proptest::collection::btree_set(0..12u8, 0..12)),

@@ -1,7 +1,7 @@
 //! Equal content is held once: resources, blocks of them, and snapshots of those, whichever view they were made for.
 //!
-//! Weak tables: values without a holder are forgotten. A hash finds a candidate and equality decides, so two contents that come to
-//! have one hash are not mixed up.
+//! Weak tables: values without a holder are forgotten. A hash finds a candidate and equality decides, so two contents that
+//! come to have one hash are not mixed up.
 
 use std::{
     hash::Hash,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_forgotten() {
+    fn values_without_a_holder_are_forgotten() {
         let shared = SharedTables::default();
         for i in 0..3 * PRUNE_ABOVE {
             shared.all(vec![Arc::new(Resource::of_parts("a", "t/x", i.to_string().as_bytes()))]);

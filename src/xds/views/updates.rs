@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_snapshots_ends_with_the_first() {
+    fn updates_between_snapshots_end_with_the_first() {
         let updates = Updates::default();
         let (old, new) = (snapshot(&[("a", "1")]), snapshot(&[("a", "2")]));
         let made = Arc::downgrade(&updates.between(Cluster, Protocol::Delta, Some(&old), &new, &[]));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_one_snapshot_for_all() {
+    fn clients_that_keep_the_same_names_share_one_snapshot() {
         let updates = Updates::default();
         let (old, new) = (snapshot(&[("a", "1"), ("b", "1")]), snapshot(&[("b", "1"), ("c", "1")]));
         let kept = updates.keeping(&old, &new, &set(&["a", "b"])).unwrap();
@@ -230,7 +230,7 @@ mod tests {
         assert!(updates.keeping(&old, &new, &NameSet::empty()).is_none());
         let next = Arc::downgrade(&new);
         drop(new);
-        assert!(next.upgrade().is_some(), "who holds what is kept will be asked to go on");
+        assert!(next.upgrade().is_some(), "a kept snapshot leads on to the next");
         drop(kept);
         assert!(next.upgrade().is_none());
     }

@@ -40,7 +40,7 @@ fn requests_are_allowed_by_path_method_header_and_address() {
 }
 
 #[test]
-fn what_is_denied_stays_denied_though_it_is_allowed_and_a_dry_run_refuses_nothing() {
+fn deny_wins_over_allow_and_a_dry_run_refuses_no_request() {
     let named = |name: &str, spec: serde_json::Value| authorization(name, &spec);
     let tried = json!({
         "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",

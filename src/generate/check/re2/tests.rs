@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_re2_takes() {
+fn expressions_that_re2_accepts() {
     for good in [
         "",
         ".*",
@@ -54,7 +54,7 @@ fn what_re2_takes() {
 }
 
 #[test]
-fn what_re2_refuses() {
+fn expressions_that_re2_refuses() {
     for bad in [
         "/v(1",
         "/v1)",

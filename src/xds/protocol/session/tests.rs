@@ -336,7 +336,7 @@ fn nothing_waits_for_ever_for_an_answer() {
 }
 
 #[test]
-fn what_is_not_answered_is_sent_again_with_what_is_newer() {
+fn an_unanswered_response_is_sent_again_with_newer_content() {
     let mut client = Trace::new(Protocol::Delta, &[(Endpoint, &[("a", "1"), ("b", "1")])]);
     client.delta(Endpoint, &["a", "b"], &[], "");
     client.serve();
