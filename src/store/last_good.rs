@@ -7,8 +7,6 @@
 mod folder;
 mod format;
 mod keeper;
-#[cfg(test)]
-mod tests;
 
 pub use folder::{Folder, FolderError};
 pub use format::{FormatError, Saved, decode, encode};

@@ -42,9 +42,14 @@ impl SourceRegister for StoreRegister {
     fn remove(&self, source: SourceId) -> BoxFuture<'static, Result<(), Interrupted>> {
         let (store, keeper) = (self.store.clone(), self.keeper.clone());
         async move {
+            // The file goes first, so that it is gone even if the process is stopped in between; and once more, because the
+            // content may have been saved meanwhile.
+            if let Some((keeper, _)) = &keeper {
+                keeper.forget(&source).await;
+            }
             store.remove_source(source.clone()).await?;
-            if let Some((keeper, _)) = keeper {
-                keeper.forget(&source);
+            if let Some((keeper, _)) = &keeper {
+                keeper.forget(&source).await;
             }
             Ok(())
         }
