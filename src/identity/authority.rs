@@ -1,7 +1,7 @@
 //! The certificate authority: one issuing certificate and key, the chain above it, and the roots that workloads trust.
 //!
 //! Pure but for randomness: the time is given. A certificate holds exactly the identity that its caller proved; names,
-//! purposes and lifetimes that a request asks for are never taken from it, only its public key.
+//! purposes and lifetimes in a request are ignored, only its public key is taken.
 
 mod key;
 
@@ -31,9 +31,9 @@ const RENEWED_AT: f64 = 0.2;
 /// Lifetimes of workload certificates (`DEFAULT_WORKLOAD_CERT_TTL`, `MAX_WORKLOAD_CERT_TTL`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Where a request names none.
+    /// The lifetime where a request names none.
     pub default: Duration,
-    /// The longest that is issued.
+    /// The longest lifetime that is issued.
     pub longest: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Default for Lifetimes {
     }
 }
 
-/// Why no authority can be made of certificates and a key.
+/// A reason that certificates and a key make no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A certificate cannot be read.
@@ -63,13 +63,13 @@ pub enum AuthorityError {
     Random,
 }
 
-/// Why a certificate is not issued.
+/// A reason that a certificate is not issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
     /// The request is malformed, its signature is wrong, or its key is not of a kind that is accepted.
     #[error("the certificate signing request is refused: {0}")]
     Request(String),
-    /// The lifetime is longer than what is issued.
+    /// The lifetime is longer than the longest.
     #[error("a lifetime of {} s is asked for, at most {} s is issued", .0.as_secs(), .1.as_secs())]
     Lifetime(Duration, Duration),
     /// The identity cannot stand in a certificate.
@@ -168,7 +168,7 @@ pub fn new_root(organization: &str, now: SystemTime, lifetime: Duration) -> Resu
     root_of(&KeyPair::generate()?, organization, now, lifetime)
 }
 
-/// The root of the same key and name with a new end: certificates of either are believed by those who know the other.
+/// The root of the same key and name with a new end: certificates of either are trusted by peers that have the other.
 ///
 /// # Errors
 /// [`AuthorityError`] when the key cannot be read.
@@ -362,10 +362,10 @@ impl Authority {
 }
 
 impl Lifetimes {
-    /// The lifetime for a request that asks for this one; zero and less ask for none (Istio's `IstioCA.Sign`).
+    /// The lifetime for a request of so many seconds; zero and less mean the default (Istio's `IstioCA.Sign`).
     ///
     /// # Errors
-    /// [`IssueError::Lifetime`] when it is longer than what is issued.
+    /// [`IssueError::Lifetime`] when it is longer than the longest.
     pub fn of(&self, seconds: i64) -> Result<Duration, IssueError> {
         let Some(asked) = u64::try_from(seconds).ok().filter(|s| *s > 0).map(Duration::from_secs) else {
             return Ok(self.default);

@@ -1,4 +1,4 @@
-//! Join tokens: how a machine outside of any cluster proves its first identity. JWTs that a key of the state folder signs.
+//! Join tokens: the first proof of identity of a machine outside of any cluster. JWTs that a key of the state folder signs.
 //!
 //! `pilothouse token create` writes one for a namespace and service account; the server believes it until it expires or is
 //! revoked. Key and revocations are files of the folder, so that both processes see the same:
@@ -30,7 +30,7 @@ pub const MAX_TOKEN: usize = 16 << 10;
 /// Bytes of the file of revoked tokens.
 const MAX_REVOKED: u64 = 4 << 20;
 
-/// Why a token is not accepted, or cannot be made.
+/// A reason that a token is not accepted, or cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// A file of the state folder cannot be read or written.

@@ -21,7 +21,7 @@ const MAX_NAMES: usize = 64;
 /// The lifetime of the server's own certificate, where the authority issues it.
 pub const SERVER_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Why a listener has no TLS.
+/// A reason that a listener has no TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A part cannot be read.

@@ -6,7 +6,7 @@ use yasna::models::ObjectIdentifier;
 
 use crate::model::pem;
 
-/// Why a private key cannot be used.
+/// A reason that a private key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// It is not PEM, or holds no key.

@@ -1,4 +1,4 @@
-//! Which certificates are issued, which requests are refused, and of which parts an authority is made.
+//! Issued certificates, refused requests, and the parts that make an authority.
 
 use rcgen::{CertificateSigningRequest, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
 use x509_parser::{extensions::GeneralName, prelude::ParsedExtension};
