@@ -13,6 +13,7 @@ pub mod gateways;
 pub mod narrowing;
 pub mod network_gateways;
 pub mod policies;
+pub mod read_keys;
 pub mod requests;
 pub mod services;
 pub mod sidecar_scope;

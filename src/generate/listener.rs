@@ -64,7 +64,7 @@ pub fn object_of(context: &PushContext, view: &ProxyView, listener: &str, names:
         return context.scope(view).sidecar.as_deref().map(check::object_of);
     }
     let port = listener.rsplit('_').next()?.parse::<u32>().ok()?;
-    let merged = context.gateways.merged(context, view)?;
+    let merged = context.merged_gateway(view)?;
     let servers = merged.servers.iter().filter(|(of, _)| of.number == port).flat_map(|(_, servers)| &servers.servers);
     let serves = |hosts: &[String]| names.is_empty() || hosts.iter().any(|host| names.contains(host));
     let gateways: BTreeSet<&str> = servers.filter(|s| serves(&s.sni_hosts)).map(|s| &*s.gateway).collect();

@@ -67,7 +67,7 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
     // Only a proven identity is asked about: on loopback the operator decided that the word of the node does.
     let access = Access(view.is_proven.then_some((&*context.inputs.secret_access, identity)));
     let store = Store::of(context, &view.cluster_id, access, wanted.iter().filter_map(|(_, c)| c.as_ref()));
-    let verified = match context.gateways.merged(context, view) {
+    let verified = match context.merged_gateway(view) {
         Some(merged) if view.is_router() => merged.verified_references(identity, &context.translation),
         _ => Default::default(),
     };

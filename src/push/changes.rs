@@ -12,7 +12,10 @@ use std::{
 
 pub(super) use inputs::InputChanges;
 
-use super::{ProxyView, PushContext, SidecarScope, destination_rules, sidecar_scope::ScopeChange};
+use super::{
+    ProxyView, PushContext, SidecarScope, destination_rules,
+    sidecar_scope::{ScopeChange, ScopedRules},
+};
 use crate::{
     model::{
         EndpointSet, Hostname, Identity, Kind, MovedNodes, PushKey, PushKind, Resolution, Service, difference,
@@ -138,6 +141,10 @@ fn rule_hosts(before: &PushContext, now: &PushContext) -> BTreeSet<Hostname> {
     changed.into_iter().filter_map(|c| destination_rules::host_of(c, &now.mesh().domain)).collect()
 }
 
+fn rules_of<'a>(context: &'a PushContext, scope: &'a SidecarScope) -> ScopedRules<'a> {
+    ScopedRules { scope, rules: &context.destination_rules, inputs: &context.inputs }
+}
+
 /// Ports that have endpoints, with the modes of these.
 fn modes(set: Option<&Arc<EndpointSet>>) -> BTreeSet<(u32, &str, &str)> {
     let endpoints = set.into_iter().flat_map(|set| set.iter());
@@ -181,7 +188,7 @@ impl<'a> Change<'a> {
         }
         let mut change = ScopeChange::between(&before, &now);
         if !self.what.rule_hosts.is_empty() {
-            change.add_rules((self.before, &before), (self.now, &now), &self.what.rule_hosts);
+            change.add_rules(rules_of(self.before, &before), rules_of(self.now, &now), &self.what.rule_hosts);
         }
         let change = Arc::new(change);
         let pair = (before, now, change);

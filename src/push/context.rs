@@ -10,10 +10,10 @@ use super::{
     authn::AuthnPolicies,
     changes::{Changes, InputChanges},
     destination_rules::DestinationRuleIndex,
-    gateways::GatewayIndex,
-    narrowing::ReadKeys,
+    gateways::{GatewayIndex, MergedGateway},
     network_gateways::NetworkGateways,
     policies::PolicyIndex,
+    read_keys::ReadKeys,
     services::ServiceIndex,
     sidecar_scope::{SidecarIndex, SidecarScope},
     virtual_services::VirtualServiceIndex,
@@ -177,7 +177,13 @@ impl PushContext {
     /// The scope of the proxy with this view (memoised by the Sidecar that selects it).
     #[must_use]
     pub fn scope(&self, view: &ProxyView) -> Arc<SidecarScope> {
-        self.sidecars.scope_of(self, view)
+        self.sidecars.scope_of(view, |source| SidecarScope::build(self, &view.namespace, source))
+    }
+
+    /// The Gateways that select the view, merged (memoised); `None` when none does.
+    #[must_use]
+    pub fn merged_gateway(&self, view: &ProxyView) -> Option<Arc<MergedGateway>> {
+        self.gateways.merged(self.features(), view)
     }
 }
 

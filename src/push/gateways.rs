@@ -18,12 +18,9 @@ use std::{
 
 use self::select::Selected;
 pub use self::{credentials::CredentialReference, server::GatewayServer};
-use super::{
-    ProxyView,
-    context::{PushContext, PushInputs},
-};
+use super::{ProxyView, context::PushInputs};
 use crate::{
-    model::{Config, Identity, Kind, Labels, NodeType, ServiceTarget},
+    model::{Config, Features, Identity, Kind, Labels, NodeType, ServiceTarget},
     translate::Translation,
 };
 
@@ -100,25 +97,23 @@ impl GatewayIndex {
     }
 
     /// The Gateways that select the view, merged; `None` when none does. Target ports come from the view's own services.
-    #[must_use]
-    pub fn merged(&self, context: &PushContext, view: &ProxyView) -> Option<Arc<MergedGateway>> {
+    pub(super) fn merged(&self, features: &Features, view: &ProxyView) -> Option<Arc<MergedGateway>> {
         if view.node_type == NodeType::Agentgateway {
             return None;
         }
         self.memo.get_or_merge(view, || {
-            let selected = self.select(context, &view.namespace, &view.labels, &view.targets);
-            (!selected.is_empty()).then(|| Arc::new(merge::merge(&selected, context.features())))
+            let selected = self.select(features, &view.namespace, &view.labels, &view.targets);
+            (!selected.is_empty()).then(|| Arc::new(merge::merge(&selected, features)))
         })
     }
 
     fn select<'a>(
         &'a self,
-        context: &PushContext,
+        features: &Features,
         namespace: &str,
         labels: &Labels,
         targets: &'a [ServiceTarget],
     ) -> Vec<Selected<'a>> {
-        let features = context.features();
         let mut selected: Vec<_> = self
             .all
             .iter()

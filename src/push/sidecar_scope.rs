@@ -21,7 +21,8 @@ use crate::{
     proto::networking,
 };
 
-pub(super) use change::ScopeChange;
+pub(super) use change::{ScopeChange, ScopedRules};
+pub(super) use index::ScopeSource;
 pub use index::SidecarIndex;
 
 /// One egress listener of a scope.

@@ -44,15 +44,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Circles inside rooms that are left, each with its reason.
 const CIRCLES: &[(&[&str], &str)] = &[
     (
-        &[
-            "push::changes",
-            "push::context",
-            "push::gateways",
-            "push::narrowing",
-            "push::sidecar_scope::change",
-            "push::sidecar_scope::index",
-        ],
-        "the context holds its indexes, and an index that answers for one proxy reads the others through the context",
+        &["push::changes", "push::context"],
+        "a context keeps its difference from the context that it was built after, which is a comparison of two contexts",
     ),
     (
         &["xds::views::onward", "xds::views::snapshot", "xds::views::update"],

@@ -46,7 +46,7 @@ impl<'a> OutboundPlan<'a> {
     #[must_use]
     pub fn of(context: &'a PushContext, view: &'a ProxyView) -> Self {
         let wanted = (context.features().filter_gateway_cluster_config && view.is_router()).then(|| {
-            let gateways = context.gateways.merged(context, view);
+            let gateways = context.merged_gateway(view);
             let mut wanted = ReferencedServices::of(context, gateways.iter().flat_map(|g| &g.gateway_names));
             wanted.hosts.extend(request_authentication::key_servers(context, view));
             wanted
@@ -60,7 +60,7 @@ impl<'a> OutboundPlan<'a> {
     #[must_use]
     pub fn sni_dnat(context: &'a PushContext, view: &'a ProxyView) -> Option<Self> {
         let passes_through =
-            view.is_router() && context.gateways.merged(context, view).is_some_and(|g| g.contains_auto_passthrough);
+            view.is_router() && context.merged_gateway(view).is_some_and(|g| g.contains_auto_passthrough);
         passes_through.then(|| Self::with(context, view, ClusterMode::SniDnat, |s| !s.mesh_external))
     }
 

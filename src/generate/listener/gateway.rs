@@ -45,7 +45,7 @@ pub fn gateway(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
 /// LDS of a gateway, with a list of the omissions.
 #[must_use]
 pub fn gateway_with_conflicts(context: &PushContext, view: &ProxyView) -> GatewayListeners {
-    let Some(merged) = context.gateways.merged(context, view) else { return GatewayListeners::default() };
+    let Some(merged) = context.merged_gateway(view) else { return GatewayListeners::default() };
     let builder = Builder::new(context, view);
     let mut build = Build {
         builder: &builder,

@@ -38,7 +38,7 @@ pub fn encoded<S: AsRef<str>>(
             .map(|name| bytes(sidecar::table(context, view, &scope, name, &mut by_port).as_ref(), name, memo))
             .collect();
     }
-    let Some(merged) = context.gateways.merged(context, view) else {
+    let Some(merged) = context.merged_gateway(view) else {
         return names.map(|name| bytes(None, name, memo)).collect();
     };
     names

@@ -223,7 +223,7 @@ proptest! {
                 }
             }
             let router = view("router", "x", &[]);
-            let merged = context.gateways.merged(context, &router).unwrap();
+            let merged = context.merged_gateway(&router).unwrap();
             let built = gateway(context, &router, &merged, "http.80");
             assert_unique(&built);
             let bytes = encoded(context, &router, &["http.80"], &memo).remove(0).0;

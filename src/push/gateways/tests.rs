@@ -41,7 +41,7 @@ fn merge_with(gateways: Vec<Arc<Config>>, targets: Vec<ServiceTarget>, features:
         Node::from_parts("router~1.1.1.1~gw.edge~edge.svc.cluster.local", metadata, Locality::default()).unwrap();
     let mut view = ProxyView::of_node(&node);
     view.targets = targets.into();
-    context.gateways.merged(&context, &view).unwrap()
+    context.merged_gateway(&view).unwrap()
 }
 
 fn merge(gateways: Vec<Arc<Config>>) -> Arc<MergedGateway> {

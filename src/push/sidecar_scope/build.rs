@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{EgressListener, SidecarScope, listener::with_ports, services::ScopeServices};
+use super::{EgressListener, ScopeSource, SidecarScope, listener::with_ports, services::ScopeServices};
 use crate::{
     model::{Config, Hostname, Registry, Service},
     proto::networking::OutboundTrafficPolicy,
@@ -19,8 +19,18 @@ use crate::{
 const DEFAULT_SIDECAR: &str = "default-sidecar";
 
 impl SidecarScope {
+    /// The scope of a namespace from this source.
+    pub(in crate::push) fn build(context: &PushContext, namespace: &Arc<str>, source: ScopeSource<'_>) -> Self {
+        match source {
+            ScopeSource::Router => Self::for_router(context, namespace),
+            ScopeSource::Nothing => Self::of_nothing(context, namespace),
+            ScopeSource::Sidecar(sidecar) => Self::for_sidecar(context, namespace, Some(sidecar)),
+            ScopeSource::Default => Self::for_sidecar(context, namespace, None),
+        }
+    }
+
     /// The scope for the workloads of a namespace, under a Sidecar or without one.
-    pub(super) fn for_sidecar(context: &PushContext, namespace: &Arc<str>, sidecar: Option<&Arc<Config>>) -> Self {
+    fn for_sidecar(context: &PushContext, namespace: &Arc<str>, sidecar: Option<&Arc<Config>>) -> Self {
         let spec = sidecar.and_then(|config| config.sidecar());
         let mut egress: Vec<EgressListener> = spec
             .map_or(&[][..], |s| &s.egress)
@@ -36,7 +46,7 @@ impl SidecarScope {
     }
 
     /// The scope for routers of a namespace: all services that the namespace may see.
-    pub(super) fn for_router(context: &PushContext, namespace: &Arc<str>) -> Self {
+    fn for_router(context: &PushContext, namespace: &Arc<str>) -> Self {
         let mut services = ScopeServices::default();
         for service in context.services.visible_to(&context.inputs, namespace) {
             services.add(&service);
@@ -52,7 +62,7 @@ impl SidecarScope {
     }
 
     /// No service and no route.
-    pub(super) fn of_nothing(context: &PushContext, namespace: &Arc<str>) -> Self {
+    fn of_nothing(context: &PushContext, namespace: &Arc<str>) -> Self {
         Self::assemble(context, namespace, None, Vec::new(), ScopeServices::default(), None)
     }
 

@@ -7,8 +7,8 @@ use std::{
 
 use super::SidecarScope;
 use crate::{
-    model::{Config, Hostname, Service, difference, host::is_wildcard},
-    push::PushContext,
+    model::{Config, Hostname, PushInputs, Service, difference, host::is_wildcard},
+    push::destination_rules::DestinationRuleIndex,
 };
 
 /// The difference between the scope of a view and the one that it had before.
@@ -22,6 +22,17 @@ pub struct ScopeChange {
     pub routes: bool,
     /// VirtualServices with TCP or TLS routes differ.
     pub stream_routes: bool,
+}
+
+/// A scope, with the rules of its context.
+#[derive(Debug, Clone, Copy)]
+pub struct ScopedRules<'a> {
+    /// The scope.
+    pub scope: &'a SidecarScope,
+    /// The DestinationRules of the context.
+    pub rules: &'a DestinationRuleIndex,
+    /// The inputs of the context.
+    pub inputs: &'a PushInputs,
 }
 
 impl ScopeChange {
@@ -56,29 +67,25 @@ impl ScopeChange {
     }
 
     /// Adds the hosts whose rules differ, when rules for these hosts do.
-    pub fn add_rules(
-        &mut self,
-        before: (&PushContext, &SidecarScope),
-        now: (&PushContext, &SidecarScope),
-        rule_hosts: &BTreeSet<Hostname>,
-    ) {
+    pub fn add_rules(&mut self, before: ScopedRules<'_>, now: ScopedRules<'_>, rule_hosts: &BTreeSet<Hostname>) {
         let exact = !rule_hosts.iter().any(|host| is_wildcard(host));
         let hosts: Vec<&Hostname> = match exact {
             true => rule_hosts.iter().collect(),
-            false => before.1.services.iter().chain(&now.1.services).map(|s| &s.hostname).collect(),
+            false => before.scope.services.iter().chain(&now.scope.services).map(|s| &s.hostname).collect(),
         };
         let rules = |scope: &SidecarScope, host: &Hostname| {
             let selected = scope.selected_destination_rules.get(host);
             let plain = scope.destination_rules.get(host).map(|r| r.stamp);
             (plain, selected.map(|rules| rules.iter().map(|r| r.stamp).collect::<Vec<_>>()))
         };
-        self.hosts.extend(hosts.into_iter().filter(|host| rules(before.1, host) != rules(now.1, host)).cloned());
+        self.hosts
+            .extend(hosts.into_iter().filter(|host| rules(before.scope, host) != rules(now.scope, host)).cloned());
         // Listeners may hold services of another namespace than the one that the scope has for the host.
-        let of_other = |(context, scope): (&PushContext, &SidecarScope), host: &Hostname, namespace: &str| {
-            let rules = context.destination_rules.candidates(&context.inputs, &scope.namespace, host, namespace);
+        let of_other = |side: ScopedRules<'_>, host: &Hostname, namespace: &str| {
+            let rules = side.rules.candidates(side.inputs, &side.scope.namespace, host, namespace);
             rules.iter().map(|rule| rule.stamp).collect::<Vec<_>>()
         };
-        let others = before.1.others.iter().chain(&now.1.others);
+        let others = before.scope.others.iter().chain(&now.scope.others);
         let changed = others.filter(|(host, ns)| of_other(before, host, ns) != of_other(now, host, ns));
         self.hosts.extend(changed.map(|(host, _)| host.clone()));
     }

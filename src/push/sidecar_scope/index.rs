@@ -8,33 +8,50 @@ use std::{
 use super::SidecarScope;
 use crate::{
     model::{Config, Kind, NodeType, labels},
-    push::{
-        ProxyView,
-        context::{PushContext, PushInputs},
-    },
+    push::{ProxyView, context::PushInputs},
 };
 
 /// Limit of the memo, because clients choose the names of namespaces. At the limit all scopes are dropped and computed again
 /// on demand.
 const MEMO_LIMIT: usize = 4096;
 
-/// Key of a scope beside its namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum ScopeSource {
+/// The source of a scope, beside its namespace.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::push) enum ScopeSource<'a> {
     /// No Sidecar object: everything that the namespace may see.
     Default,
     /// A router: no Sidecar object counts.
     Router,
     /// A proxy that is sent no services.
     Nothing,
-    /// A Sidecar, as `(namespace, name)`.
+    /// A Sidecar.
+    Sidecar(&'a Arc<Config>),
+}
+
+/// A [`ScopeSource`], its Sidecar as `(namespace, name)`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum ScopeKey {
+    Default,
+    Router,
+    Nothing,
     Sidecar(Arc<str>, Arc<str>),
+}
+
+impl ScopeSource<'_> {
+    fn key(self) -> ScopeKey {
+        match self {
+            Self::Default => ScopeKey::Default,
+            Self::Router => ScopeKey::Router,
+            Self::Nothing => ScopeKey::Nothing,
+            Self::Sidecar(sidecar) => ScopeKey::Sidecar(sidecar.meta.namespace.clone(), sidecar.meta.name.clone()),
+        }
+    }
 }
 
 /// A place for a scope that the first caller computes; other callers wait for that scope, not for the whole memo.
 type ScopeCell = Arc<OnceLock<Arc<SidecarScope>>>;
 
-type Memo = HashMap<(Arc<str>, ScopeSource), ScopeCell>;
+type Memo = HashMap<(Arc<str>, ScopeKey), ScopeCell>;
 
 /// Sidecars by namespace, with computed scopes memoised.
 #[derive(Debug, Default)]
@@ -79,28 +96,23 @@ impl SidecarIndex {
         own.or(self.root.as_ref())
     }
 
-    /// The scope of a view.
-    #[must_use]
-    pub fn scope_of(&self, context: &PushContext, view: &ProxyView) -> Arc<SidecarScope> {
-        let sidecar = self.sidecar_of(view);
-        let source = match (sidecar, view.node_type) {
-            (Some(s), _) => ScopeSource::Sidecar(s.meta.namespace.clone(), s.meta.name.clone()),
+    /// The scope of a view; `build` makes it where it is not known.
+    pub(in crate::push) fn scope_of(
+        &self,
+        view: &ProxyView,
+        build: impl FnOnce(ScopeSource<'_>) -> SidecarScope,
+    ) -> Arc<SidecarScope> {
+        let source = match (self.sidecar_of(view), view.node_type) {
+            (Some(sidecar), _) => ScopeSource::Sidecar(sidecar),
             (None, NodeType::Router | NodeType::Waypoint) => ScopeSource::Router,
             (None, NodeType::Agentgateway) => ScopeSource::Nothing,
             (None, _) => ScopeSource::Default,
         };
-        let cell = self.cell((view.namespace.clone(), source.clone()));
-        let build = || {
-            Arc::new(match source {
-                ScopeSource::Router => SidecarScope::for_router(context, &view.namespace),
-                ScopeSource::Nothing => SidecarScope::of_nothing(context, &view.namespace),
-                _ => SidecarScope::for_sidecar(context, &view.namespace, sidecar),
-            })
-        };
-        cell.get_or_init(build).clone()
+        let cell = self.cell((view.namespace.clone(), source.key()));
+        cell.get_or_init(|| Arc::new(build(source))).clone()
     }
 
-    fn cell(&self, key: (Arc<str>, ScopeSource)) -> ScopeCell {
+    fn cell(&self, key: (Arc<str>, ScopeKey)) -> ScopeCell {
         let mut memo = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
         if memo.len() >= MEMO_LIMIT && !memo.contains_key(&key) {
             memo.clear();
