@@ -9,9 +9,10 @@ use pilothouse::{
 };
 use serde_json::{Value, json};
 
+pub use crate::running::end;
 use crate::{
     real::{Admin, everything},
-    running::{end, run, settings},
+    running::{run, settings},
     stage::{DEADLINE, quick},
 };
 
