@@ -379,7 +379,32 @@ fn a_response_that_was_given_up_may_be_read_after_all() {
         Step::Wait(30),
         Step::Remove(4),
     ];
-    for kind in [ResourceType::Listener, ResourceType::Endpoint] {
+    // The name is given up before the response is, or after.
+    let before = vec![
+        Step::Subscribe(8),
+        Step::Subscribe(20),
+        Step::Serve,
+        Step::Set(2, 1),
+        Step::Subscribe(12),
+        Step::Serve,
+        Step::Hear,
+        Step::Read,
+        Step::Hear,
+        Step::Subscribe(1),
+        Step::Subscribe(1),
+        Step::Hear,
+        Step::Unsubscribe(12),
+        Step::Star(true),
+        Step::Serve,
+        Step::Hear,
+        Step::Hear,
+        Step::Hear,
+        Step::Wait(30),
+        Step::Remove(2),
+    ];
+    for (kind, steps) in
+        [ResourceType::Listener, ResourceType::Endpoint].into_iter().flat_map(|kind| [(kind, &steps), (kind, &before)])
+    {
         check(World::new(kind, Protocol::Delta), steps.clone()).unwrap();
     }
 }

@@ -377,9 +377,12 @@ impl Subscription {
     pub fn give_up(&mut self) {
         let Some(outstanding) = self.outstanding.take() else { return };
         let sent = &outstanding.sent;
-        let names = sent.changed.iter().map(|r| r.name()).chain(&sent.gone).filter(|n| self.scope.contains(n));
-        let names = NameSet::of(names.cloned());
-        self.again(names);
+        let names = sent.changed.iter().map(|r| r.name()).chain(&sent.gone).cloned();
+        let (asked, outside): (Vec<_>, Vec<_>) = names.partition(|name| self.scope.contains(name));
+        self.again(NameSet::of(asked));
+        if self.protocol == Protocol::Delta {
+            self.doubtful = self.doubtful.plus(&NameSet::of(outside));
+        }
     }
 
     /// The response that brings the client to `target`, if one is needed. The response is unacknowledged from here
