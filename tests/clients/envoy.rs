@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
+    os::unix::process::CommandExt,
     path::Path,
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
@@ -11,7 +12,8 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    http,
+    http::{self, Answer},
+    network::{self, Machine},
     process::{Process, free_port, scratch, wait_for},
     tools::{OLDEST_ENVOY, TOOLS},
 };
@@ -20,6 +22,7 @@ use crate::{
 pub struct Envoy {
     pub process: Process,
     admin_port: u16,
+    machine: Machine,
 }
 
 static BASE_ID: AtomicU32 = AtomicU32::new(0);
@@ -32,79 +35,28 @@ impl Envoy {
 
     /// As [`Envoy::connect`], with a control plane on each of these ports; it is connected to one at a time.
     pub fn connect_any(grpc_ports: &[u16], node: &str, metadata: &Value, delta: bool) -> Self {
-        Self::launch(&TOOLS.envoy, grpc_ports, node, metadata, delta)
+        Launch { delta, ..Launch::new(grpc_ports, node, metadata) }.start()
     }
 
     /// As [`Envoy::connect`], of the oldest supported version.
     pub fn oldest(grpc_port: u16, node: &str, metadata: &Value, delta: bool) -> Self {
-        Self::launch(&OLDEST_ENVOY, &[grpc_port], node, metadata, delta)
-    }
-
-    /// As [`Envoy::connect`], over TLS with more arguments of `bootstrap`.
-    pub fn secure(grpc_port: u16, node: &str, metadata: &Value, arguments: &[&OsStr]) -> Self {
-        Self::launch_with(&TOOLS.envoy, &[grpc_port], node, metadata, (true, arguments))
-    }
-
-    fn launch(binary: &Path, grpc_ports: &[u16], node: &str, metadata: &Value, delta: bool) -> Self {
-        Self::launch_with(binary, grpc_ports, node, metadata, (delta, &[]))
-    }
-
-    fn launch_with(
-        binary: &Path,
-        grpc_ports: &[u16],
-        node: &str,
-        metadata: &Value,
-        (delta, arguments): (bool, &[&OsStr]),
-    ) -> Self {
-        let folder = scratch();
-        fs::write(folder.join("metadata.json"), metadata.to_string()).unwrap();
-        let mut bootstrap = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        bootstrap.args(["bootstrap", "envoy", "--node", node, "--metadata"]).arg(folder.join("metadata.json"));
-        bootstrap.arg("--xds-address").arg(format!("127.0.0.1:{}", grpc_ports[0]));
-        bootstrap.args(arguments);
-        if delta {
-            bootstrap.arg("--delta");
-        }
-        let output = bootstrap.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut config: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let servers = &mut config["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"];
-        let mut next = servers[0].clone();
-        for port in &grpc_ports[1..] {
-            next["endpoint"]["address"]["socket_address"]["port_value"] = (*port).into();
-            servers.as_array_mut().unwrap().push(next.clone());
-        }
-        let admin_port = free_port();
-        config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
-        fs::write(folder.join("envoy.json"), config.to_string()).unwrap();
-        let mut command = Command::new(binary);
-        let base = std::process::id() % 30_000 * 64 + BASE_ID.fetch_add(1, Ordering::Relaxed);
-        // Paths of sockets may be relative.
-        command.current_dir(&folder);
-        command.arg("-c").arg(folder.join("envoy.json")).args(["--concurrency", "1", "--base-id", &base.to_string()]);
-        command.args(["--log-level", "warning", "--drain-time-s", "1", "--drain-strategy", "immediate"]);
-        let envoy = Self { process: Process::start("envoy", &mut command), admin_port };
-        wait_for("Envoy is live", || {
-            http::get(admin_port, "localhost", "/ready", &[]).ok().filter(|a| a.body.trim() == "LIVE")
-        });
-        envoy
-    }
-
-    /// Whether the configuration in force names this.
-    pub fn holds(&self, text: &str) -> bool {
-        let dump = http::get(self.admin_port, "localhost", "/config_dump?resource=dynamic_listeners", &[]);
-        dump.is_ok_and(|answer| answer.body.contains(text))
+        Launch { delta, binary: &OLDEST_ENVOY, ..Launch::new(&[grpc_port], node, metadata) }.start()
     }
 
     /// One statistic; 0 when Envoy does not know it.
     pub fn stat(&self, name: &str) -> u64 {
-        let answer = http::get(self.admin_port, "localhost", &format!("/stats?filter=^{name}$"), &[]).unwrap();
+        let answer = self.admin(&format!("/stats?filter=^{name}$")).unwrap();
         answer.body.trim().rsplit_once(": ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0)
+    }
+
+    /// Whether the configuration in force names this.
+    pub fn holds(&self, text: &str) -> bool {
+        self.admin("/config_dump?resource=dynamic_listeners").is_ok_and(|answer| answer.body.contains(text))
     }
 
     /// Everything that Envoy refused so far, with its reasons. Every test expects none.
     pub fn rejected(&self) -> String {
-        let stats = http::get(self.admin_port, "localhost", "/stats?filter=update_rejected", &[]).unwrap().body;
+        let stats = self.admin("/stats?filter=update_rejected").unwrap().body;
         let counted: Vec<&str> = stats.lines().filter(|l| !l.ends_with(": 0")).collect();
         if counted.is_empty() { String::new() } else { format!("{counted:?}\n{}", self.process.tail()) }
     }
@@ -112,5 +64,71 @@ impl Envoy {
     /// Fails the test if Envoy refused anything.
     pub fn assert_no_nacks(&self) {
         assert_eq!(self.rejected(), "", "Envoy refused config");
+    }
+
+    /// A page of its admin interface.
+    pub fn admin(&self, path: &str) -> std::io::Result<Answer> {
+        self.machine.within(|| http::get(self.admin_port, "localhost", path, &[]))
+    }
+}
+
+/// How an Envoy starts.
+pub struct Launch<'a> {
+    pub binary: &'a Path,
+    /// Address of the control plane, and its ports; it is connected to one at a time.
+    pub host: &'a str,
+    pub grpc_ports: &'a [u16],
+    pub node: &'a str,
+    pub metadata: &'a Value,
+    pub delta: bool,
+    /// More arguments of `bootstrap`.
+    pub arguments: &'a [&'a OsStr],
+    pub machine: Machine,
+}
+
+impl<'a> Launch<'a> {
+    /// Of the newest version on this machine, with the control plane beside it.
+    pub fn new(grpc_ports: &'a [u16], node: &'a str, metadata: &'a Value) -> Self {
+        let (machine, host) = (Machine::default(), "127.0.0.1");
+        Self { binary: &TOOLS.envoy, host, grpc_ports, node, metadata, delta: true, arguments: &[], machine }
+    }
+
+    /// Starts it and waits until it is live.
+    pub fn start(&self) -> Envoy {
+        let folder = scratch();
+        fs::write(folder.join("metadata.json"), self.metadata.to_string()).unwrap();
+        let mut bootstrap = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        bootstrap.args(["bootstrap", "envoy", "--node", self.node, "--metadata"]).arg(folder.join("metadata.json"));
+        bootstrap.arg("--xds-address").arg(format!("{}:{}", self.host, self.grpc_ports[0]));
+        bootstrap.args(self.arguments);
+        if self.delta {
+            bootstrap.arg("--delta");
+        }
+        let output = bootstrap.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut config: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let servers = &mut config["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"];
+        let mut next = servers[0].clone();
+        for port in &self.grpc_ports[1..] {
+            next["endpoint"]["address"]["socket_address"]["port_value"] = (*port).into();
+            servers.as_array_mut().unwrap().push(next.clone());
+        }
+        let admin_port = free_port();
+        config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
+        fs::write(folder.join("envoy.json"), config.to_string()).unwrap();
+        let mut command = Command::new(self.binary);
+        let base = std::process::id() % 30_000 * 64 + BASE_ID.fetch_add(1, Ordering::Relaxed);
+        // Paths of sockets may be relative.
+        command.current_dir(&folder);
+        command.arg("-c").arg(folder.join("envoy.json")).args(["--concurrency", "1", "--base-id", &base.to_string()]);
+        command.args(["--log-level", "warning", "--drain-time-s", "1", "--drain-strategy", "immediate"]);
+        let machine = self.machine.clone();
+        if machine.is_apart() {
+            command.gid(network::SIDECAR_GROUP);
+        }
+        let process = machine.within(|| Process::start("envoy", &mut command));
+        let envoy = Envoy { process, admin_port, machine };
+        wait_for("Envoy is live", || envoy.admin("/ready").ok().filter(|a| a.body.trim() == "LIVE"));
+        envoy
     }
 }

@@ -15,14 +15,10 @@ use crate::{
     grpc_outages::is_race_of_go,
     mesh::ControlPlane,
     process::{Process, free_port, scratch, wait_for},
-    tools::{self, TOOLS},
+    tools::{self, TOOLS, program},
 };
 
 pub const HOST: &str = "echo.shop.svc.cluster.local";
-
-fn program(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/programs").join(name)
-}
 
 /// The bootstrap of a workload `app` at `ip`.
 pub fn bootstrap(plane: &ControlPlane, app: &str, ip: &str) -> PathBuf {

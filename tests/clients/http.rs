@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
@@ -21,7 +21,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value that the echo server received under this name (`name`, `path`, `host`, or a header).
+    /// The value that the echo server received under this name (`name`, `path`, `host`, `peer`, or a header).
     pub fn seen(&self, key: &str) -> String {
         let body: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
         body[key].as_str().unwrap_or_default().to_string()
@@ -30,7 +30,12 @@ impl Answer {
 
 /// Sends one request over a connection of its own.
 pub fn get(port: u16, host: &str, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    get_at((Ipv4Addr::LOCALHOST, port).into(), host, path, headers)
+}
+
+/// As [`get`], from a server at any address.
+pub fn get_at(address: SocketAddr, host: &str, path: &str, headers: &[(&str, &str)]) -> std::io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(20))?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     request(&mut stream, host, path, headers)
 }
@@ -112,7 +117,11 @@ pub struct Echo {
 
 impl Echo {
     pub fn start(name: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at(name, (Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    pub fn start_at(name: &str, address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();
         let echo = Self { name: name.to_string(), port, fail_first: Arc::default(), paths: Arc::default() };
         let (name, fail, paths) = (name.to_string(), echo.fail_first.clone(), echo.paths.clone());
@@ -151,6 +160,7 @@ fn serve(stream: &TcpStream, name: &str, fail: &AtomicU32, paths: &Mutex<Vec<Str
         let mut seen = serde_json::Map::new();
         seen.extend(headers.into_iter().map(|(k, v)| (k, v.into())));
         seen.insert("name".into(), name.into());
+        seen.insert("peer".into(), stream.peer_addr().ok()?.ip().to_string().into());
         seen.insert("path".into(), path.into());
         seen.insert("method".into(), method.into());
         let body = serde_json::Value::Object(seen).to_string();
@@ -164,7 +174,12 @@ fn serve(stream: &TcpStream, name: &str, fail: &AtomicU32, paths: &Mutex<Vec<Str
 
 /// A TCP server that sends its name and then everything back.
 pub fn tcp_echo(name: &'static str) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    tcp_echo_at(name, (Ipv4Addr::LOCALHOST, 0).into())
+}
+
+/// As [`tcp_echo`], at this address.
+pub fn tcp_echo_at(name: &'static str, address: SocketAddr) -> u16 {
+    let listener = TcpListener::bind(address).unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {

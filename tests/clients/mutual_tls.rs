@@ -1,53 +1,14 @@
 //! Mutual TLS between stock Envoys whose certificates the control plane issues: no agent, no files of certificates.
 
-use std::{ffi::OsStr, fs, path::PathBuf, process::Command};
-
 use serde_json::{Value, json};
 
 use crate::{
     config::object,
     http::{Echo, get},
-    mesh::{ControlPlane, Envoy, folder},
-    process::{free_port, scratch, wait_for},
+    joined::Mesh,
+    mesh::Envoy,
+    process::{free_port, wait_for},
 };
-
-/// A control plane with a secure listener, its state folder, and the tokens of its machines.
-struct Mesh {
-    plane: ControlPlane,
-    state: PathBuf,
-    secure_port: u16,
-}
-
-impl Mesh {
-    fn start(text: String, environment: &[(&str, &str)]) -> Self {
-        let (configs, state, secure_port) = (folder(&[("mesh.yaml", text)]), scratch(), free_port());
-        let secure = format!("127.0.0.1:{secure_port}");
-        let arguments: Vec<std::ffi::OsString> = vec![
-            "--config-dir".into(),
-            configs.clone().into(),
-            "--state-dir".into(),
-            state.clone().into(),
-            "--secure-grpc-addr".into(),
-            secure.into(),
-        ];
-        let plane = ControlPlane::launch_with(configs, &arguments, environment);
-        plane.wait_ready();
-        Self { plane, state, secure_port }
-    }
-
-    /// An Envoy that joins by a token of this service account.
-    fn join(&self, node: &str, account: &str, metadata: &Value) -> Envoy {
-        let mut create = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        create.args(["token", "create", "--namespace", "shop", "--service-account", account, "--state-dir"]);
-        let created = create.arg(&self.state).output().unwrap();
-        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
-        let token = scratch().join("token");
-        fs::write(&token, created.stdout).unwrap();
-        let root = self.state.join("identity/root-cert.pem");
-        let arguments: [&OsStr; 4] = ["--root-cert".as_ref(), root.as_ref(), "--token-file".as_ref(), token.as_ref()];
-        Envoy::secure(self.secure_port, node, metadata, &arguments)
-    }
-}
 
 const SERVER: &str = "sidecar~127.0.0.1~server.shop~shop.svc.cluster.local";
 /// TLS connections to the service.
@@ -151,9 +112,9 @@ fn policies_decide_by_the_identities_of_issued_certificates() {
     let client = mesh.join(CLIENT, "client", &metadata("client"));
     let status = || get(egress, "web.example", "/", &[]).ok().map(|answer| answer.status);
     wait_for("the client is let in", || status().filter(|status| *status == 200));
-    mesh.plane.write("mesh.yaml", &(text.clone() + &allow("other")));
+    mesh.write(&(text.clone() + &allow("other")));
     wait_for("the client is kept out", || status().filter(|status| *status == 403));
-    mesh.plane.write("mesh.yaml", &(text + &allow("client")));
+    mesh.write(&(text + &allow("client")));
     wait_for("the client is let in again", || status().filter(|status| *status == 200));
     server.assert_no_nacks();
     client.assert_no_nacks();

