@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     config::object,
     http::{Answer, Echo, get_at, tcp_echo_at},
-    joined::Mesh,
+    joined::{Mesh, Settings},
     mesh::Envoy,
     network::{Family, Interception, Machine, Network, outside},
     policies::{authorization, policy},
@@ -113,13 +113,25 @@ fn mode(mode: &str, ports: &Value) -> String {
     policy("PeerAuthentication", "default", &spec)
 }
 
+/// Differences of the sidecars and the control plane.
+struct Setup<'a> {
+    settings: Settings<'a>,
+    /// More metadata of the sidecars.
+    metadata: Value,
+}
+
 impl Shop {
     /// With these objects beside the services.
     fn start(interception: Interception, family: Family, further: &str) -> Option<Self> {
+        let setup = Setup { settings: Settings::default(), metadata: json!({}) };
+        Self::start_with(interception, family, further, &setup)
+    }
+
+    fn start_with(interception: Interception, family: Family, further: &str, setup: &Setup<'_>) -> Option<Self> {
         let network = Network::start(&[interception, interception, Interception::None])?;
         let [client, server, plain] = network.machines();
         let objects = services(family, &server, &plain) + further;
-        let mesh = Mesh::start_on(&network.router, network.router.ip(family), objects, &[]);
+        let mesh = Mesh::start_on(&network.router, network.router.ip(family), objects, setup.settings);
         let at = |machine: &Machine, port: u16| SocketAddr::new(machine.ip(family), port);
         let web = server.within(|| {
             tcp_echo_at("db ", at(&server, DB_PORT));
@@ -132,7 +144,10 @@ impl Shop {
         let sidecar = |machine: &Machine, app: &str| {
             let node = format!("sidecar~{}~{app}.shop~shop.svc.cluster.local", machine.ip(family));
             let mode = format!("{interception:?}").to_uppercase();
-            let metadata = json!({"INTERCEPTION_MODE": mode, "LABELS": {"app": app}, "SERVICE_ACCOUNT": app});
+            let mut metadata = json!({"INTERCEPTION_MODE": mode, "LABELS": {"app": app}, "SERVICE_ACCOUNT": app});
+            for (key, value) in setup.metadata.as_object().into_iter().flatten() {
+                metadata[key] = value.clone();
+            }
             mesh.join_on(machine, &node, app, &metadata)
         };
         let (of_client, of_server) = (sidecar(&client, "client"), sidecar(&server, "server"));
@@ -372,4 +387,34 @@ fn programs_behind_tproxy_see_their_clients() {
 #[test]
 fn programs_behind_tproxy_see_their_clients_of_ipv6() {
     programs_behind_tproxy(Family::V6);
+}
+
+/// Of what an Istio proxy gets, a stock Envoy lacks three filters of Istio's build (`istio.metadata_exchange`, `istio.alpn`,
+/// `istio.stats`), which Istio's own settings leave out, and the agent that holds certificates (`sds-grpc`), which nothing asks
+/// for where mutual TLS is off. It takes all the rest.
+#[test]
+fn sidecars_of_an_istio_version_route_redirected_requests() {
+    let settings = Settings {
+        environment: &[("PILOT_ENABLE_METADATA_EXCHANGE", "false"), ("PILOT_ENABLE_ALPN_FILTER", "false")],
+        mesh: Some(&json!({"defaultProviders": {"metrics": []}, "enableAutoMtls": false})),
+        ..Settings::default()
+    };
+    let setup = Setup { settings, metadata: json!({"ISTIO_VERSION": "1.30.0"}) };
+    let disabled = mode("DISABLE", &Value::Null);
+    let Some(shop) = Shop::start_with(Interception::Redirect, Family::V4, &disabled, &setup) else { return };
+    shop.until("both are let in", true, true);
+    let answer = shop.ask(&shop.client, "/old/a", &[]).unwrap();
+    assert_eq!(["name", "path", "peer"].map(|key| answer.seen(key)), ["v1", "/new/a", "127.0.0.6"].map(String::from));
+    assert_eq!(shop.ask(&shop.client, "/", &[("x-version", "v2")]).unwrap().seen("name"), "v2");
+    until_hello(&shop.client, shop.db(), Some("db"));
+    until_hello(&shop.client, shop.outside(9999), Some("outside"));
+    let secret = json!({"selector": {"matchLabels": {"app": "server"}}, "action": "DENY",
+        "rules": [{"to": [{"operation": {"paths": ["/secret"]}}]}]});
+    shop.write(&(disabled + &authorization("secret", &secret)));
+    wait_until("a path is denied", || match shop.ask(&shop.client, "/secret", &[]) {
+        Ok(answer) if answer.status == 403 => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    shop.until("other paths are not", true, true);
+    shop.assert_no_nacks();
 }

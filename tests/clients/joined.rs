@@ -17,6 +17,15 @@ use crate::{
     process::{free_port, scratch},
 };
 
+/// Settings of the control plane.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings<'a> {
+    pub environment: &'a [(&'a str, &'a str)],
+    /// The mesh config, if it is not Istio's default.
+    pub mesh: Option<&'a Value>,
+    pub networks: Option<&'a Value>,
+}
+
 /// A control plane with a secure listener, its state folder, and the tokens of its machines.
 pub struct Mesh {
     pub plane: ControlPlane,
@@ -27,14 +36,15 @@ pub struct Mesh {
 impl Mesh {
     /// With these objects (`mesh.yaml`) and this environment.
     pub fn start(text: String, environment: &[(&str, &str)]) -> Self {
-        Self::start_on(&Machine::default(), Ipv4Addr::LOCALHOST.into(), text, environment)
+        let settings = Settings { environment, ..Settings::default() };
+        Self::start_on(&Machine::default(), Ipv4Addr::LOCALHOST.into(), text, settings)
     }
 
     /// As [`Mesh::start`], on this machine, with the secure listener at this address of it.
-    pub fn start_on(machine: &Machine, ip: IpAddr, text: String, environment: &[(&str, &str)]) -> Self {
+    pub fn start_on(machine: &Machine, ip: IpAddr, text: String, settings: Settings<'_>) -> Self {
         let (configs, state, secure_port) = (folder(&[("mesh.yaml", text)]), scratch(), free_port());
         let secure = SocketAddr::new(ip, secure_port);
-        let arguments: Vec<OsString> = vec![
+        let mut arguments: Vec<OsString> = vec![
             "--config-dir".into(),
             configs.clone().into(),
             "--state-dir".into(),
@@ -42,8 +52,14 @@ impl Mesh {
             "--secure-grpc-addr".into(),
             secure.to_string().into(),
         ];
+        for (flag, content) in [("--meshConfig", settings.mesh), ("--networksConfig", settings.networks)] {
+            if let Some(content) = content {
+                let file = folder(&[("settings.yaml", content.to_string())]).join("settings.yaml");
+                arguments.extend([flag.into(), file.into()]);
+            }
+        }
         let plane = machine.within(|| {
-            let plane = ControlPlane::launch_with(configs, &arguments, environment);
+            let plane = ControlPlane::launch_with(configs, &arguments, settings.environment);
             plane.wait_ready();
             plane
         });
