@@ -11,6 +11,7 @@ mod certificate_files;
 mod changes;
 mod clusters;
 mod config;
+mod east_west;
 mod envoy;
 #[path = "../kubernetes/gate.rs"]
 #[allow(dead_code, reason = "the tests of the rights use more of it")]
