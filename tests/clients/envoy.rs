@@ -84,13 +84,25 @@ pub struct Launch<'a> {
     /// More arguments of `bootstrap`.
     pub arguments: &'a [&'a OsStr],
     pub machine: Machine,
+    /// Changes the bootstrap.
+    pub bootstrap: &'a dyn Fn(&mut Value),
 }
 
 impl<'a> Launch<'a> {
     /// Of the newest version on this machine, with the control plane beside it.
     pub fn new(grpc_ports: &'a [u16], node: &'a str, metadata: &'a Value) -> Self {
         let (machine, host) = (Machine::default(), "127.0.0.1");
-        Self { binary: &TOOLS.envoy, host, grpc_ports, node, metadata, delta: true, arguments: &[], machine }
+        Self {
+            binary: &TOOLS.envoy,
+            host,
+            grpc_ports,
+            node,
+            metadata,
+            delta: true,
+            arguments: &[],
+            machine,
+            bootstrap: &|_| (),
+        }
     }
 
     /// Starts it and waits until it is live.
@@ -113,6 +125,7 @@ impl<'a> Launch<'a> {
             next["endpoint"]["address"]["socket_address"]["port_value"] = (*port).into();
             servers.as_array_mut().unwrap().push(next.clone());
         }
+        (self.bootstrap)(&mut config);
         let admin_port = free_port();
         config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
         fs::write(folder.join("envoy.json"), config.to_string()).unwrap();

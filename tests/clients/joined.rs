@@ -4,8 +4,9 @@ use std::{
     ffi::OsString,
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
+    time::{Duration, SystemTime},
 };
 
 use serde_json::Value;
@@ -24,6 +25,21 @@ pub struct Settings<'a> {
     /// The mesh config, if it is not Istio's default.
     pub mesh: Option<&'a Value>,
     pub networks: Option<&'a Value>,
+    /// The folder of the certificate authority, if it is not to make its own root.
+    pub authority: Option<&'a Path>,
+}
+
+/// Writes the files of a new authority of this name to a folder; gives its root.
+pub fn plug_in(folder: &Path, name: &str) -> String {
+    let day = Duration::from_secs(86_400);
+    let material = pilothouse::identity::authority::new_root(name, SystemTime::now(), day).unwrap();
+    let root = material.roots.clone();
+    for (file, text) in
+        [("ca-key.pem", material.key), ("ca-cert.pem", material.certificate), ("root-cert.pem", material.roots)]
+    {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    root
 }
 
 /// A control plane with a secure listener, its state folder, and the tokens of its machines.
@@ -31,6 +47,8 @@ pub struct Mesh {
     pub plane: ControlPlane,
     pub state: PathBuf,
     secure: SocketAddr,
+    /// The file of the root of its certificates.
+    root: PathBuf,
 }
 
 impl Mesh {
@@ -58,12 +76,19 @@ impl Mesh {
                 arguments.extend([flag.into(), file.into()]);
             }
         }
+        let root = match settings.authority {
+            Some(authority) => {
+                arguments.extend(["--cacerts-dir".into(), authority.into()]);
+                authority.join("root-cert.pem")
+            }
+            None => state.join("identity/root-cert.pem"),
+        };
         let plane = machine.within(|| {
             let plane = ControlPlane::launch_with(configs, &arguments, settings.environment);
             plane.wait_ready();
             plane
         });
-        Self { plane, state, secure }
+        Self { plane, state, secure, root }
     }
 
     /// Replaces the objects.
@@ -78,13 +103,23 @@ impl Mesh {
 
     /// As [`Mesh::join`], on this machine, as its sidecar.
     pub fn join_on(&self, machine: &Machine, node: &str, account: &str, metadata: &Value) -> Envoy {
-        let (token, root) = (self.token(account), self.root());
+        self.join_with(machine, (node, account, metadata), &|_| ())
+    }
+
+    /// As [`Mesh::join_on`], with changes of the bootstrap.
+    pub fn join_with(
+        &self,
+        machine: &Machine,
+        (node, account, metadata): (&str, &str, &Value),
+        bootstrap: &dyn Fn(&mut Value),
+    ) -> Envoy {
+        let (token, root) = (self.token(account), &self.root);
         let address = self.secure.to_string();
         let arguments = ["--root-cert".as_ref(), root.as_os_str(), "--token-file".as_ref(), token.as_os_str()];
         let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
         let ports = [self.secure.port()];
         let launch = Launch::new(&ports, node, metadata);
-        Launch { host, arguments: &arguments, machine: machine.clone(), ..launch }.start()
+        Launch { host, arguments: &arguments, machine: machine.clone(), bootstrap, ..launch }.start()
     }
 
     /// The file of a token for this service account.
@@ -96,10 +131,5 @@ impl Mesh {
         let token = scratch().join("token");
         fs::write(&token, created.stdout).unwrap();
         token
-    }
-
-    /// The file of the root of its certificates.
-    pub fn root(&self) -> PathBuf {
-        self.state.join("identity/root-cert.pem")
     }
 }

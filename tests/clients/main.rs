@@ -31,12 +31,14 @@ mod policies;
 mod process;
 mod refusals;
 mod registration;
+mod rotation;
 mod samples;
 #[path = "../kubernetes/server.rs"]
 mod server;
 mod shop;
 mod sidecar;
 mod sources;
+mod strangers;
 mod taken_away;
 mod tls;
 mod tools;

@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::{
-    config::object,
+    config::{gateway, object},
     http::{Echo, get},
     joined::Mesh,
     mesh::Envoy,
-    process::{free_port, wait_for},
+    process::{free_port, wait_for, wait_until},
 };
 
-const SERVER: &str = "sidecar~127.0.0.1~server.shop~shop.svc.cluster.local";
+pub const SERVER: &str = "sidecar~127.0.0.1~server.shop~shop.svc.cluster.local";
 /// TLS connections to the service.
 const HANDSHAKES: &str = "cluster.outbound.*web.example.*ssl.handshake";
-const CLIENT: &str = "sidecar~10.0.0.1~client.shop~shop.svc.cluster.local";
+pub const CLIENT: &str = "sidecar~10.0.0.1~client.shop~shop.svc.cluster.local";
 
 /// A server behind its own Envoy on `inbound`, called by another Envoy on `egress`.
-fn mesh_of(echo: u16, inbound: u16, egress: u16, mode: &str) -> String {
+pub fn mesh_of(echo: u16, inbound: u16, egress: u16, mode: &str) -> String {
     object(
         "ServiceEntry",
         "web",
@@ -52,7 +52,7 @@ fn mesh_of(echo: u16, inbound: u16, egress: u16, mode: &str) -> String {
     )
 }
 
-fn metadata(app: &str) -> Value {
+pub fn metadata(app: &str) -> Value {
     json!({"INTERCEPTION_MODE": "NONE", "LABELS": {"app": app}, "SERVICE_ACCOUNT": app})
 }
 
@@ -118,4 +118,35 @@ fn policies_decide_by_the_identities_of_issued_certificates() {
     wait_for("the client is let in again", || status().filter(|status| *status == 200));
     server.assert_no_nacks();
     client.assert_no_nacks();
+}
+
+#[test]
+fn a_gateway_calls_a_strict_sidecar_with_its_own_certificate() {
+    let (echo, inbound, port) = (Echo::start("server"), free_port(), free_port());
+    let routes = json!({"hosts": ["web.example"], "gateways": ["edge"],
+        "http": [{"route": [{"destination": {"host": "web.example"}}]}]});
+    let text = mesh_of(echo.port, inbound, free_port(), "STRICT")
+        + &gateway(port)
+        + &object("VirtualService", "web", &routes)
+        + &allow("edge");
+    let tls = |mode: &str| {
+        object("DestinationRule", "web", &json!({"host": "web.example", "trafficPolicy": {"tls": {"mode": mode}}}))
+    };
+    let mesh = Mesh::start(text.clone() + &tls("ISTIO_MUTUAL"), &[]);
+    let server = mesh.join(SERVER, "server", &metadata("server"));
+    let edge = mesh.join("router~10.0.0.2~edge.shop~shop.svc.cluster.local", "edge", &metadata("edge"));
+    let until = |why: &str, status: u16| {
+        wait_until(why, || match get(port, "web.example", "/", &[]) {
+            Ok(answer) if answer.status == status => Ok(answer),
+            other => Err(format!("{other:?}")),
+        })
+    };
+    let peer = until("the gateway is let in", 200).seen("x-forwarded-client-cert");
+    assert!(peer.contains("URI=spiffe://cluster.local/ns/shop/sa/edge"), "{peer:?}");
+    mesh.write(&(text.clone() + &tls("DISABLE")));
+    until("plain text is refused", 503);
+    mesh.write(&text);
+    until("mutual TLS is found out", 200);
+    server.assert_no_nacks();
+    edge.assert_no_nacks();
 }

@@ -1,0 +1,76 @@
+//! A server under STRICT refuses whoever has no certificate of the mesh: of another trust domain, below another root, expired, or
+//! none at all. Certificates of the mesh and of an alias of its trust domain are taken.
+
+use std::{ffi::OsStr, fs, path::PathBuf, process::Command};
+
+use rcgen::{CertificateParams, DistinguishedName, Issuer, KeyPair, SanType, date_time_ymd};
+use serde_json::json;
+
+use crate::{
+    http::Echo,
+    joined::{Mesh, Settings, plug_in},
+    mutual_tls::{SERVER, mesh_of, metadata},
+    network::Machine,
+    process::{free_port, scratch, wait_until},
+    tools::{TOOLS, program},
+};
+
+/// Files of a certificate for this identity and its key, signed by the authority of this folder.
+fn certificate(authority: &std::path::Path, identity: &str, is_expired: bool) -> [PathBuf; 2] {
+    let read = |name: &str| fs::read_to_string(authority.join(name)).unwrap();
+    let issuer =
+        Issuer::from_ca_cert_pem(&read("ca-cert.pem"), KeyPair::from_pem(&read("ca-key.pem")).unwrap()).unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    params.subject_alt_names.push(SanType::URI(identity.try_into().unwrap()));
+    if is_expired {
+        params.not_after = date_time_ymd(2024, 1, 1);
+    }
+    let key = KeyPair::generate().unwrap();
+    let made = params.signed_by(&key, &issuer).unwrap();
+    let folder = scratch();
+    let files = [folder.join("cert.pem"), folder.join("key.pem")];
+    fs::write(&files[0], made.pem()).unwrap();
+    fs::write(&files[1], key.serialize_pem()).unwrap();
+    files
+}
+
+#[test]
+fn strict_refuses_other_trust_domains_foreign_roots_expired_and_missing_certificates() {
+    let (mine, foreign) = (scratch(), scratch());
+    plug_in(&mine, "mine");
+    plug_in(&foreign, "foreign");
+    let (echo, inbound) = (Echo::start("server"), free_port());
+    let config = json!({"trustDomain": "cluster.local", "trustDomainAliases": ["old.local"]});
+    let settings = Settings { mesh: Some(&config), authority: Some(&mine), ..Settings::default() };
+    let text = mesh_of(echo.port, inbound, free_port(), "STRICT");
+    let mesh = Mesh::start_on(&Machine::default(), std::net::Ipv4Addr::LOCALHOST.into(), text, settings);
+    let server = mesh.join(SERVER, "server", &metadata("server"));
+    let ask = |own: Option<&[PathBuf; 2]>| {
+        let mut get = Command::new(&TOOLS.python);
+        get.arg(program("mesh_get.py")).arg(inbound.to_string()).arg(mine.join("root-cert.pem"));
+        get.args(own.into_iter().flatten().map(|file| -> &OsStr { file.as_ref() }));
+        let output = get.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    };
+    let identity = "spiffe://cluster.local/ns/shop/sa/client";
+    let known = certificate(&mine, identity, false);
+    let answer = wait_until("a certificate of the mesh is taken", || ask(Some(&known)));
+    assert!(answer.contains(&format!("URI={identity}")), "{answer}");
+    let alias = certificate(&mine, "spiffe://old.local/ns/shop/sa/client", false);
+    ask(Some(&alias)).expect("a certificate of an alias is taken");
+
+    let before = echo.paths().len();
+    let refused = |own: Option<&[PathBuf; 2]>, alert: &str| {
+        let reason = ask(own).expect_err(alert);
+        assert!(reason.contains(alert), "{alert}: {reason}");
+    };
+    refused(None, "ALERT_HANDSHAKE_FAILURE");
+    refused(Some(&certificate(&mine, "spiffe://other.local/ns/shop/sa/client", false)), "ALERT_CERTIFICATE_UNKNOWN");
+    refused(Some(&certificate(&foreign, identity, false)), "ALERT_UNKNOWN_CA");
+    refused(Some(&certificate(&mine, identity, true)), "ALERT_CERTIFICATE_EXPIRED");
+    assert_eq!(echo.paths().len(), before, "a refused request reaches nobody");
+    ask(Some(&known)).expect("the mesh is still let in");
+    server.assert_no_nacks();
+}
