@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     http::{self, Answer},
@@ -41,6 +41,13 @@ impl Envoy {
     /// As [`Envoy::connect`], of the oldest supported version.
     pub fn oldest(grpc_port: u16, node: &str, metadata: &Value, delta: bool) -> Self {
         Launch { delta, binary: &OLDEST_ENVOY, ..Launch::new(&[grpc_port], node, metadata) }.start()
+    }
+
+    /// Starts Envoy with listeners and clusters of the test's own, without a control plane.
+    pub fn alone(listeners: &Value, clusters: &Value) -> Self {
+        let admin = json!({"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}});
+        let resources = json!({"listeners": listeners, "clusters": clusters});
+        run(&TOOLS.envoy, json!({"admin": admin, "static_resources": resources}), &Machine::default())
     }
 
     /// One statistic; 0 when Envoy does not know it.
@@ -126,22 +133,26 @@ impl<'a> Launch<'a> {
             servers.as_array_mut().unwrap().push(next.clone());
         }
         (self.bootstrap)(&mut config);
-        let admin_port = free_port();
-        config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
-        fs::write(folder.join("envoy.json"), config.to_string()).unwrap();
-        let mut command = Command::new(self.binary);
-        let base = std::process::id() % 30_000 * 64 + BASE_ID.fetch_add(1, Ordering::Relaxed);
-        // Paths of sockets may be relative.
-        command.current_dir(&folder);
-        command.arg("-c").arg(folder.join("envoy.json")).args(["--concurrency", "1", "--base-id", &base.to_string()]);
-        command.args(["--log-level", "warning", "--drain-time-s", "1", "--drain-strategy", "immediate"]);
-        let machine = self.machine.clone();
-        if machine.is_apart() {
-            command.gid(network::SIDECAR_GROUP);
-        }
-        let process = machine.within(|| Process::start("envoy", &mut command));
-        let envoy = Envoy { process, admin_port, machine };
-        wait_for("Envoy is live", || envoy.admin("/ready").ok().filter(|a| a.body.trim() == "LIVE"));
-        envoy
+        run(self.binary, config, &self.machine)
     }
+}
+
+/// An Envoy with this bootstrap, once it is live.
+fn run(binary: &Path, mut config: Value, machine: &Machine) -> Envoy {
+    let (folder, admin_port) = (scratch(), free_port());
+    config["admin"]["address"]["socket_address"]["port_value"] = admin_port.into();
+    fs::write(folder.join("envoy.json"), config.to_string()).unwrap();
+    let mut command = Command::new(binary);
+    let base = std::process::id() % 30_000 * 64 + BASE_ID.fetch_add(1, Ordering::Relaxed);
+    // Paths of sockets may be relative.
+    command.current_dir(&folder);
+    command.arg("-c").arg(folder.join("envoy.json")).args(["--concurrency", "1", "--base-id", &base.to_string()]);
+    command.args(["--log-level", "warning", "--drain-time-s", "1", "--drain-strategy", "immediate"]);
+    if machine.is_apart() {
+        command.gid(network::SIDECAR_GROUP);
+    }
+    let process = machine.within(|| Process::start("envoy", &mut command));
+    let envoy = Envoy { process, admin_port, machine: machine.clone() };
+    wait_for("Envoy is live", || envoy.admin("/ready").ok().filter(|a| a.body.trim() == "LIVE"));
+    envoy
 }

@@ -20,6 +20,7 @@ mod gateway;
 mod grpc;
 mod grpc_outages;
 mod http;
+mod http3;
 mod intercepted;
 mod joined;
 mod leaders;

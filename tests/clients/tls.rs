@@ -15,15 +15,15 @@ use crate::{
 const NODE: &str = "router~127.0.0.1~edge.shop~shop.svc.cluster.local";
 
 /// A certificate of its own authority for one host: certificate and key, as PEM and as files.
-struct Certificate {
-    chain: String,
-    key: String,
-    chain_file: PathBuf,
+pub struct Certificate {
+    pub chain: String,
+    pub key: String,
+    pub chain_file: PathBuf,
     key_file: PathBuf,
 }
 
 impl Certificate {
-    fn of(host: &str) -> Self {
+    pub fn of(host: &str) -> Self {
         let made = rcgen::generate_simple_self_signed(vec![host.to_string()]).unwrap();
         let (chain, key, folder) = (made.cert.pem(), made.signing_key.serialize_pem(), scratch());
         let (chain_file, key_file) = (folder.join("cert.pem"), folder.join("key.pem"));
