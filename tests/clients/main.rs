@@ -11,6 +11,7 @@ mod certificate_files;
 mod changes;
 mod clusters;
 mod config;
+mod dual_stack;
 mod east_west;
 mod envoy;
 #[path = "../kubernetes/gate.rs"]
