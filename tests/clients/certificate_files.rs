@@ -17,9 +17,9 @@ const HOST: &str = "web.example";
 const SERVER: &str = "spiffe://cluster.local/ns/shop/sa/server";
 const CLIENT: &str = "spiffe://cluster.local/ns/shop/sa/client";
 
-type Authority = CertifiedIssuer<'static, KeyPair>;
+pub type Authority = CertifiedIssuer<'static, KeyPair>;
 
-fn authority() -> Authority {
+pub fn authority() -> Authority {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, "the mesh");
@@ -27,7 +27,7 @@ fn authority() -> Authority {
 }
 
 /// Metadata of a proxy labelled `app`, with the files of this identity.
-fn metadata(authority: &Authority, app: &str, identity: &str) -> Value {
+pub fn metadata(authority: &Authority, app: &str, identity: &str) -> Value {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.subject_alt_names.push(SanType::URI(identity.try_into().unwrap()));
     let key = KeyPair::generate().unwrap();

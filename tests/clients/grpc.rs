@@ -8,7 +8,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     config::{object, service, subsets, to},
@@ -22,10 +22,17 @@ pub const HOST: &str = "echo.shop.svc.cluster.local";
 
 /// The bootstrap of a workload `app` at `ip`.
 pub fn bootstrap(plane: &ControlPlane, app: &str, ip: &str) -> PathBuf {
+    bootstrap_with(plane, app, ip, &json!({}))
+}
+
+/// As [`bootstrap`], of a node with this metadata.
+pub fn bootstrap_with(plane: &ControlPlane, app: &str, ip: &str, metadata: &Value) -> PathBuf {
     let folder = scratch();
+    fs::write(folder.join("metadata.json"), metadata.to_string()).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
         .args(["bootstrap", "grpc", "--node", &format!("sidecar~{ip}~{app}.shop~shop.svc.cluster.local")])
-        .args(["--xds-address", &format!("127.0.0.1:{}", plane.grpc_port)])
+        .args(["--xds-address", &format!("127.0.0.1:{}", plane.grpc_port), "--metadata"])
+        .arg(folder.join("metadata.json"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -66,7 +73,7 @@ impl Grpc {
     }
 
     /// The program that serves.
-    fn server(self) -> Option<Command> {
+    pub fn server(self) -> Option<Command> {
         let mut command = match self {
             Self::Python | Self::JavaScript => Command::new(&TOOLS.python),
             Self::Go(_) | Self::Java(_) => return self.echo("server"),
@@ -95,7 +102,7 @@ pub fn server(name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
     serve(Grpc::Python.server().unwrap(), name, port, bootstrap)
 }
 
-fn serve(mut command: Command, name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
+pub fn serve(mut command: Command, name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
     command.args([&port.to_string(), name]);
     if let Some(bootstrap) = bootstrap {
         command.arg("xds").env("GRPC_XDS_BOOTSTRAP", bootstrap);
@@ -125,8 +132,8 @@ impl Client {
         self.ask(&format!("call {times} {metadata}"))
     }
 
-    /// As [`Client::call`], once, without waiting for a channel that is not ready; Go and Java can.
-    fn attempt(&mut self) -> String {
+    /// As [`Client::call`], once, without waiting for a channel that is not ready.
+    pub fn attempt(&mut self) -> String {
         self.ask("try 1").into_keys().next().unwrap()
     }
 

@@ -20,6 +20,7 @@ mod gate;
 mod gateway;
 mod grpc;
 mod grpc_outages;
+mod grpc_tls;
 mod http;
 mod http3;
 mod intercepted;

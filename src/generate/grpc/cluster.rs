@@ -100,8 +100,8 @@ fn cluster(
     if let Some(policy) = policy {
         apply_load_balancer(&mut cluster, policy);
         apply_limits(&mut cluster, policy);
-        if policy.tls.as_ref().is_some_and(|t| t.mode() == TlSmode::IstioMutual) {
-            cluster.transport_socket = Some(mutual_tls(context, service));
+        if let Some(tls) = policy.tls.as_ref().filter(|t| t.mode() == TlSmode::IstioMutual) {
+            cluster.transport_socket = Some(mutual_tls(context, service, &tls.subject_alt_names));
         }
     }
     cluster
@@ -140,10 +140,14 @@ fn apply_limits(cluster: &mut Cluster, policy: &TrafficPolicy) {
     }
 }
 
-fn mutual_tls(context: &PushContext, service: &Service) -> TransportSocket {
-    let mut sans: BTreeSet<String> = service.service_accounts.iter().cloned().collect();
-    if let Some(set) = context.endpoints().get(&service.hostname, &service.namespace) {
-        sans.extend(set.service_accounts.iter().map(ToString::to_string));
+/// Servers prove one of the names that the rule demands, as Envoy's clusters have it; without such names, of the service's own
+/// accounts. Istio leaves the rule's names out for gRPC, which would take any server of the mesh.
+fn mutual_tls(context: &PushContext, service: &Service, demanded: &[String]) -> TransportSocket {
+    let mut sans: BTreeSet<String> = demanded.iter().cloned().collect();
+    if demanded.is_empty() {
+        sans.extend(service.service_accounts.iter().cloned());
+        let set = context.endpoints().get(&service.hostname, &service.namespace);
+        sans.extend(set.iter().flat_map(|set| set.service_accounts.iter().map(ToString::to_string)));
     }
     let tls = UpstreamTlsContext {
         common_tls_context: Some(common_context(&sans.into_iter().collect::<Vec<_>>())),

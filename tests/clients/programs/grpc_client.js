@@ -1,15 +1,18 @@
-// Calls /test.Echo/Who at an xds:/// target, as grpc_client.py does. The first argument is the folder with node_modules.
+// Calls /test.Echo/Who at an xds:/// target, as grpc_client.py does; no call waits for a channel. The first argument is the folder with
+// node_modules.
 const { createRequire } = require("module");
 const readline = require("readline");
 const load = createRequire(process.argv[2] + "/");
 const grpc = load("@grpc/grpc-js");
-load("@grpc/grpc-js-xds").register();
+const xds = load("@grpc/grpc-js-xds");
+xds.register();
 
 const bytes = (b) => b;
 const Client = grpc.makeGenericClientConstructor(
   { who: { path: "/test.Echo/Who", requestStream: false, responseStream: false, requestSerialize: bytes,
            requestDeserialize: bytes, responseSerialize: bytes, responseDeserialize: bytes } }, "test.Echo");
-const client = new Client(process.argv[3], grpc.credentials.createInsecure());
+const insecure = grpc.credentials.createInsecure();
+const client = new Client(process.argv[3], process.argv[4] === "tls" ? new xds.XdsChannelCredentials(insecure) : insecure);
 
 function call(metadata) {
   return new Promise((resolve) => {
