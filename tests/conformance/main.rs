@@ -35,6 +35,9 @@ mod generate;
 mod http;
 mod ingress;
 mod loader;
+#[path = "../clients/network.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod network;
 mod normal;
 #[path = "../clients/process.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]

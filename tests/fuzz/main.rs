@@ -16,6 +16,9 @@ mod judge;
 #[path = "../conformance/loader.rs"]
 mod loader;
 mod mutate;
+#[path = "../clients/network.rs"]
+#[allow(dead_code, reason = "shared with the tests of real clients")]
+mod network;
 #[path = "../clients/process.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod process;
