@@ -12,7 +12,7 @@ use crate::{
 
 pub const SERVER: &str = "sidecar~127.0.0.1~server.shop~shop.svc.cluster.local";
 /// TLS connections to the service.
-const HANDSHAKES: &str = "cluster.outbound.*web.example.*ssl.handshake";
+pub const HANDSHAKES: &str = "cluster.outbound.*web.example.*ssl.handshake";
 pub const CLIENT: &str = "sidecar~10.0.0.1~client.shop~shop.svc.cluster.local";
 
 /// A server behind its own Envoy on `inbound`, called by another Envoy on `egress`.

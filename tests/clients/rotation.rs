@@ -14,7 +14,7 @@ use crate::{
     http::{Echo, get},
     joined::{Mesh, Settings, plug_in},
     mesh::Envoy,
-    mutual_tls::{CLIENT, SERVER, mesh_of, metadata},
+    mutual_tls::{CLIENT, HANDSHAKES, SERVER, mesh_of, metadata},
     network::Machine,
     process::{free_port, scratch, wait_for, wait_until},
     traffic::Traffic,
@@ -71,9 +71,11 @@ impl Pair {
         });
     }
 
-    /// Ends the traffic, of which no request may have failed.
+    /// Ends the traffic, of which no request may have failed, each with a handshake of its own.
     fn end(self) {
+        let before = self.client.stat(HANDSHAKES);
         self.traffic.more(100);
+        assert!(self.client.stat(HANDSHAKES) >= before + 90, "requests share TLS connections");
         self.traffic.end();
         self.server.assert_no_nacks();
         self.client.assert_no_nacks();
