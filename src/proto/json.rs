@@ -123,27 +123,45 @@ pub fn go_duration(text: &str) -> Option<Duration> {
     if rest == "0" {
         return Some(Duration::ZERO);
     }
-    let mut total = 0f64;
+    let mut total = 0u64;
     let mut parts = 0;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
+        let number = &rest[..digits];
         rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let factor = match &rest[..unit] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
+        let end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let unit = match &rest[..end] {
+            "h" => 3_600_000_000_000,
+            "m" => 60_000_000_000,
+            "s" => 1_000_000_000,
+            "ms" => 1_000_000,
+            "us" | "µs" | "μs" => 1_000,
+            "ns" => 1,
             _ => return None,
         };
-        total += number * factor;
+        total = total.checked_add(nanoseconds(number, unit)?)?;
         parts += 1;
-        rest = &rest[unit..];
+        rest = &rest[end..];
     }
-    if parts == 0 { None } else { Duration::try_from_secs_f64((total * 1e9).round() / 1e9).ok() }
+    // The longest in Go.
+    (parts > 0 && i64::try_from(total).is_ok()).then(|| Duration::from_nanos(total))
+}
+
+/// The nanoseconds of a decimal number of units of so many nanoseconds; a part of a nanosecond is cut off.
+fn nanoseconds(number: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.checked_mul(unit)? };
+    // Further digits are less than a nanosecond of an hour.
+    let (mut part, mut scale) = (0u64, 1u64);
+    for digit in fraction.bytes().take(15) {
+        part = part * 10 + u64::from(digit - b'0');
+        scale *= 10;
+    }
+    let part = u128::from(part) * u128::from(unit) / u128::from(scale);
+    whole.checked_add(u64::try_from(part).ok()?)
 }
 
 /// Encodes a message as proto3 JSON: lowerCamelCase, default values omitted, `Any` expanded.
@@ -201,4 +219,42 @@ pub fn json_to_value(value: &Value) -> prost_types::Value {
         Value::Object(_) => Kind::StructValue(json_to_struct(value).unwrap_or_default()),
     };
     prost_types::Value { kind: Some(kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_gos() {
+        let nanoseconds = |text| go_duration(text).map(|d| d.as_nanos());
+        for (text, expected) in [
+            ("0", 0),
+            ("1h2m3.5s", 3_723_500_000_000),
+            ("100ms", 100_000_000),
+            (".5s", 500_000_000),
+            ("5.s", 5_000_000_000),
+            ("1.5µs", 1_500),
+            ("1.9ns", 1),
+            ("0.1s", 100_000_000),
+            ("0.000000000000000000001h", 0),
+            ("9223372036854775807ns", i64::MAX as u128),
+        ] {
+            assert_eq!(nanoseconds(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "1",
+            ".s",
+            "1.2.3s",
+            "-1s",
+            "s",
+            "1d",
+            "9223372036854775808ns",
+            "88888888880s",
+            "99999999999999999999s",
+        ] {
+            assert_eq!(nanoseconds(text), None, "{text}");
+        }
+    }
 }
