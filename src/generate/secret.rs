@@ -75,7 +75,7 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
         if matches!(&**name, sds::DEFAULT | sds::ROOT_CA) {
             match workload(context, view, name, identity) {
                 Some(secret) => out.resources.push(secret),
-                None => out.refused.push(RefusedSecret { name: name.clone(), reason: NOT_ISSUED.to_string() }),
+                None => out.refused.push(RefusedSecret { name: name.clone(), reason: not_issued(view).to_string() }),
             }
             continue;
         }
@@ -91,8 +91,13 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
     out
 }
 
-/// The reason that a client without a proof has no workload certificate.
-const NOT_ISSUED: &str = "workload certificates are issued to clients that proved their identity over TLS";
+/// The reason that a client has no workload certificate from here.
+fn not_issued(view: &ProxyView) -> &'static str {
+    match sds::Holder::of(view) {
+        sds::Holder::Agent => "an Istio proxy has the workload certificate from its agent",
+        _ => "workload certificates are issued to clients that proved their identity over TLS",
+    }
+}
 
 /// The workload's own certificate, or the roots of the mesh, for a client that proved the identity.
 fn workload(context: &PushContext, view: &ProxyView, name: &str, identity: &Identity) -> Option<Secret> {
