@@ -254,7 +254,6 @@ async fn first(
                         error,
                         "the authority of the cluster is not read; its copy in the state folder is in force"
                     );
-                    // Older than the pause: it is read as soon as the cluster answers.
                     memory = Memory { of_cluster: Some((kept, SystemTime::now())), ..after };
                     continue;
                 }
@@ -301,8 +300,9 @@ async fn load(
     mut memory: Memory,
     last: Option<Arc<Trust>>,
 ) -> (Result<Arc<Trust>, TrustError>, Memory) {
-    let found = match cluster.filter(|_| settings.cacerts.is_none()) {
-        Some(cluster) => match of_cluster(&cluster, &mut memory, SystemTime::now()).await {
+    let cluster = cluster.filter(|_| settings.cacerts.is_none());
+    let found = match &cluster {
+        Some(cluster) => match of_cluster(cluster, &mut memory, SystemTime::now()).await {
             Ok(found) => found,
             Err(error) => return (Err(error), memory),
         },
@@ -310,7 +310,11 @@ async fn load(
     };
     let kept = memory.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let loaded = Trust::load(&settings, (found, &mut memory.root), last.as_ref(), SystemTime::now());
+        let loaded = Trust::load(&settings, (found.clone(), &mut memory.root), last.as_ref(), SystemTime::now());
+        // Material that makes no authority must not replace the last good copy.
+        if let (Ok(_), Some(cluster), Some(found)) = (&loaded, &cluster, &found) {
+            cluster.keep(&found.material);
+        }
         (loaded, memory)
     });
     read.await.unwrap_or_else(|error| {

@@ -91,20 +91,11 @@ pub struct ClusterRoot {
 }
 
 impl ClusterRoot {
-    /// The material of the cluster, which is kept for a start without it.
-    ///
-    /// # Errors
-    /// [`WriteError`] when the cluster gives none; material that makes no authority is found out later.
-    pub(super) async fn look(&self, now: SystemTime) -> Result<Found, WriteError> {
-        let found = self.of_cluster(now).await?;
-        if let Some(folder) = self.kept_folder() {
-            let material = found.material.clone();
-            let kept = tokio::task::spawn_blocking(move || keep(&folder, &material)).await;
-            if let Ok(Err(error)) = kept {
-                tracing::warn!(%error, "the authority of the cluster is not kept in the state folder");
-            }
+    /// Keeps material that made an authority, for a start without the cluster. Writes files: not for async threads.
+    pub(super) fn keep(&self, material: &Material) {
+        if let Some(Err(error)) = self.kept_folder().map(|folder| keep(&folder, material)) {
+            tracing::warn!(%error, "the authority of the cluster is not kept in the state folder");
         }
-        Ok(found)
     }
 
     /// The material that was last kept.
@@ -124,7 +115,11 @@ impl ClusterRoot {
         Some(self.state_folder.as_ref()?.join(files::FOLDER).join(KEPT))
     }
 
-    async fn of_cluster(&self, now: SystemTime) -> Result<Found, WriteError> {
+    /// The material of the cluster.
+    ///
+    /// # Errors
+    /// [`WriteError`] when the cluster gives none; whether the material makes an authority is not checked here.
+    pub(super) async fn look(&self, now: SystemTime) -> Result<Found, WriteError> {
         if let Some(material) = self.store.read(PLUGGED_IN).await?.and_then(|content| material(&content)) {
             return Ok(Found { material, is_plugged_in: true, place: secret(PLUGGED_IN) });
         }
@@ -294,6 +289,7 @@ mod tests {
         let root = root(&store, Some(folder.path().to_path_buf()));
         assert_eq!(root.kept(), None);
         let found = root.look(SystemTime::now()).await.unwrap();
+        root.keep(&found.material);
         store.is_away.store(true, std::sync::atomic::Ordering::SeqCst);
         assert_eq!(root.look(SystemTime::now()).await, Err(WriteError::Unreachable("away".into())));
         assert_eq!(root.kept().unwrap().material, found.material);
