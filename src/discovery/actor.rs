@@ -35,7 +35,7 @@ struct Look;
 #[rtype(result = "()")]
 struct Built(Result<(), Panicked>);
 
-/// Reads what a context is built from, as it stands.
+/// Reads the current inputs of a context.
 pub type InputReader = Arc<dyn Fn() -> PushInputs + Send + Sync>;
 
 /// Changes that wait to be taken up. Bounded by the number of clients.
@@ -54,7 +54,7 @@ pub struct XdsServerActor {
     inputs: InputReader,
     debounce: Debounce,
     settings: DebounceSettings,
-    /// Held while inputs are read and what is built from them is published, so that nothing older follows.
+    /// Held from the reading of inputs to the publication of their context, so that no older context follows.
     building: Arc<Mutex<()>>,
     letterbox: Arc<Letterbox>,
     timer: Option<SpawnHandle>,
@@ -137,7 +137,7 @@ impl XdsServerActor {
         handle
     }
 
-    /// Builds what is due and sets the timer for what is not.
+    /// Builds the context that is due, and sets the timer for the next.
     fn proceed(&mut self, batch: Option<Batch>, context: &mut Context<Self>) {
         batch.into_iter().for_each(|batch| self.build(batch, context));
         if let Some(timer) = self.timer.take() {

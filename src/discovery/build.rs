@@ -167,7 +167,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A slot with what was generated for it.
+/// A slot with the resources that were generated for it.
 #[derive(Debug)]
 pub(super) struct SlotCache {
     /// Which one it is, in the order of creation.

@@ -1,5 +1,5 @@
-//! The service that signs certificates of workloads: Istio's `IstioCertificateService`, for its agent, ztunnel and whoever has
-//! a token or a certificate. The certificate is of the identity that the caller proved, whatever the request says.
+//! The service that signs certificates of workloads: Istio's `IstioCertificateService`, for its agent, ztunnel and every
+//! caller with a token or a certificate. The certificate is of the identity that the caller proved, whatever the request names.
 
 use bytes::Bytes;
 use http::{Request, Response};

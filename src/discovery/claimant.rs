@@ -74,7 +74,7 @@ pub(super) fn read_node(request: &Request<'_>) -> Result<Node, Status> {
     Node::parse(&node).map_err(|e| Status::invalid_argument(e.to_string()))
 }
 
-/// A client may only claim to be what it proved to be (Istio's `checkConnectionIdentity`).
+/// The node of a client has to agree with its proven identity (Istio's `checkConnectionIdentity`).
 pub(super) fn authorize(node: &Node, identity: Option<&Identity>) -> Result<(), Status> {
     let Some(identity) = identity else { return Ok(()) };
     let account = &node.metadata.service_account;

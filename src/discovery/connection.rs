@@ -1,4 +1,4 @@
-//! A connection as others see it: who it is, what it was sent, what it acknowledged.
+//! The published state of a connection: its node, its responses, its acknowledgements.
 
 use std::{
     net::SocketAddr,
@@ -192,7 +192,7 @@ pub struct Load {
 /// A view, as `/debug/viewz` shows it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ViewSummary {
-    /// Hash of what it is generated from.
+    /// Hash of the inputs of its generation.
     pub key: String,
     /// Connections that share it.
     pub connections: usize,

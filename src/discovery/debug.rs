@@ -1,8 +1,8 @@
 //! Debug pages over xDS (`istio.io/debug`), as `istioctl` asks for them: each request is answered once, and nothing is pushed.
 //! A request is an acknowledgement only if its nonce is one of ours: `istioctl` writes the time there.
 //!
-//! Only who proved an identity is answered: the root namespace everything, others what is about proxies of their own
-//! namespace. What a page says is not known here: `admin` knows it, and `app` joins the two.
+//! Only clients with a proven identity are answered: those of the root namespace about everything, others about proxies of
+//! their own namespace. The pages are those of `admin`; `app` joins the two.
 
 use std::{collections::VecDeque, fmt, sync::Arc, time::Instant};
 

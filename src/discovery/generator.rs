@@ -1,4 +1,4 @@
-//! The port through which the server asks for resources, and the names of what they are generated from.
+//! The port through which the server asks for resources, and the keys of their inputs.
 //!
 //! A generator sees the context and a [`Slot`], never a connection or a node: proxies whose slots are equal get the same
 //! bytes, so an input that the slot does not hold cannot leak into what others are sent.
@@ -17,9 +17,9 @@ use crate::{
 /// Which part of a proxy's resources a slot is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub enum Part {
-    /// Clusters, endpoints and routes for what a proxy sends: shared most widely.
+    /// Outbound clusters, endpoints and routes: shared most widely.
     Routing,
-    /// Listeners for what a proxy sends.
+    /// Outbound listeners.
     Outbound,
     /// Resources that depend on the workload itself.
     Own,

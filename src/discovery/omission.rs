@@ -19,7 +19,7 @@ pub struct Omission {
 /// Istio's counter of objects that are refused: servers of Gateways, and resources that Envoy would refuse.
 pub(super) const REJECTED: &str = "pilot_total_rejected_configs";
 
-/// How the names of those metrics begin that tell a number of now.
+/// Prefix of the metrics that are gauges.
 pub(super) const GAUGES: &str = "pilot_conflict_";
 
 impl Omission {

@@ -33,7 +33,7 @@ const MOST: usize = 256;
 pub(super) struct NewOmissions {
     /// Those of now that were not known of any slot.
     pub(super) new: Vec<Omission>,
-    /// How many were found since the last line of the log about the slot, if a line is due.
+    /// The number of omissions since the last line of the log about the slot, if a line is due.
     pub(super) line: Option<u64>,
 }
 
@@ -45,8 +45,8 @@ pub(super) struct Omissions {
 }
 
 impl Omissions {
-    /// Replaces what was said of a slot before about these resources of a type; `None` means all of them. Gives what is new of
-    /// them, if there is something.
+    /// Replaces the omissions of a slot among these resources of a type; `None` means all of them. Gives the new ones, if
+    /// there are any.
     pub(super) fn set(
         &self,
         slot: &Slot,
@@ -98,14 +98,14 @@ impl Omissions {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Everything that is left out for some proxy now, each once.
+    /// All omissions of now, each once.
     pub(super) fn all(&self) -> Vec<Omission> {
         let slots = self.lock();
         let alive = slots.values().filter(|of| of.view.strong_count() > 0);
         alive.flat_map(|of| of.found.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// What is left out of one slot now.
+    /// The omissions of one slot now.
     pub(super) fn of(&self, slot: &Slot) -> Vec<Omission> {
         let (key, slots) = (slot.key(), self.lock());
         slots.iter().filter(|((of, _), _)| *of == key).flat_map(|(_, of)| of.found.iter().cloned()).collect()

@@ -161,7 +161,7 @@ impl XdsState {
     fn propagate(&self, published: &Published, moved: &[Arc<Connection>], request: &PushRequest) {
         let (inner, version) = (&*self.inner, published.version);
         inner.propagated_version.store(version, Ordering::Release);
-        // Not before the line above: what a client is sent from its new view has to count as of this publication.
+        // Not before the line above: responses from the new view have to count as of this publication.
         moved.iter().for_each(|connection| connection.moved.notify_one());
         let dirty = |view: &View| view.served.iter().any(|kind| view.dirty(kind) == version);
         let mut views: Vec<u128> = Vec::new();
@@ -180,7 +180,7 @@ impl XdsState {
         }
     }
 
-    /// Marks what a publication may have changed.
+    /// Marks the parts of views that a publication may have changed.
     fn invalidate(&self, change: Option<&Change<'_>>, version: u64) {
         let generator = &*self.inner.builder.generator;
         self.inner.slot_caches.retain(|_, slot_cache| slot_cache.strong_count() > 0);
@@ -316,7 +316,7 @@ impl XdsState {
         self.inner.current.load_full()
     }
 
-    /// Waits until what is published holds this, or the time is over.
+    /// Waits until the published state holds this, or the time is over.
     pub(super) async fn until(&self, patience: Duration, holds: impl Fn(&PushContext) -> bool) {
         let mut publications = self.inner.publications.subscribe();
         let waiting = publications.wait_for(|_| self.current().is_some_and(|published| holds(&published.context)));
@@ -439,7 +439,7 @@ impl XdsState {
         all.into_values().collect()
     }
 
-    /// What one client is not sent although objects say it.
+    /// The omissions of one client: parts of objects that it is not sent.
     #[must_use]
     pub fn omissions_of(&self, connection: &Connection) -> Vec<Omission> {
         let view = connection.current_view();

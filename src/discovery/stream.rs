@@ -323,7 +323,7 @@ impl Stream {
                         message,
                         times,
                         ?held_back,
-                        "a client refused a response: what it refuses is sent again with growing pauses"
+                        "a client refused a response: the refused resources are sent again with growing pauses"
                     );
                 }
             }
@@ -417,7 +417,7 @@ impl Stream {
         Err(Status::resource_exhausted("too many names without a resource"))
     }
 
-    /// Number of a publication that what is looked up now is at least as new as.
+    /// A publication: the snapshots that are looked up now are at least as new.
     fn version_lower_bound(&self) -> u64 {
         // A publication does not move a connection that is not in the table yet.
         let in_table = self.connection.is_in_table();

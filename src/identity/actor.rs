@@ -1,4 +1,4 @@
-//! The actor that owns the authority: it looks at the files again and again, and publishes what is in force.
+//! The actor that owns the authority: it reads the files again and again, and publishes the authority in force.
 
 use std::{
     sync::Arc,
@@ -49,7 +49,7 @@ pub struct AuthorityActor {
     actor_health: ActorHealth,
 }
 
-/// What other rooms have of the authority.
+/// Handles of the authority for other rooms.
 #[derive(Clone)]
 pub struct AuthorityHandle {
     trust: watch::Receiver<Arc<Trust>>,

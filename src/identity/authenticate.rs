@@ -1,7 +1,7 @@
-//! Who a client is: what it presents, and what that proves.
+//! The identity of a client, and the credentials that prove it.
 //!
-//! Plain text proves nothing. Over TLS a client certificate is looked at first, then a bearer token. A client that presents
-//! something that does not hold is refused, even if it presents something else that would.
+//! Plain text proves nothing. Over TLS a client certificate is looked at first, then a bearer token. A client with a
+//! credential that does not hold is refused, even if another one would.
 
 use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{model::Identity, sources::kube::TokenVerdict, telemetry::LogThrottle};
 
-/// What a client presents.
+/// The credentials of a client.
 #[derive(Clone, Default)]
 pub struct Presented {
     /// It came over TLS.

@@ -129,7 +129,7 @@ impl Read {
 }
 
 impl Trust {
-    /// Reads all files and makes of them what is to be in force, or keeps `last` where nothing has changed. `of_cluster` comes
+    /// Reads all files and makes the next trust of them, or keeps `last` where nothing has changed. `of_cluster` comes
     /// before a self-made root, and `memory` holds one without a folder. Reads files: not for async threads.
     ///
     /// # Errors
@@ -318,7 +318,7 @@ mod tests {
         let late = load(&settings, None, now() + 85 * DAY).unwrap();
         assert_ne!(first.authority.roots(), late.authority.roots());
         assert!(late.authority.not_after() > now() + 180 * DAY);
-        // A peer that knows the old root only still believes in what is issued now: name and key are the same.
+        // A peer with the old root only still accepts new certificates: name and key are the same.
         let at = now() + 86 * DAY;
         let identity = crate::model::Identity::parse("spiffe://cluster.local/ns/a/sa/b").unwrap();
         let issued = late.authority.issue(&identity, DAY, at).unwrap();

@@ -1,5 +1,5 @@
 //! The state machine of one stream: subscriptions, nonces, acknowledgements and refusals of each type, the order of types, and
-//! what is sent next. No I/O and no clock: messages and times come in, responses go out.
+//! the next responses. No I/O and no clock: messages and times come in, responses go out.
 
 pub(super) mod channel;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The memo tables of the generator are never stale: after any change, and for any proxy, it gives what a generator that
-//! remembers nothing gives. A builder that reads something that its key does not hold fails here.
+//! The memo tables of the generator are never stale: after any change, and for any proxy, its result equals that of a
+//! new generator. A builder that reads something that its key does not hold fails here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What generation leaves out: its names, and what the log says of it.
+//! Omissions of generation: their metrics and log lines.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -44,7 +44,7 @@ pub(super) fn without_certificate(clusters: usize) -> Option<Omission> {
 }
 
 impl MeshGenerator {
-    /// Keeps what is left out of a type, and logs what is new.
+    /// Keeps the omissions of a type, and logs the new ones.
     pub(super) fn tell(&self, slot: &Slot, kind: ResourceType, about: Option<&[Arc<str>]>, found: BTreeSet<Omission>) {
         let Some(NewOmissions { line, new }) = self.omissions.set(slot, kind, about, found) else { return };
         for refused in new.iter().filter(|o| o.metric == REJECTED) {

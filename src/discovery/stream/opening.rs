@@ -36,9 +36,10 @@ use crate::{
 /// Messages about health that may come before a client asks for anything.
 const MOST_HEALTH_FIRST: usize = 64;
 
-/// A client that registers is answered when its entry is in force, or after this time: what it serves follows from that.
+/// A client that registers is answered when its entry is in force, or after this time: its inbound services follow from the
+/// entry.
 const REGISTERED: Duration = Duration::from_secs(5);
-/// Waits for the first request, which says who the client is, and registers it.
+/// Waits for the first request, which holds the node of the client, and registers it.
 pub(super) async fn open(
     start: Start,
     mut requests: Requests,

@@ -36,7 +36,7 @@ pub struct RootConfigMapsActor {
     maps: Arc<dyn RootConfigMaps>,
     readers: Readers,
     /// Namespaces that were written or refused, with the roots and the time until which nothing is tried again: the watch
-    /// brings what was written a moment later.
+    /// brings our own writes a moment later.
     tried: BTreeMap<Arc<str>, (Arc<str>, Instant)>,
     /// The last failure, told once.
     failed: String,

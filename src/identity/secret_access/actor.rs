@@ -15,7 +15,7 @@ use crate::{
     runtime::{ActorHealth, Supervision},
 };
 
-/// The pause between two looks at what is due.
+/// The pause between two looks for due questions.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Asks, and publishes the answers.
@@ -53,7 +53,7 @@ impl SecretAccessHandle {
 }
 
 impl SecretAccessActor {
-    /// Starts the actor. Nobody may read Secrets before an answer.
+    /// Starts the actor. No identity may read Secrets before an answer.
     pub fn start(
         supervision: &Supervision,
         reviewer: Arc<dyn AccessReviewer>,
@@ -75,7 +75,7 @@ impl SecretAccessActor {
         SecretAccessHandle { holders, _address: address }
     }
 
-    /// Asks about what is due, publishes, and looks again after a pause or when an identity is new.
+    /// Asks the due questions, publishes, and looks again after a pause or when an identity is new.
     fn look(&mut self, context: &mut Context<Self>) {
         let due = self.answers.due(&self.holders.current(SystemTime::now()), SystemTime::now());
         let is_full = due.len() == AT_ONCE;

@@ -1,5 +1,5 @@
-//! A model client for both protocols and random traces of what clients and operators do: whatever happens, a client that
-//! goes on acknowledging ends up with what it asked for.
+//! A model client for both protocols and random traces of clients and operators: after each trace, a client that goes on
+//! acknowledging holds its subscription in full.
 //!
 //! A trace holds changes, subscriptions and the opposite (by name, of everything, of all at once), refusals, answers that are
 //! stale or never come, requests that start over, reconnects with the versions of before, and time that passes. `cargo test`

@@ -1,5 +1,5 @@
 //! A model of a client in use and random traces of changes: at no moment does it hold a route to a cluster that it lacks or that
-//! has no endpoints, and in the end it holds what is in force.
+//! has no endpoints, and in the end it holds the content in force.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,8 +26,8 @@ enum Step {
     Serve,
     Hear,
     Read,
-    /// The stream breaks, whatever is under way, and the client comes back; in delta it says what it holds. Nothing changes
-    /// before it has come to rest.
+    /// The stream breaks, whatever is under way, and the client comes back; in delta with the versions that it holds. Nothing
+    /// changes before it has come to rest.
     Reconnect,
 }
 
@@ -50,7 +50,7 @@ struct World {
     /// Clusters that the client holds, and whether it was told their endpoints since it has them.
     held: BTreeMap<String, bool>,
     routes: Names,
-    /// Versions of what it holds, by type and name (delta).
+    /// Versions of its resources, by type and name (delta).
     versions: BTreeMap<(usize, String), String>,
 }
 
@@ -116,7 +116,7 @@ impl World {
         of_kind.map(|((_, name), version)| (name.clone(), version.clone())).collect()
     }
 
-    /// A client of state of the world cannot say what it holds: what is gone is gone with the first answer.
+    /// A client of state of the world sends no versions: removed resources are gone with the first response.
     fn reconnect(&mut self) {
         if self.protocol == Protocol::Sotw {
             return;

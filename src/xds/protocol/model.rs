@@ -120,7 +120,7 @@ impl Wire {
         target
     }
 
-    /// Sends what is due of this content.
+    /// Sends the due responses for this content.
     pub(super) fn serve<N: AsRef<str>>(&mut self, content: impl Fn(ResourceType, &Scope) -> Vec<(N, Vec<u8>)>) {
         for _ in 0..100 {
             let Some((kind, scope)) = self.session.next() else { return };

@@ -1,5 +1,5 @@
-//! A model of a proxyless client, which names all that it asks for, and random traces of changes: what it routes to always has
-//! a cluster and endpoints, and in the end it holds what is in force.
+//! A model of a proxyless client, which subscribes by name only, and random traces of changes: its routes always have clusters
+//! and endpoints, and in the end it holds the content in force.
 //!
 //! The client is as gRPC is: new routes are used once all of their clusters have endpoints, until then the ones before are
 //! used, and only then their clusters are no longer named. A cluster that is missing from a response is gone for it. It may
@@ -86,7 +86,7 @@ struct World {
     /// Since the stream broke no routes were taken into use: a cluster that is gone cannot be told again by a new process.
     returns: bool,
     /// A change came while another was under way: a client of state of the world cannot tell then what an answer is to, so
-    /// only what it holds in the end is looked at, until all is at rest again.
+    /// only its last resources are compared, until all is at rest again.
     crossing: bool,
     /// The last routes are of this stream.
     fresh: bool,

@@ -1,9 +1,9 @@
 //! Resources that one client refuses, held back so that it gets the others.
 //!
 //! A client refuses a response as a whole. The resources that its complaint names are held back and the rest is sent at once;
-//! where it names none, or quotes the whole response, that is halved until the faulty ones are found. Of a resource that is held back the client keeps
-//! the version that it accepted last. It is sent again when it changes, after a pause ([`super::refusals`]), and beside other
-//! content.
+//! where it names none, or quotes the whole response, that is halved until the faulty ones are found. The client keeps the
+//! last accepted version of a resource that is held back. The resource is sent again when it changes, after a pause
+//! ([`super::refusals`]), and beside other content.
 //!
 //! The state of one type on one stream: a client that refuses everything costs others nothing, and itself a bounded number of
 //! responses between two pauses. No clock, no I/O.
@@ -34,12 +34,12 @@ struct Held {
     reason: Arc<str>,
 }
 
-/// What a refused response leads to.
+/// The consequence of a refused response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// These resources are sent at once; the others are held back or wait for their turn.
     Rest(Vec<Arc<str>>),
-    /// The faulty resources are not found: what was refused waits, and these versions with it.
+    /// The faulty resources are not found: the refused versions wait, and these with them.
     Unclear(Vec<(Arc<str>, u128)>),
 }
 
@@ -155,7 +155,7 @@ impl Quarantine {
         gone
     }
 
-    /// What the client is to hold instead of `target`, if something is held back: of that the version in `base`, or nothing.
+    /// The snapshot instead of `target`, if resources are held back: these as they are in `base`, or without them.
     pub(super) fn left_of(&self, target: &Arc<Snapshot>, base: Option<&Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
         if self.is_empty() {
             return None;

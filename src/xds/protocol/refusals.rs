@@ -131,8 +131,8 @@ impl RefusedContent {
     }
 
     /// Content that the client refused is not sent again as it was before its pause ends. When some of it changed, or when
-    /// other content goes out and the pause is due, all that was refused goes out once more, since nobody knows how much of a
-    /// refused response a client applied.
+    /// other content goes out and the pause is due, all that was refused goes out once more, since a client
+    /// may have applied a part of a refused response.
     pub(crate) fn heed(&self, difference: &mut Difference, target: &Snapshot, due: bool) {
         let refused = &self.content;
         let hash_now = |name: &str| target.get(name).map_or(0, |r| r.hash());

@@ -1,4 +1,4 @@
-//! One stream: its subscriptions by type, nonces, and what has to follow what.
+//! One stream: its subscriptions by type, nonces, and the order of types.
 //!
 //! Make before break, for a client that is in use: clusters that it lacks come first, and it accepts them and is told their
 //! endpoints before listeners and routes are sent, which may name them. Clusters that are gone, and their endpoints, are taken
@@ -70,7 +70,7 @@ pub struct Session {
 }
 
 /// A type waits for others for so long: a client that does not answer, or content that changes without end, must not keep
-/// routes from it, nor leave it with what is gone.
+/// routes from it, nor leave it with removed resources.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The requests with which a client comes back arrive within this time.
 const FLIGHT: Duration = Duration::from_secs(1);
@@ -257,7 +257,7 @@ impl Session {
         if self.lets_go_itself() { LINGER } else { PATIENCE }
     }
 
-    /// Whether the client is still to be left with what is gone of a type.
+    /// Whether removals of a type are still withheld from the client.
     fn parting(&self, kind: ResourceType) -> bool {
         self.keeping.get(&kind).is_some_and(|until| self.now < *until) && (self.routes_move() || self.lets_go_itself())
     }
@@ -323,7 +323,7 @@ impl Session {
     }
 
     /// The type to be looked at next and what to look up for it. A type waits while its last response is unacknowledged, and
-    /// for what has to come before it.
+    /// for the types that have to come before it.
     #[must_use]
     pub fn next(&self) -> Option<(ResourceType, &Scope)> {
         self.pending.iter().find_map(|kind| {
@@ -340,7 +340,7 @@ impl Session {
         self.watch();
     }
 
-    /// What a type is sent so that the client comes to hold `target`, or for now something between that and what it holds
+    /// The next snapshot of a type on the client's way to `target`: that, or one between it and the held one
     /// ([`Session::lacks`]).
     pub fn offer(&mut self, kind: ResourceType, target: &Arc<Snapshot>, updates: &Updates) -> Option<Response> {
         let response = self.respond(kind, target, updates);
@@ -391,7 +391,7 @@ impl Session {
         }
         let held = held?;
         if kind == ResourceType::Endpoint && self.newer_clusters() && !self.is_overdue(kind) {
-            // Which clusters are to go is not known yet: only what was never told is told now.
+            // The clusters to remove are not known yet: only clusters that were never sent are sent now.
             return updates.keeping(&held, target, &held.scope().names);
         }
         let stay = self.stay();

@@ -1,4 +1,4 @@
-//! One type on one stream: what the client asks for, what it holds as far as we know, and what it is sent next.
+//! One type on one stream: the subscription of the client, the resources that it holds, and its next response.
 //!
 //! Both protocols run on the same state: `base` is what the client acknowledged, a response is the difference from there to
 //! the newest snapshot, at most one response is awaited, and newer content replaces what waits. Content that a client refuses
@@ -35,7 +35,7 @@ enum Base {
 struct Outstanding {
     target: Arc<Snapshot>,
     sent: Arc<Difference>,
-    /// What of it is news to the client: all of it, but for types that are sent whole.
+    /// The part of it that the client lacks: all of it, but for types that are sent whole.
     news: Arc<Difference>,
     at: Instant,
 }
@@ -69,7 +69,7 @@ pub struct Subscription {
     refused: RefusedContent,
     /// The client holds content of the type from an earlier stream, as its first request shows (state of the world).
     pub(crate) returns: bool,
-    /// It is told what is gone of that.
+    /// It is told the removals among that.
     told: bool,
     /// Names to be sent although they may not have changed.
     again: Vec<Arc<NameSet>>,
@@ -92,7 +92,7 @@ pub struct Sending {
     pub update: Arc<Update>,
     /// Names whose content changes for the client; `None` means all.
     pub news: Option<Arc<NameSet>>,
-    /// What the client lacks: all of the update, but for types that are sent whole.
+    /// The part that the client lacks: all of the update, but for types that are sent whole.
     pub(super) difference: Arc<Difference>,
 }
 
@@ -183,18 +183,18 @@ impl Subscription {
         !matches!(self.base, Base::Nothing)
     }
 
-    /// Whether all that is known of what the client holds is what it says.
+    /// Whether the client's own claim is all that is known of its resources.
     #[must_use]
     pub const fn is_claimed(&self) -> bool {
         matches!(self.base, Base::Claimed(_))
     }
 
-    /// Leaves the client with what it says it kept of these names, for now.
+    /// Leaves the client its claimed resources of these names, for now.
     pub fn spare(&mut self, names: Arc<NameSet>) {
         self.spared = names;
     }
 
-    /// From now on the client is told what is gone, whatever it kept from an earlier stream.
+    /// From now on the client is told removals, also of resources from an earlier stream.
     pub const fn tell_losses(&mut self) {
         self.told = true;
     }
@@ -210,8 +210,8 @@ impl Subscription {
         self.outstanding.as_ref().map(|o| &o.target).or(self.acked())
     }
 
-    /// An expired request does not change the subscription. But what it no longer names the client has dropped, and should
-    /// the client's next valid request name it again, only this tells that it has to be sent again.
+    /// An expired request does not change the subscription. But the client has dropped the names that are not in
+    /// it, and should its next valid request hold them again, only this tells that they have to be sent again.
     pub(crate) fn overlook_sotw(&mut self, request: &Request<'_>, lists: &ClientLists) -> Result<(), RequestError> {
         if request.names.hash != self.raw_hash && request.names.count > 0 {
             let (_, names) = request.names.parse_set(&lists.written)?;
@@ -372,8 +372,8 @@ impl Subscription {
         self.outstanding.as_ref().map(|o| o.at)
     }
 
-    /// Waits for the acknowledgement no longer. How much of the response the client applied is not known: what was in it is
-    /// sent again with the next one.
+    /// Waits for the acknowledgement no longer. How much of the response the client applied is not known: its
+    /// resources are sent again with the next one.
     pub fn give_up(&mut self) {
         let Some(outstanding) = self.outstanding.take() else { return };
         let sent = &outstanding.sent;
@@ -404,7 +404,7 @@ impl Subscription {
         let mut left = self.refused.quarantine().left_of(target, self.acked());
         let mut sending = self.compute(left.as_ref().unwrap_or(target), updates, due);
         if left.is_some() && due && sending.is_some() {
-            // Other content goes out: what is held back may go along.
+            // Other content goes out: held resources may go along.
             left = None;
             self.retry();
             sending = self.compute(target, updates, due);
@@ -428,7 +428,7 @@ impl Subscription {
         Some(sending)
     }
 
-    /// `due`: what was refused may go along with what has changed.
+    /// `due`: refused resources may go along with changed ones.
     fn compute(&self, target: &Arc<Snapshot>, updates: &Updates, due: bool) -> Option<Sending> {
         let whole = self.protocol == Protocol::Sotw && self.kind.is_whole();
         let between = |old, again: &[_]| updates.between(self.kind, self.protocol, old, target, again);
@@ -483,7 +483,7 @@ impl Subscription {
         }
         add_again(&mut difference, target, &self.again);
         if self.withholds() {
-            // What is held back is not gone.
+            // Held resources are not removed.
             let held = self.refused.quarantine().names();
             difference.gone.retain(|name| !held.contains(name));
         }

@@ -136,7 +136,7 @@ pub(crate) fn secure_incoming(
                     Ok((stream, tls)) => {
                         let transport = Transport::Tls(Box::new(stream));
                         let socket = Socket::new(transport, place, Some(Arc::new(tls)), preface, greatest_age);
-                        // Nobody takes connections any more when it is closed.
+                        // Closed: the server is stopping.
                         let _ = shaken.send(Ok(socket)).await;
                     }
                     Err(error) => {

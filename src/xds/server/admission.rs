@@ -60,7 +60,7 @@ pub(crate) struct RequestRate {
     peer: Arc<PeerRate>,
 }
 
-/// What the streams of an address share for changes beyond those that each may make by itself.
+/// The allowance that the streams of an address share, for changes beyond those of their own.
 pub(super) struct PeerRate(Limiter);
 
 impl std::fmt::Debug for PeerRate {
@@ -107,7 +107,7 @@ impl RequestRate {
     }
 
     fn wait_for_peer(&self, cost: NonZeroU32) -> Option<Duration> {
-        // An acknowledgement answers what the server sent: it is nobody else's to pay for.
+        // An acknowledgement answers a response of the server: it costs the client nothing.
         let is_own = cost == NonZeroU32::MIN || matches!(self.own.check_n(cost), Ok(Ok(())));
         if is_own { None } else { wait(&self.peer.0, cost) }
     }

@@ -43,7 +43,7 @@ pub(crate) struct Clients {
 struct Open {
     last: u64,
     clients: BTreeMap<u64, Arc<Client>>,
-    /// What the connections of each address share.
+    /// The state that the connections of an address share, by address.
     rates: HashMap<Option<IpAddr>, Weak<PeerRate>>,
 }
 

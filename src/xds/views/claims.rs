@@ -26,7 +26,7 @@ use crate::xds::{
 
 /// Names of lists that are kept without a holder: clients come back one after another.
 const RECENT_NAMES: usize = 1 << 15;
-/// Snapshots for which it is remembered what they lack.
+/// Snapshots with a remembered difference.
 const TARGETS: usize = 4;
 
 /// Numbers lists, so that no update is made for two of them.

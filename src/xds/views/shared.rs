@@ -19,7 +19,7 @@ use super::{
 };
 use crate::xds::{names::Scope, resource_type::ResourceType};
 
-/// Tables below this size are not searched for what is forgotten.
+/// Tables below this size are not searched for dropped values.
 const PRUNE_ABOVE: usize = 1024;
 
 /// The place of a value in a table of weak pointers. A value holds its own: nothing is left in the table when it is dropped.

@@ -128,7 +128,7 @@ impl Encoded {
     }
 }
 
-/// Bounds what is held encoded by all updates together. What goes first is the oldest; it is encoded again when it is asked for.
+/// Bounds the encoded bytes of all updates together. The oldest are dropped first, and encoded again on demand.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     held: Mutex<VecDeque<(Weak<Encoded>, usize)>>,

@@ -1,9 +1,9 @@
 //! Differences between snapshots, computed and encoded once for all clients that go the same way.
 //!
-//! All clients of a view move between the same snapshots, one after another. What lies between two snapshots is kept with the
-//! one that clients come from, for as long as somebody holds that one: however many views and types there are, none drives out
-//! what clients of another will ask for next. What starts from nothing has no such end: it is remembered while somebody is
-//! sent it, and some megabytes of it a little longer.
+//! All clients of a view move between the same snapshots, one after another. The difference of two snapshots is kept with the
+//! older one, for as long as that one has a holder: however many views and types there are, none drives out the differences
+//! that clients of another will ask for next. A difference from nothing has no such end: it is remembered while it is being
+//! sent, and some megabytes of such differences a little longer.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -67,7 +67,8 @@ impl Updates {
         }
     }
 
-    /// What delta clients that say they kept something lack of `new`, but for what they are `spared`, plus the names in `again`.
+    /// The part of `new` that delta clients with resources of an earlier stream lack, without `spared`, plus the names in
+    /// `again`.
     pub fn from_claims(
         &self,
         kind: ResourceType,
