@@ -474,7 +474,11 @@ fn write(
         let plain_message = options.is_some_and(|o| o.disabled || o.ignored);
         let oneofs = names.types[*name].oneofs.iter().filter(|o| o.options.as_ref().is_some_and(|o| o.required));
         let oneofs: Vec<_> = oneofs.filter(|_| !plain_message).map(|o| &o.name).collect();
-        writeln!(out, "static M{i}: Message = Message {{ special: {special}, oneofs: &{oneofs:?}, fields: &[")?;
+        let required: Vec<usize> = kept.iter().enumerate().filter(|(_, e)| e.count.0 > 0).map(|(at, _)| at).collect();
+        writeln!(
+            out,
+            "static M{i}: Message = Message {{ special: {special}, oneofs: &{oneofs:?}, required: &{required:?}, fields: &["
+        )?;
         for e in kept {
             let kind = match e.target.as_ref().and_then(|t| index.get(t)) {
                 Some(target) => format!("Kind::Message(&M{target})"),
@@ -491,9 +495,12 @@ fn write(
         }
         writeln!(out, "] }};")?;
     }
-    writeln!(out, "/// Every message that has rules, by name.\npub(super) static MESSAGES: &[(&str, &Message)] = &[")?;
-    for (name, i) in &index {
-        writeln!(out, "    ({:?}, &M{i}),", name.get(1..).unwrap_or_default())?;
+    writeln!(out, "/// Every message that has rules, by the length of its name and the name.")?;
+    writeln!(out, "pub(super) static MESSAGES: &[(&str, &Message)] = &[")?;
+    let mut by_length: Vec<_> = index.iter().map(|(name, i)| (name.get(1..).unwrap_or_default(), i)).collect();
+    by_length.sort_unstable_by_key(|(name, _)| (name.len(), *name));
+    for (name, i) in by_length {
+        writeln!(out, "    ({name:?}, &M{i}),")?;
     }
     writeln!(out, "];")?;
     Ok(out)

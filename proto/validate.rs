@@ -7,6 +7,8 @@ pub struct Message {
     pub special: Option<Special>,
     /// Oneofs of which a field has to be set; fields name them by position, from 1.
     pub oneofs: &'static [&'static str],
+    /// Positions of the fields that have to be there.
+    pub required: &'static [usize],
     /// Fields with rules, in the order of their numbers.
     pub fields: &'static [Field],
 }
@@ -146,7 +148,7 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/rules.rs"));
 }
 
-/// The names of all messages in the table, in order.
+/// The names of all messages in the table.
 pub fn names() -> impl Iterator<Item = &'static str> {
     generated::MESSAGES.iter().map(|(name, _)| *name)
 }
@@ -154,6 +156,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The rules of a message by its full name.
 #[must_use]
 pub fn message(name: &str) -> Option<&'static Message> {
-    let at = generated::MESSAGES.binary_search_by(|(known, _)| (*known).cmp(name)).ok()?;
+    // Most names begin alike, so their lengths are compared first.
+    let key = (name.len(), name);
+    let at = generated::MESSAGES.binary_search_by(|(known, _)| (known.len(), *known).cmp(&key)).ok()?;
     generated::MESSAGES.get(at).map(|(_, message)| *message)
 }

@@ -283,12 +283,12 @@ impl Generator for MeshGenerator {
                 let (listeners, mut left_out) = listeners(context, slot);
                 let url = Listener::type_url();
                 let mut list = Vec::with_capacity(listeners.len());
-                for listener in listeners {
+                for mut listener in listeners {
                     let name = listener.name.clone();
                     let object = |names: &[String]| listener::object_of(context, view, &name, names);
-                    let (taken, refused) = check::listener(listener, object);
+                    let (taken, refused) = check::listener(&mut listener, object);
                     left_out.extend(refused.into_iter().map(|refusal| omission(&name, refusal)));
-                    list.extend(taken.map(|(_, bytes)| Arc::new(Resource::of_parts(name.as_str(), &url, &bytes))));
+                    list.extend(taken.map(|bytes| Arc::new(Resource::of_parts(name.as_str(), &url, &bytes))));
                 }
                 self.tell(slot, kind, None, left_out);
                 list

@@ -165,15 +165,15 @@ pub fn cluster(
     }
 }
 
-/// Checks a listener: filter chains that Envoy would refuse are left out, and the listener itself if that is not enough.
-/// `object` gives the object behind a chain for these server names.
+/// Checks a listener: filter chains that Envoy would refuse are taken out of it. Gives its bytes, `None` for a listener that
+/// Envoy would refuse all the same. `object` gives the object behind a chain for these server names.
 #[must_use]
 pub fn listener(
-    mut listener: Listener,
+    listener: &mut Listener,
     object: impl Fn(&[String]) -> Option<ConfigKey>,
-) -> (Option<(Listener, Vec<u8>)>, Vec<Refusal>) {
-    let found = match encoded_listener(&listener) {
-        Ok(bytes) => return (Some((listener, bytes)), Vec::new()),
+) -> (Option<Vec<u8>>, Vec<Refusal>) {
+    let found = match encoded_listener(listener) {
+        Ok(bytes) => return (Some(bytes), Vec::new()),
         Err(found) => found,
     };
     let mut refused = Vec::new();
@@ -188,8 +188,8 @@ pub fn listener(
         false
     });
     let empty = had_chains && listener.filter_chains.is_empty() && listener.default_filter_chain.is_none();
-    match encoded_listener(&listener) {
-        Ok(bytes) if !empty => (Some((listener, bytes)), refused),
+    match encoded_listener(listener) {
+        Ok(bytes) if !empty => (Some(bytes), refused),
         _ => {
             let message = format!("listener {name} is left out: {}", reasons(&found));
             refused.push(Refusal::new(object(&[]), message));

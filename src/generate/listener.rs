@@ -53,7 +53,8 @@ pub fn sidecar(context: &PushContext, view: &ProxyView) -> Vec<Listener> {
 /// The listeners as Envoy takes them.
 #[must_use]
 pub fn taken(listeners: Vec<Listener>) -> Vec<Listener> {
-    listeners.into_iter().filter_map(|listener| Some(check::listener(listener, |_| None).0?.0)).collect()
+    let taken = |mut listener: Listener| check::listener(&mut listener, |_| None).0.map(|_| listener);
+    listeners.into_iter().filter_map(taken).collect()
 }
 
 /// The object behind a listener, or behind its filter chain for these server names: the one Gateway that has a server there, or

@@ -10,7 +10,7 @@ use std::fmt;
 
 pub use outline::{Outline, Position};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, map::Entry};
 use serde_saphyr::Options;
 
 /// Deepest nesting that is read.
@@ -222,6 +222,10 @@ impl<'de> Visitor<'de> for UniqueKeys {
         Ok(value.into())
     }
 
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
@@ -238,10 +242,12 @@ impl<'de> Visitor<'de> for UniqueKeys {
         let mut map = Map::new();
         while let Some(Key(key)) = access.next_key::<Key>()? {
             let value = access.next_value_seed(Self)?;
-            if map.contains_key(&key) {
-                return Err(serde::de::Error::custom(format_args!("duplicate key {key}")));
+            match map.entry(key) {
+                Entry::Vacant(entry) => drop(entry.insert(value)),
+                Entry::Occupied(entry) => {
+                    return Err(serde::de::Error::custom(format_args!("duplicate key {}", entry.key())));
+                }
             }
-            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }
@@ -252,13 +258,45 @@ struct Key(String);
 
 impl<'de> serde::Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match UniqueKeys.deserialize(deserializer)? {
-            Value::String(key) => Ok(Self(key)),
-            Value::Bool(key) => Ok(Self(key.to_string())),
-            Value::Number(key) => Ok(Self(key.to_string())),
-            Value::Null => Ok(Self("null".to_string())),
-            Value::Array(_) | Value::Object(_) => Err(serde::de::Error::custom("the key of a map is a list or a map")),
-        }
+        deserializer.deserialize_any(KeyVisitor).map(Self)
+    }
+}
+
+struct KeyVisitor;
+
+impl<'de> Visitor<'de> for KeyVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a scalar: the key of a map is no list and no map")
+    }
+
+    fn visit_bool<E>(self, key: bool) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_i64<E>(self, key: i64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_u64<E>(self, key: u64) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_f64<E>(self, key: f64) -> Result<String, E> {
+        Ok(Value::from(key).to_string())
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<String, E> {
+        Ok(key.to_string())
+    }
+
+    fn visit_string<E>(self, key: String) -> Result<String, E> {
+        Ok(key)
+    }
+
+    fn visit_unit<E>(self) -> Result<String, E> {
+        Ok("null".to_string())
     }
 }
 

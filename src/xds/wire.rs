@@ -38,7 +38,19 @@ impl<'a> Fields<'a> {
         Self(message)
     }
 
+    /// The bytes behind the last field.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Nearly all tags and lengths have one byte.
+    #[inline]
     fn varint(&mut self) -> Result<u64, Malformed> {
+        if let [byte @ ..0x80, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Ok((*byte).into());
+        }
         decode_varint(&mut self.0).map_err(|_| Malformed)
     }
 
@@ -49,6 +61,7 @@ impl<'a> Fields<'a> {
         Ok(head)
     }
 
+    #[inline]
     fn field(&mut self) -> Result<Field<'a>, Malformed> {
         let tag = self.varint()?;
         let number = u32::try_from(tag >> 3).map_err(|_| Malformed)?;
@@ -71,6 +84,7 @@ impl<'a> Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<Field<'a>, Malformed>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;

@@ -48,7 +48,9 @@ pub(super) fn warnings(context: &PushContext, configs: &[Arc<Config>]) -> Vec<Wa
         let selector = config.gateway().map(|gateway| json!(gateway.selector)).unwrap_or_default();
         let Some(node) = node("router", &config.meta.namespace, &json!({ "LABELS": selector })) else { continue };
         let built = listener::gateway(context, &context.view_of(&node));
-        refused.extend(built.into_iter().flat_map(|listener| check::listener(listener, |_| Some(config.key())).1));
+        refused.extend(
+            built.into_iter().flat_map(|mut listener| check::listener(&mut listener, |_| Some(config.key())).1),
+        );
     }
     // One warning for each object: a fault shows at each port and for each proxy.
     let mut by_object: BTreeMap<ConfigKey, Vec<String>> = BTreeMap::new();

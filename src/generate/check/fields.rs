@@ -15,6 +15,7 @@ pub(super) struct Fields<'a>(pub &'a [u8]);
 impl<'a> Iterator for Fields<'a> {
     type Item = Option<(u32, Raw<'a>)>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
@@ -28,6 +29,7 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    #[inline]
     fn read(&mut self) -> Option<(u32, Raw<'a>)> {
         let tag = varint(&mut self.0)?;
         let number = u32::try_from(tag >> 3).ok()?;
@@ -55,7 +57,13 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Nearly all tags and lengths have one byte.
+#[inline]
 pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    if let [byte @ ..0x80, rest @ ..] = *bytes {
+        *bytes = rest;
+        return Some((*byte).into());
+    }
     prost::encoding::decode_varint(bytes).ok()
 }
 

@@ -242,14 +242,15 @@ fn a_filter_chain_that_envoy_refuses_is_left_out_alone() {
     assert_valid(&object("Gateway", "tls", &gateway));
     let context = context(&[object("Gateway", "tls", &gateway)]);
     let built = listener::gateway(&context, &view(&context, "router"));
-    let of_port = built.into_iter().find(|l| l.name.ends_with("_443")).unwrap();
+    let mut of_port = built.into_iter().find(|l| l.name.ends_with("_443")).unwrap();
     assert_eq!(of_port.filter_chains.len(), 2);
-    let (left, told) = super::listener(of_port, |names| {
+    let (left, told) = super::listener(&mut of_port, |names| {
         listener::object_of(&context, &view(&context, "router"), "0.0.0.0_443", names)
     });
-    let chains = left.unwrap().0.filter_chains;
+    let chains = of_port.filter_chains;
     let names: Vec<_> =
         chains.iter().filter_map(|c| c.filter_chain_match.as_ref()).flat_map(|m| &m.server_names).collect();
+    assert!(left.is_some());
     assert_eq!(names, ["good.example"], "{told:?}");
     let object = told[0].object.as_ref().map(ToString::to_string);
     assert_eq!((told.len(), object.as_deref()), (1, Some("Gateway/edge/tls")), "{told:?}");
@@ -270,8 +271,8 @@ fn a_listener_whose_address_is_a_name_is_left_out() {
 }
 
 /// Whether a listener is left, and the number of refusals.
-fn listener_of(built: crate::proto::envoy::config::listener::v3::Listener) -> (bool, usize) {
-    let (left, refused) = super::listener(built, |_| None);
+fn listener_of(mut built: crate::proto::envoy::config::listener::v3::Listener) -> (bool, usize) {
+    let (left, refused) = super::listener(&mut built, |_| None);
     (left.is_some(), refused.len())
 }
 

@@ -24,6 +24,8 @@ const DEEPEST: usize = 100;
 const MOST_FINDINGS: usize = 4;
 /// No message of the table has more fields (build.rs sees to it).
 const MOST_FIELDS: usize = 96;
+/// Nearly all messages have no more fields than this. Counters for [`MOST_FIELDS`] would have to be cleared for each of them.
+const FEW_FIELDS: usize = 8;
 
 /// A rule that a message breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +59,16 @@ impl Walk {
         if let Some(Err(reason)) = message.special.map(|s| special::of_message(s, bytes)) {
             self.broken(&reason);
         }
-        let mut seen = [0u32; MOST_FIELDS];
+        if message.fields.len() <= FEW_FIELDS {
+            self.fields::<FEW_FIELDS>(message, bytes);
+        } else {
+            self.fields::<MOST_FIELDS>(message, bytes);
+        }
+    }
+
+    /// Checks the fields of a message that has at most `N` of them.
+    fn fields<const N: usize>(&mut self, message: &'static Message, bytes: &[u8]) {
+        let mut seen = [0u32; N];
         let mut set = 0u64;
         for next in Fields(bytes) {
             let Some((number, raw)) = next else { return self.broken("does not decode") };
@@ -66,6 +77,11 @@ impl Walk {
             let index = (field.max > 1).then_some(*count);
             *count += 1;
             set |= 1 << field.oneof;
+            if field.max.checked_add(1) == Some(*count) {
+                self.path.push((field.name, None));
+                self.broken(&format!("may hold {} values", field.max));
+                self.path.pop();
+            }
             self.path.push((field.name, index));
             self.value(field, raw);
             self.path.pop();
@@ -73,14 +89,11 @@ impl Walk {
                 return;
             }
         }
-        for (field, count) in message.fields.iter().zip(seen) {
-            if count < field.min {
+        for at in message.required {
+            let (Some(field), Some(count)) = (message.fields.get(*at), seen.get(*at)) else { continue };
+            if *count < field.min {
                 self.path.push((field.name, None));
                 self.broken(&format!("is not given as often as it has to be ({count} of {})", field.min));
-                self.path.pop();
-            } else if count > field.max {
-                self.path.push((field.name, None));
-                self.broken(&format!("may hold {} values", field.max));
                 self.path.pop();
             }
         }

@@ -79,7 +79,11 @@ impl EndpointInputs<'_> {
     fn groups(&self, endpoints: &[Arc<Endpoint>]) -> Vec<LocalityGroup> {
         let mut by_locality: BTreeMap<String, LocalityGroup> = BTreeMap::new();
         let (unhealthy, cluster_local) = (self.sends_unhealthy(), self.is_cluster_local());
-        for endpoint in endpoints.iter().filter(|e| self.is_sent(e, unhealthy, cluster_local)) {
+        let session = self.service.labels.get(&self.features.persistent_session_label).is_some_and(|v| !v.is_empty());
+        let is_sent = |endpoint: &Endpoint| {
+            self.is_sent(endpoint, unhealthy, cluster_local) && (session || !member::is_draining(self, endpoint))
+        };
+        for endpoint in endpoints.iter().filter(|e| is_sent(e)) {
             let group = by_locality
                 .entry(group_key(endpoint))
                 .or_insert_with(|| LocalityGroup { locality: endpoint.locality.clone(), ..LocalityGroup::default() });
@@ -111,12 +115,10 @@ impl EndpointInputs<'_> {
             return false;
         }
         match endpoint.health {
-            HealthStatus::Terminating => return false,
-            HealthStatus::UnHealthy if !unhealthy => return false,
-            _ => {}
+            HealthStatus::Terminating => false,
+            HealthStatus::UnHealthy => unhealthy,
+            _ => true,
         }
-        let session = self.service.labels.get(&self.features.persistent_session_label).is_some_and(|v| !v.is_empty());
-        session || !member::is_draining(self, endpoint)
     }
 }
 

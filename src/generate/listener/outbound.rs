@@ -142,6 +142,9 @@ fn add_service_port(
     virtual_services: &[Arc<Config>],
     entries: &mut ListenerDrafts,
 ) {
+    if entries.take(port, binding) {
+        return;
+    }
     let target = OutboundService::new(service, port, binding);
     if !binding.primary().is_empty() || !is_headless_port(builder, service, port) {
         entries.add(builder, target, virtual_services);

@@ -5,11 +5,13 @@
 //! name or a domain keeps it.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use indexmap::IndexMap;
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::{
     catch_all,
@@ -160,7 +162,8 @@ impl<'a> Outbound<'a> {
             .iter()
             .filter(|service| port == 0 || service.port_by_number(port).is_some())
             .map(|service| {
-                (if port == 0 { service.hostname.clone() } else { lower_case(&service.hostname) }, &**service)
+                let host = &service.hostname;
+                (if port == 0 { host.clone() } else { lower_case_host(host) }, &**service)
             })
             .collect();
         let headers = proxy_headers(context, view);
@@ -315,16 +318,20 @@ impl Lookup for Outbound<'_> {
 /// Gives out names and domains, each once.
 struct Hosts<'o, 'a> {
     outbound: &'o Outbound<'a>,
-    names: HashSet<String>,
-    domains: HashSet<String>,
-    /// Full names of services: a derived domain gives way to them.
-    known: HashSet<String>,
+    /// Hashes of the names.
+    names: HashSet<u128>,
+    /// Hashes of the domains in lower case.
+    domains: HashSet<u128>,
+    /// Services: a derived domain gives way to their full names, with their port or without one.
+    known: HashMap<&'o str, Vec<u32>>,
 }
 
 impl<'o, 'a> Hosts<'o, 'a> {
-    fn new(outbound: &'o Outbound<'a>, groups: &[HostGroup<'a>]) -> Self {
-        let services = groups.iter().flat_map(|g| g.services.iter().map(|(host, _)| (host, g.port)));
-        let known = services.flat_map(|(host, port)| [host_port(host, port), host.to_string()]).collect();
+    fn new(outbound: &'o Outbound<'a>, groups: &'o [HostGroup<'a>]) -> Self {
+        let mut known: HashMap<&str, Vec<u32>> = HashMap::new();
+        for (host, port) in groups.iter().flat_map(|g| g.services.iter().map(|(host, _)| (host, g.port))) {
+            known.entry(host).or_default().push(port);
+        }
         Self { outbound, names: HashSet::new(), domains: HashSet::new(), known }
     }
 
@@ -350,7 +357,7 @@ impl<'o, 'a> Hosts<'o, 'a> {
         group: &HostGroup<'a>,
     ) -> Option<VirtualHostInputs<'a>> {
         let name = host_port(host, group.port);
-        if !self.names.insert(name.clone()) {
+        if !self.names.insert(xxh3_128(name.as_bytes())) {
             return None;
         }
         let outbound = self.outbound;
@@ -382,11 +389,19 @@ impl<'o, 'a> Hosts<'o, 'a> {
     fn unique(&mut self, domains: Domains) -> Vec<String> {
         let Domains { mut all, derived } = domains;
         all.retain(|domain| {
-            let lower = domain.to_lowercase();
-            let gives_way = derived.contains(domain) && self.known.contains(domain);
-            !gives_way && self.domains.insert(lower)
+            let gives_way = derived.contains(domain) && self.is_known(domain);
+            !gives_way && self.domains.insert(xxh3_128(lower_case(domain).as_bytes()))
         });
         all
+    }
+
+    /// Whether a domain is the host of a service, or host and port. An address in brackets is none.
+    fn is_known(&self, domain: &str) -> bool {
+        let with_port = |(host, port): (&str, &str)| {
+            let ports = self.known.get(host);
+            ports.is_some_and(|ports| port.parse().is_ok_and(|port| ports.contains(&port)))
+        };
+        self.known.contains_key(domain) || domain.rsplit_once(':').is_some_and(with_port)
     }
 }
 
@@ -402,8 +417,15 @@ fn is_proxyless(view: &ProxyView) -> bool {
     &*view.metadata.generator == "grpc"
 }
 
-fn lower_case(host: &Hostname) -> Hostname {
-    if host.chars().any(char::is_uppercase) { host.to_lowercase().into() } else { host.clone() }
+fn lower_case_host(host: &Hostname) -> Hostname {
+    match lower_case(host) {
+        Cow::Borrowed(_) => host.clone(),
+        Cow::Owned(lower) => lower.into(),
+    }
+}
+
+fn lower_case(text: &str) -> Cow<'_, str> {
+    if text.chars().any(char::is_uppercase) { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) }
 }
 
 #[cfg(test)]

@@ -142,14 +142,19 @@ impl VirtualHostInputs<'_> {
 
     /// The virtual host, and the sources of its routes by position.
     fn assemble(&self) -> (Vec<usize>, VirtualHost) {
-        let mut routes: Vec<(usize, Route)> = Vec::new();
+        let (mut sources, mut routes) = (Vec::new(), Vec::new());
         for (source, of) in self.routes.iter().enumerate() {
-            routes.extend(of.build().into_iter().map(|route| (source, route)));
+            let built = of.build();
+            sources.extend(std::iter::repeat_n(source, built.len()));
+            // A route is large: nearly always there is one source, and its routes stay where they are.
+            if routes.is_empty() { routes = built } else { routes.extend(built) }
         }
-        if self.catch_all_last {
-            routes.sort_by_key(|(_, route)| route.r#match.as_ref().is_some_and(matching::is_catch_all));
+        let catches_all = |route: &Route| route.r#match.as_ref().is_some_and(matching::is_catch_all);
+        if self.catch_all_last && !routes.is_sorted_by_key(catches_all) {
+            let mut both: Vec<(usize, Route)> = sources.into_iter().zip(routes).collect();
+            both.sort_by_key(|(_, route)| catches_all(route));
+            (sources, routes) = both.into_iter().unzip();
         }
-        let (sources, routes) = routes.into_iter().unzip();
         (sources, self.with_routes(routes))
     }
 

@@ -37,9 +37,9 @@ fn defaults(kind: Kind) -> Vec<(&'static [&'static str], Value)> {
     const BUDGET: &[&str] = &["spec", "retryConstraint", "budget"];
     const PERCENT: &[&str] = &["spec", "retryConstraint", "budget", "percent"];
     const RATE: &[&str] = &["spec", "retryConstraint", "minRetryRate"];
-    let path = json!({"type": "PathPrefix", "value": "/"});
     match kind {
         Kind::HTTPRoute => {
+            let path = json!({"type": "PathPrefix", "value": "/"});
             vec![(RULE, json!([{}])), (MATCHES, json!([{}])), (PATH, path), (REDIRECT, json!(302)), (CORS, json!(5))]
         }
         Kind::KubernetesGateway | Kind::ListenerSet => vec![(TLS_MODE, json!("Terminate"))],

@@ -27,7 +27,7 @@ pub(super) fn respelt(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub(super) fn with_colons(text: &str) -> Cow<'_, str> {
     let ends_flow = |bytes: &[u8]| bytes[0] == b':' && matches!(bytes[1], b',' | b']' | b'}');
-    if !text.as_bytes().windows(2).any(ends_flow) {
+    if !text.split(':').skip(1).any(|after| after.starts_with([',', ']', '}'])) {
         return Cow::Borrowed(text);
     }
     let (mut out, mut done, mut scalar) = (String::new(), 0, None);

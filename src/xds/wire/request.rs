@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use super::{Field, Fields, Malformed, WrittenLists, written::LOOKED_UP_FROM};
 use crate::xds::names::NameSet;
@@ -49,7 +49,7 @@ pub struct RawNames<'a> {
     field: u32,
     /// The number of them.
     pub count: usize,
-    /// Hash of the names in the order of the message; 0 where it is not taken.
+    /// Hash of the encoded names in the order of the message; 0 where it is not taken.
     pub hash: u128,
 }
 
@@ -157,13 +157,14 @@ impl<'a> Request<'a> {
             unsubscribe: raw(layout.unsubscribe.unwrap_or(u32::MAX)),
             message,
         };
-        let mut hasher = Xxh3::new();
-        for field in Fields::of(message) {
+        let (mut fields, mut names) = (Fields::of(message), RunHash::default());
+        loop {
+            let before = fields.rest();
+            let Some(field) = fields.next() else { break };
             let Field::Bytes(number, value) = field? else { continue };
             if number == layout.names {
                 request.names.count += 1;
-                hasher.update(&(value.len() as u64).to_le_bytes());
-                hasher.update(value);
+                names.add(before, fields.rest().len());
             } else if number == layout.node {
                 request.node = value;
             } else if number == layout.type_url {
@@ -181,7 +182,7 @@ impl<'a> Request<'a> {
         if request.node.len() > MAX_NODE {
             return Err(RequestError::TooMany { what: "bytes in a node", limit: MAX_NODE });
         }
-        request.names.hash = hasher.digest128();
+        request.names.hash = names.finish();
         Ok(request)
     }
 
@@ -197,6 +198,46 @@ impl<'a> Request<'a> {
             }
         }
         Ok(entries)
+    }
+}
+
+/// The hash of some fields of a message, as they are encoded. Fields that follow each other, as names do, are hashed in one go.
+#[derive(Default)]
+struct RunHash<'a> {
+    /// The hash of all runs before the last.
+    earlier: Option<Box<Xxh3>>,
+    /// From the beginning of the last run to the end of the message.
+    run: &'a [u8],
+    /// The number of its bytes that are behind the run.
+    behind: usize,
+}
+
+impl<'a> RunHash<'a> {
+    /// Adds a field: the message from its beginning, and the number of bytes behind it.
+    fn add(&mut self, from: &'a [u8], behind: usize) {
+        if from.len() != self.behind {
+            let run = self.bytes();
+            if !run.is_empty() {
+                self.earlier.get_or_insert_default().update(run);
+            }
+            self.run = from;
+        }
+        self.behind = behind;
+    }
+
+    fn bytes(&self) -> &'a [u8] {
+        self.run.get(..self.run.len() - self.behind).unwrap_or_default()
+    }
+
+    fn finish(self) -> u128 {
+        let run = self.bytes();
+        match self.earlier {
+            None => xxh3_128(run),
+            Some(mut earlier) => {
+                earlier.update(run);
+                earlier.digest128()
+            }
+        }
     }
 }
 

@@ -5,7 +5,10 @@
 //! the first bytes. Of two TCP services with equal matches the first one stays. Mongo and MySQL share with nothing, since
 //! looking at first bytes breaks protocols in which the server speaks first.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use super::{Binding, OutboundService, chains};
 use crate::{
@@ -42,6 +45,8 @@ pub struct ListenerDraft {
 #[derive(Debug, Default)]
 pub struct ListenerDrafts {
     map: BTreeMap<(String, u32), ListenerDraft>,
+    /// Ports whose listener on all addresses takes HTTP; it goes on taking it.
+    http_ports: HashSet<u32>,
     conflicts: Vec<Conflict>,
 }
 
@@ -67,6 +72,16 @@ impl ListenerDrafts {
     /// The finished drafts, ordered by address and port, and the conflicts.
     pub fn finish(self) -> (impl Iterator<Item = ListenerDraft>, Vec<Conflict>) {
         (self.map.into_values(), self.conflicts)
+    }
+
+    /// Whether a service port needs no draft: HTTP without an address of its own, which an existing listener takes. Nearly all
+    /// HTTP services are such.
+    #[must_use]
+    pub fn take(&self, port: &Port, binding: &Binding) -> bool {
+        binding.primary().is_empty()
+            && port.protocol.is_http()
+            && port.protocol != Protocol::HttpProxy
+            && self.http_ports.contains(&port.port)
     }
 
     /// Adds one service on one port.
@@ -100,12 +115,20 @@ impl ListenerDrafts {
                 }
                 if meeting == Meeting::Sniff {
                     entry.protocol = Protocol::Unsupported;
+                    self.note_http(builder, &key, Protocol::Unsupported);
                 }
             }
             _ => {
+                self.note_http(builder, &key, protocol);
                 let OutboundService { port, binding, .. } = target;
                 self.map.insert(key, ListenerDraft { port, binding, chains, protocol, locked: false });
             }
+        }
+    }
+
+    fn note_http(&mut self, builder: &Builder, (bind, port): &(String, u32), protocol: Protocol) {
+        if bind == wildcard(builder) && !protocol.is_tcp() {
+            self.http_ports.insert(*port);
         }
     }
 }
