@@ -1,8 +1,8 @@
 //! The admin server: health, metrics, debug pages, and the overview. It reads the published state of the other rooms and
 //! changes nothing beyond an explicit request (a push, a deletion that is held back).
 //!
-//! Debug pages answer callers on the loopback interface only, unless they were opened, and never a web site in a browser on
-//! this machine. Private keys and the data of Secrets are never shown. Pages are built beside the threads that answer, one
+//! Debug pages answer callers on the loopback interface, others only with a proof of identity or where they were opened, and
+//! never a web site in a browser on this machine. Private keys and the data of Secrets are never shown. Pages are built beside the threads that answer, one
 //! at a time, so a slow page never delays health.
 
 mod access;
@@ -23,4 +23,4 @@ mod state;
 pub use building::Building;
 pub use over_xds::PagesOverXds;
 pub use server::{AdminServer, serve};
-pub use state::AdminState;
+pub use state::{AdminState, DebugAccess};

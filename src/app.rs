@@ -27,7 +27,7 @@ pub use sockets::Addresses;
 use sockets::Sockets;
 
 use crate::{
-    admin::{AdminState, Building, PagesOverXds},
+    admin::{AdminState, Building, DebugAccess, PagesOverXds},
     discovery::{ListeningSockets, Ports, serve},
     model::{PushRequest, Reason, XdsUpdater},
     runtime::{Readiness, RestartBudget, Shutdown, Supervision},
@@ -47,6 +47,14 @@ pub enum Error {
         /// The address as it was given.
         address: ListenAddress,
         /// The error of the system.
+        error: std::io::Error,
+    },
+    /// The Unix socket cannot be made.
+    #[error("--grpc-unix-socket {path}: {error}", path = .path.display())]
+    Unix {
+        /// Its path.
+        path: std::path::PathBuf,
+        /// The reason.
         error: std::io::Error,
     },
     /// The mesh settings cannot be read.
@@ -104,6 +112,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     // Readers of the published parts, beginning with the mesh settings of the start.
     let mesh_of_files = Arc::new(read_mesh(&mesh, sources.max_file_bytes).map_err(Error::Mesh)?);
     let (inputs, publishers) = Inputs::new(mesh_of_files, Arc::new(features));
+    let issued = identity::issuer(&inputs)?;
     let cluster = sources.kubernetes.clone().map(|k| Cluster::new(&mesh.cluster_id, k, inputs.follow_mesh()));
     sources::check_files(&inputs.mesh(), &sources, kept.folder.is_some()).await?;
     let mesh_is_known = match &cluster {
@@ -154,12 +163,19 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     // Polled sources read the context in force (host names of gateways between networks, locations of key sets), and feed
     // the next one.
     let names = names::source(&sources.names, &state, &inputs, &xds_server);
-    let keys = keys::source(&state, &inputs, &xds_server);
+    let (keys, issuer_keys) = (
+        keys::source(&state, &inputs, &xds_server),
+        issued.as_ref().and_then(|issued| keys::of_issuer(issued, &inputs)),
+    );
     let (of_cluster, settings) = ((cluster.clone(), mesh_is_known), (mesh, sources.clone()));
     let started = sources::start(named, settings, of_cluster, &sinks, &starter, &shutdown, &readiness);
     let mut all = started.handles.clone();
     all.push(starter.start(names.clone(), shutdown.child()));
     all.push(starter.start(keys.clone(), shutdown.child()));
+    all.extend(issuer_keys.map(|keys| starter.start(keys, shutdown.child())));
+
+    // Clients' proofs read files, the cluster and the keys of an issuer.
+    let authenticator = identity::proofs(&inputs, (&xds, &kept), cluster.as_ref(), issued);
 
     // Remote clusters read the Secrets or files that name them, and feed the list of sources.
     let register = StoreRegister::new(store.clone(), keeper.clone().map(|keeper| (keeper, kept.grace)));
@@ -207,7 +223,11 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         metrics: Metrics::install()?,
         building: Building::on(&tokio::runtime::Handle::current()),
         push: Arc::new(move || xds_server.config_update(PushRequest::everything(Reason::Debug))),
-        open_debug: admin.open_debug,
+        access: DebugAccess {
+            open: admin.open_debug,
+            off: !inputs.features.enable_debug_on_http,
+            authenticator: Some(authenticator.clone()),
+        },
         started: Instant::now(),
     };
     let debug = PagesOverXds { state: shown.clone(), instance: status::instance(&me) };
@@ -215,22 +235,19 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     actix::spawn(pages.server);
 
     // Clients are accepted last, when all that serves them has started.
-    let mut ports = Ports { debug: Some(Arc::new(debug)), registrar: Some(registrar), ..Ports::default() };
-    let secure = match sockets.secure_grpc {
-        Some(listener) => Some((
-            listener,
-            identity::start(
-                &supervision,
-                &inputs,
-                (&identities, &kept, cluster.as_ref()),
-                &xds_for_certificates,
-                &mut ports,
-            )
-            .await?,
-        )),
-        None => None,
+    let mut ports = Ports {
+        authenticator: Some(authenticator),
+        debug: Some(Arc::new(debug)),
+        registrar: Some(registrar),
+        ..Ports::default()
     };
-    let listeners = ListeningSockets { plain: sockets.grpc, secure };
+    let mut tls = None;
+    if sockets.secure_grpc.is_some() || sockets.unix.is_some() {
+        let read = (&identities, &kept, cluster.as_ref());
+        tls = Some(identity::start(&supervision, &inputs, read, &xds_for_certificates, &mut ports).await?);
+    }
+    let secure = sockets.secure_grpc.zip(tls);
+    let listeners = ListeningSockets { plain: sockets.grpc, secure, unix: sockets.unix };
     let grpc_server = tokio::spawn(serve(listeners, state.clone(), ports, shutdown.child()));
     Ok(Running {
         addresses: sockets.addresses,

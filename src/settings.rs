@@ -5,12 +5,14 @@
 
 mod address;
 mod kubernetes;
+mod unix;
 mod upstream;
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 pub use address::{ListenAddress, ListenAddressError};
 pub use kubernetes::{KubeAccess, KubeSettings, KubeconfigText, LeaseSettings, RemoteSettings, left_out};
+pub use unix::{UnixPeer, UnixSocketSettings};
 pub use upstream::{StateSettings, UpstreamSettings};
 
 use crate::model::Features;
@@ -194,6 +196,8 @@ pub struct XdsSettings {
     pub grpc_address: ListenAddress,
     /// Address of ADS over TLS; `None` serves plain text only.
     pub secure_grpc_address: Option<ListenAddress>,
+    /// Unix socket of ADS.
+    pub unix_socket: Option<UnixSocketSettings>,
     /// Whether clients on the loopback interface, which are not authenticated, receive the Secrets of the namespace that they
     /// claim; `None` means that they do if Secrets come from folders only.
     pub loopback_secrets: Option<bool>,
@@ -208,6 +212,7 @@ impl Default for XdsSettings {
         Self {
             grpc_address: ListenAddress::loopback(15010),
             secure_grpc_address: None,
+            unix_socket: None,
             loopback_secrets: None,
             max_connections: None,
             max_connection_age: None,

@@ -2,14 +2,17 @@
 //!
 //! The loopback interface alone proves little: a browser on this machine opens any web site, and that site may send requests
 //! here (CSRF) or point its own name at this machine (DNS rebinding). So the `Host` of a request must be an address or
-//! `localhost`, and a request with an effect must not come from a web page.
+//! `localhost`, and a request with an effect must not come from a web page. Callers from elsewhere prove an identity as clients
+//! of xDS do, by a token; those outside of the root namespace see what is about proxies of their own namespace.
+
+use std::sync::Arc;
 
 use actix_web::{
-    Error, HttpResponse,
+    Error, HttpMessage, HttpResponse,
     body::{EitherBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        Method,
+        Method, StatusCode,
         header::{self, HeaderMap},
     },
     middleware::Next,
@@ -17,19 +20,119 @@ use actix_web::{
 };
 
 use super::AdminState;
+use crate::{
+    discovery::debug::DebugAudience,
+    identity::{Presented, Unauthenticated, forwarded::MAX_HEADER},
+};
+
+/// Bytes of a header that is looked at: a token has less.
+const MAX_AUTHORIZATION: usize = 32 << 10;
+
+/// The caller of a page.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Viewer(Option<Arc<str>>);
+
+impl Viewer {
+    /// The namespace whose proxies alone the caller may see.
+    pub(super) fn limit(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+/// A reason that a request is not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It comes from elsewhere.
+    Elsewhere,
+    /// It names another host, as that of a web site would.
+    Host,
+    /// A web page sent it.
+    WebPage,
+}
+
+impl Refusal {
+    fn answer(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Elsewhere => (
+                StatusCode::UNAUTHORIZED,
+                "debug pages answer callers from elsewhere by their token (authorization: Bearer ...); --open-debug opens them\n",
+            ),
+            Self::Host => (
+                StatusCode::FORBIDDEN,
+                "debug pages are asked for by an address or as localhost; --open-debug opens them\n",
+            ),
+            Self::WebPage => (StatusCode::FORBIDDEN, "no web page may do this\n"),
+        }
+    }
+}
 
 /// Lets a request through or refuses it.
 pub(super) async fn guarded<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let open = request.app_data::<web::Data<AdminState>>().is_some_and(|s| s.open_debug);
+    let Some(state) = request.app_data::<web::Data<AdminState>>().cloned() else {
+        return Ok(request.into_response(HttpResponse::InternalServerError()).map_into_right_body());
+    };
+    match viewer(&request, &state).await {
+        Ok(viewer) => {
+            request.extensions_mut().insert(viewer);
+            Ok(next.call(request).await?.map_into_left_body())
+        }
+        Err((status, text)) => {
+            let mut response = HttpResponse::build(status);
+            if status == StatusCode::UNAUTHORIZED {
+                response.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
+            }
+            Ok(request.into_response(response.body(text)).map_into_right_body())
+        }
+    }
+}
+
+async fn viewer(request: &ServiceRequest, state: &AdminState) -> Result<Viewer, (StatusCode, &'static str)> {
+    let access = &state.access;
+    if access.off {
+        return Err((StatusCode::NOT_FOUND, "debug pages are turned off (ENABLE_DEBUG_ON_HTTP)\n"));
+    }
     let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
     let named = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
     let host = request.uri().host().or(named);
-    match refusal(open, local, host, request.method(), request.headers()) {
-        Some(text) => Ok(request.into_response(HttpResponse::Forbidden().body(text)).map_into_right_body()),
-        None => Ok(next.call(request).await?.map_into_left_body()),
+    let refused = match refusal(access.open, local, host, request.method(), request.headers()) {
+        None => return Ok(Viewer::default()),
+        Some(refused @ (Refusal::Elsewhere | Refusal::Host)) => refused,
+        Some(refused) => return Err(refused.answer()),
+    };
+    let presented = presented(request);
+    let shows = presented.authorization.is_some() || presented.forwarded.is_some();
+    let Some(authenticator) = access.authenticator.as_ref().filter(|_| shows) else { return Err(refused.answer()) };
+    // The reason is for the log: Istio's answer has none either.
+    let proof = authenticator.admit(presented).await.map_err(|error| match error {
+        Unauthenticated::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "the token cannot be checked now\n"),
+        _ => (StatusCode::UNAUTHORIZED, "no identity was proven\n"),
+    })?;
+    let identity = proof.identity.ok_or_else(|| refused.answer())?;
+    let not_ready = (StatusCode::SERVICE_UNAVAILABLE, "the first configuration is not complete yet\n");
+    let audience = DebugAudience::of(&*state.context().ok_or(not_ready)?);
+    let limit = audience.limit(&identity);
+    let page = request.path().strip_prefix("/debug/").unwrap_or_default();
+    if !DebugAudience::may_ask(limit.as_deref(), page) {
+        return Err((StatusCode::FORBIDDEN, "this page is for the root namespace only\n"));
+    }
+    Ok(Viewer(limit))
+}
+
+/// The proofs of its identity that a caller presents. It has to prove one, although HTTP is plain text.
+fn presented(request: &ServiceRequest) -> Presented {
+    let text = |name: &str, most: usize| {
+        let value = request.headers().get(name).filter(|value| value.len() <= most)?;
+        value.to_str().ok().map(String::from)
+    };
+    Presented {
+        secure: true,
+        authorization: text("authorization", MAX_AUTHORIZATION),
+        forwarded: text("x-forwarded-client-cert", MAX_HEADER),
+        peer: request.peer_addr(),
+        ..Presented::default()
     }
 }
 
@@ -39,18 +142,15 @@ pub(super) fn refusal(
     host: Option<&str>,
     method: &Method,
     headers: &HeaderMap,
-) -> Option<&'static str> {
-    if !open && !local {
-        return Some("debug pages answer on the loopback interface only; --open-debug opens them\n");
-    }
-    if !open && host.is_some_and(|host| !is_this_machine(host)) {
-        return Some("debug pages are asked for by an address or as localhost; --open-debug opens them\n");
-    }
+) -> Option<Refusal> {
     let safe = *method == Method::GET || *method == Method::HEAD;
     if !safe && is_of_web_page(headers) {
-        return Some("no web page may do this\n");
+        return Some(Refusal::WebPage);
     }
-    None
+    if !open && !local {
+        return Some(Refusal::Elsewhere);
+    }
+    (!open && host.is_some_and(|host| !is_this_machine(host))).then_some(Refusal::Host)
 }
 
 /// Whether the headers are those of a browser's request for a web page that it shows.
@@ -97,7 +197,7 @@ mod tests {
         assert_eq!(asks(&Method::GET, Some(("origin", "http://evil.example"))), None);
         assert!(asks(&Method::POST, Some(("origin", "http://evil.example"))).is_some());
         assert!(asks(&Method::POST, Some(("sec-fetch-site", "cross-site"))).is_some());
-        assert!(refusal(false, false, None, &Method::GET, &HeaderMap::new()).is_some());
+        assert_eq!(refusal(false, false, None, &Method::GET, &HeaderMap::new()), Some(Refusal::Elsewhere));
         assert!(refusal(true, false, Some("pilothouse.mesh"), &Method::GET, &HeaderMap::new()).is_none());
     }
 }

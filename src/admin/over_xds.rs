@@ -62,7 +62,7 @@ async fn page(state: &AdminState, question: &DebugQuestion) -> Option<(String, w
         let connection = state.xds.connection(query.get("proxyID")?)?;
         may_see(&connection, question.namespace.as_deref()).then_some(())?;
     }
-    let text = match pages::page_of(path, &query, state).await {
+    let text = match pages::page_of(path, &query, question.namespace.as_deref(), state).await {
         Ok(value) => value.to_string(),
         Err((_, text)) => text,
     };

@@ -1,19 +1,27 @@
 //! The debug pages by their names.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{AdminState, envoy_dump, proxies, registry};
-use crate::{discovery::Connection, store::Shadowed, xds::ResourceType};
+use crate::{
+    discovery::{Connection, debug::DebugAudience},
+    store::Shadowed,
+    xds::ResourceType,
+};
 
-/// A debug page, or the status and the text of a refusal.
+/// A debug page, or the status and the text of a refusal. A caller with a `limit` sees proxies of that namespace alone.
 pub(super) async fn page_of(
     path: &str,
     query: &BTreeMap<String, String>,
+    limit: Option<&str>,
     state: &AdminState,
 ) -> Result<Value, (StatusCode, String)> {
+    if !DebugAudience::may_ask(limit, path) {
+        return Err((StatusCode::FORBIDDEN, "this page is for the root namespace only\n".to_string()));
+    }
     Ok(match path {
         "adsz" => proxies::adsz(state),
         "syncz" => proxies::syncz(state, query.get("namespace").map(String::as_str)),
@@ -35,7 +43,7 @@ pub(super) async fn page_of(
         "shadowz" => shadowed(state).await,
         "leaderz" => state.status.leader().await,
         "statusz" => json!(state.status.statuses().await),
-        "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, state),
+        "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, limit, state),
         unknown => {
             return Err((StatusCode::NOT_FOUND, format!("no debug page {unknown:?}; GET /debug lists them\n")));
         }
@@ -51,13 +59,21 @@ async fn shadowed(state: &AdminState) -> Value {
     all.iter().map(shown).collect()
 }
 
-fn of_proxy(page: &str, query: &BTreeMap<String, String>, state: &AdminState) -> Result<Value, (StatusCode, String)> {
+fn of_proxy(
+    page: &str,
+    query: &BTreeMap<String, String>,
+    limit: Option<&str>,
+    state: &AdminState,
+) -> Result<Value, (StatusCode, String)> {
     let refusal = |status, text: &str| (status, format!("{text}\n"));
     let id = query
         .get("proxyID")
         .ok_or_else(|| refusal(StatusCode::BAD_REQUEST, "You must provide a proxyID in the query string"))?;
     let unknown = "Proxy not connected to this Pilot instance. It may be connected to another instance.";
-    let connection = state.xds.connection(id).ok_or_else(|| refusal(StatusCode::NOT_FOUND, unknown))?;
+    let is_shown =
+        |connection: &Arc<Connection>| limit.is_none_or(|namespace| *connection.node.namespace == *namespace);
+    let connection =
+        state.xds.connection(id).filter(is_shown).ok_or_else(|| refusal(StatusCode::NOT_FOUND, unknown))?;
     Ok(dump(page, query, &connection))
 }
 

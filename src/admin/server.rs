@@ -15,7 +15,13 @@ use actix_web::{
 };
 use serde_json::{Value, json};
 
-use super::{AdminState, access::guarded, building::Busy, confirm::confirm, page, pages};
+use super::{
+    AdminState,
+    access::{Viewer, guarded},
+    building::Busy,
+    confirm::confirm,
+    page, pages,
+};
 
 /// Threads that answer. Slow pages are built elsewhere.
 const WORKERS: usize = 2;
@@ -152,14 +158,19 @@ fn asks_for_push(query: &Query) -> bool {
     query.get("push").is_some_and(|p| p == "true")
 }
 
-async fn debug(path: web::Path<String>, query: Query, state: web::Data<AdminState>) -> HttpResponse {
+async fn debug(
+    path: web::Path<String>,
+    query: Query,
+    viewer: web::ReqData<Viewer>,
+    state: web::Data<AdminState>,
+) -> HttpResponse {
     if *path == "adsz" && asks_for_push(&query) {
         let text = "a push has an effect on every proxy: ask for it with POST\n";
         return HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "POST")).body(text);
     }
     let (read, pretty) = (state.clone(), query.contains_key("pretty"));
     let page = async move {
-        let value = pages::page_of(&path, &query, &read).await?;
+        let value = pages::page_of(&path, &query, viewer.limit(), &read).await?;
         Ok::<_, (StatusCode, String)>(text_of(&value, pretty))
     };
     match state.building.pages.build(page).await {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Instant};
 use super::Building;
 use crate::{
     discovery::XdsState,
+    identity::Authenticator,
     push::PushContext,
     runtime::{Readiness, Supervision},
     sources::SourceList,
@@ -12,6 +13,17 @@ use crate::{
     store::StoreHandle,
     telemetry::Metrics,
 };
+
+/// Who may read debug pages over HTTP.
+#[derive(Debug, Clone, Default)]
+pub struct DebugAccess {
+    /// Everybody, from everywhere.
+    pub open: bool,
+    /// Nobody (`ENABLE_DEBUG_ON_HTTP`).
+    pub off: bool,
+    /// Proves the identities of callers from elsewhere.
+    pub authenticator: Option<Authenticator>,
+}
 
 /// Handles of the other rooms that the admin pages read; cheap to clone.
 #[derive(Clone)]
@@ -34,8 +46,8 @@ pub struct AdminState {
     pub building: Building,
     /// Requests a push of everything, for debugging.
     pub push: Arc<dyn Fn() + Send + Sync>,
-    /// Whether debug pages answer callers outside of the loopback interface.
-    pub open_debug: bool,
+    /// Who may read debug pages over HTTP.
+    pub access: DebugAccess,
     /// Start of the process.
     pub started: Instant,
 }
@@ -56,6 +68,6 @@ impl AdminState {
 
 impl std::fmt::Debug for AdminState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AdminState").field("open_debug", &self.open_debug).finish_non_exhaustive()
+        f.debug_struct("AdminState").field("access", &self.access).finish_non_exhaustive()
     }
 }

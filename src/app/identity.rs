@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{net::UnixStream, sync::watch};
 use tokio_rustls::rustls::ServerConfig;
 
 use super::{Error, Inputs};
@@ -10,16 +10,61 @@ use crate::{
     discovery::{Ports, XdsServerHandle},
     identity::{
         AccessPublisher, Authenticator, AuthorityActor, CertificatePublisher, ClusterAccess, ClusterRoot,
-        ClusterTokens, JoinTokens, Lifetimes, SecretAccessActor, TrustDomains, TrustSettings,
+        ClusterTokens, IssuedTokens, IssuerRule, JoinTokens, Lifetimes, LocalUsers, SecretAccessActor, TrustDomains,
+        TrustSettings,
     },
     model::{PushRequest, Reason, XdsUpdater},
     runtime::Supervision,
-    settings::{IdentitySettings, StateSettings},
+    settings::{IdentitySettings, StateSettings, XdsSettings},
     sources::kube::{Cluster, KubeWriter},
 };
 
-/// Starts the authority where there is a secure listener; it reads files or Secrets of the cluster, feeds the listener, and
-/// tells the cluster its roots. `ports` gain the proofs of clients and the service that signs certificates.
+/// The rule of tokens of an issuer (`JWT_RULE`), where there is one.
+pub(super) fn issuer(inputs: &Inputs) -> Result<Option<IssuedTokens>, Error> {
+    let text = inputs.features.jwt_rule.as_str();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let rule = IssuerRule::parse(text).map_err(|error| Error::Identity(error.to_string()))?;
+    Ok(Some(IssuedTokens::of(rule)))
+}
+
+/// The proofs of clients that are believed.
+pub(super) fn proofs(
+    inputs: &Arc<Inputs>,
+    (xds, state): (&XdsSettings, &StateSettings),
+    cluster: Option<&Arc<Cluster>>,
+    issued: Option<IssuedTokens>,
+) -> Authenticator {
+    let (tokens, of_mesh) = (state.folder.as_deref().map(JoinTokens::of), inputs.clone());
+    let trust_domains = Arc::new(move || {
+        let mesh = of_mesh.mesh();
+        TrustDomains { own: mesh.config.trust_domain.clone(), aliases: mesh.config.trust_domain_aliases.clone() }
+    });
+    let features = &inputs.features;
+    let mut authenticator = Authenticator::new(tokens, trust_domains)
+        .with_gateways(&features.trusted_gateway_cidr.0)
+        .with_plain_text(features.xds_auth_plaintext)
+        .with_users(xds.unix_socket.as_ref().map(|unix| LocalUsers::of(own_user(), &unix.peers)).unwrap_or_default());
+    if let Some(issued) = issued {
+        authenticator = authenticator.with_issuer(issued);
+    }
+    if let Some(cluster) = cluster {
+        let writer = KubeWriter::new(cluster.clone());
+        let audiences = list(&features.token_audiences).map(String::from).collect();
+        authenticator = authenticator.with_reviewer(Arc::new(ClusterTokens { writer, audiences }));
+    }
+    authenticator
+}
+
+/// The user of this process, as the system names it to the other end of a Unix socket.
+fn own_user() -> Option<u32> {
+    let (one, _other) = UnixStream::pair().ok()?;
+    one.peer_cred().ok().map(|credentials| credentials.uid())
+}
+
+/// Starts the authority where there is a secure listener or a Unix socket; it reads files or Secrets of the cluster, feeds the listener, and
+/// tells the cluster its roots. `ports` gain the service that signs certificates.
 pub(super) async fn start(
     supervision: &Supervision,
     inputs: &Arc<Inputs>,
@@ -47,17 +92,9 @@ pub(super) async fn start(
     let mut authority = AuthorityActor::start(supervision, (settings, cluster_root), lifetimes, publisher(inputs, xds))
         .await
         .map_err(|error| Error::Identity(error.to_string()))?;
-    let (tokens, of_mesh) = (state.folder.as_deref().map(JoinTokens::of), inputs.clone());
-    let trust_domains = Arc::new(move || {
-        let mesh = of_mesh.mesh();
-        TrustDomains { own: mesh.config.trust_domain.clone(), aliases: mesh.config.trust_domain_aliases.clone() }
-    });
     let server = authority.server();
-    let mut authenticator = Authenticator::new(tokens, trust_domains);
     if let Some(cluster) = cluster {
         let writer = KubeWriter::new(cluster.clone());
-        let audiences = list(&features.token_audiences).map(String::from).collect();
-        authenticator = authenticator.with_reviewer(Arc::new(ClusterTokens { writer: writer.clone(), audiences }));
         let reviewer = Arc::new(ClusterAccess(writer.clone()));
         ports.secret_access = Some(SecretAccessActor::start(supervision, reviewer, access_publisher(inputs, xds)));
         if features.enable_ca_server {
@@ -65,7 +102,6 @@ pub(super) async fn start(
             authority = authority.telling_namespaces(supervision, Arc::new(writer), followed);
         }
     }
-    ports.authenticator = Some(authenticator);
     ports.authority = Some(authority).filter(|_| features.enable_ca_server);
     Ok(server)
 }

@@ -5,7 +5,10 @@ use std::{io, net::SocketAddr};
 use tokio::net::TcpListener;
 
 use super::Error;
-use crate::settings::{AdminSettings, ListenAddress, XdsSettings};
+use crate::{
+    settings::{AdminSettings, ListenAddress, UnixSocketSettings, XdsSettings},
+    xds::UnixSocket,
+};
 
 /// The addresses that were bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,7 @@ pub(super) struct Sockets {
     pub(super) addresses: Addresses,
     pub(super) grpc: TcpListener,
     pub(super) secure_grpc: Option<TcpListener>,
+    pub(super) unix: Option<UnixSocket>,
     /// Readiness and debug pages, then metrics.
     pub(super) pages: Vec<std::net::TcpListener>,
 }
@@ -37,6 +41,7 @@ impl Sockets {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
+        let unix = xds.unix_socket.as_ref().map(unix_socket).transpose()?;
         let mut pages = Vec::new();
         for address in std::iter::once(&admin.http_address).chain(&admin.monitoring_address) {
             pages.push(bind(address).await?.into_std()?);
@@ -46,8 +51,19 @@ impl Sockets {
         let secure = secure_grpc.as_ref().map(TcpListener::local_addr).transpose()?;
         let addresses =
             Addresses { grpc: grpc.local_addr()?, secure_grpc: secure, http, monitoring: bound.next().transpose()? };
-        Ok(Self { addresses, grpc, secure_grpc, pages })
+        Ok(Self { addresses, grpc, secure_grpc, unix, pages })
     }
+}
+
+fn unix_socket(settings: &UnixSocketSettings) -> Result<UnixSocket, Error> {
+    let path = || settings.path.clone();
+    let socket =
+        UnixSocket::listen(&settings.path, settings.mode).map_err(|error| Error::Unix { path: path(), error })?;
+    if settings.mode & 0o066 == 0 && settings.peers.iter().any(|peer| peer.uid != 0) {
+        let (path, mode) = (settings.path.display(), format!("{:04o}", settings.mode));
+        tracing::warn!(%path, mode, "the mode of the Unix socket lets no other user in, although --unix-peer names some");
+    }
+    Ok(socket)
 }
 
 async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {

@@ -36,8 +36,8 @@ pub struct BootstrapArgs {
     /// Type of the client.
     #[arg(value_enum)]
     pub client: Client,
-    /// Address of the server, as the client dials it.
-    #[arg(long, env = "PILOTHOUSE_XDS_ADDRESS", value_name = "HOST:PORT")]
+    /// Address of the server, as the client dials it: HOST:PORT, or unix:PATH for a Unix socket of this machine.
+    #[arg(long, env = "PILOTHOUSE_XDS_ADDRESS", value_name = "ADDRESS")]
     pub xds_address: String,
     /// Node id, TYPE~IP~NAME.NS~NS.svc.DOMAIN.
     #[arg(long, env = "PILOTHOUSE_NODE", value_name = "ID")]
@@ -99,10 +99,13 @@ pub fn document(args: &BootstrapArgs, mut metadata: Map<String, Value>) -> Resul
     let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
     let node = Node::from_parts(&args.node, metadata.clone(), locality).map_err(|e| e.to_string())?;
     let address = &args.xds_address;
-    let (host, port) = split_address(address).ok_or_else(|| format!("--xds-address {address:?} is not HOST:PORT"))?;
+    let server = Server::parse(address)?;
+    if matches!(server, Server::Unix(_)) && args.root_cert.is_some() {
+        return Err("--root-cert: there is no TLS on a Unix socket".to_string());
+    }
     Ok(match args.client {
         Client::Envoy => {
-            let mut bootstrap = envoy(&node, &metadata, host, port, args.delta);
+            let mut bootstrap = envoy(&node, &metadata, &server, args.delta);
             if let Some(root) = &args.root_cert {
                 secure_envoy(&mut bootstrap, root, &args.xds_name, args.token_file.as_deref())?;
             }
@@ -152,6 +155,45 @@ fn secure_grpc(bootstrap: &mut Value, root: &Path, token: Option<&Path>) {
     }
 }
 
+/// A server, as a client dials it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Server<'a> {
+    /// Host and port.
+    Tcp(&'a str, u16),
+    /// Path of a Unix socket.
+    Unix(&'a str),
+}
+
+impl<'a> Server<'a> {
+    fn parse(text: &'a str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            // A path relative to the folder in which the client starts would be another one.
+            let absolute = if path.starts_with("///") { &path[2..] } else { path };
+            let is_one = absolute.starts_with('/') && !absolute.starts_with("//");
+            return if is_one {
+                Ok(Self::Unix(absolute))
+            } else {
+                Err(format!("--xds-address {text:?}: the path is not absolute"))
+            };
+        }
+        let (host, port) = split_address(text).ok_or_else(|| format!("--xds-address {text:?} is not HOST:PORT"))?;
+        Ok(Self::Tcp(host, port))
+    }
+
+    /// As Envoy writes it.
+    fn address(self) -> Value {
+        match self {
+            Self::Tcp(host, port) => json!({"socket_address": {"address": host, "port_value": port}}),
+            Self::Unix(path) => json!({"pipe": {"path": path}}),
+        }
+    }
+
+    /// A name, which is to be resolved.
+    fn is_name(self) -> bool {
+        matches!(self, Self::Tcp(host, _) if host.parse::<std::net::IpAddr>().is_err())
+    }
+}
+
 /// Host (without brackets) and port of an address to dial.
 fn split_address(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
@@ -176,9 +218,12 @@ fn described(node: &Node, metadata: &Value) -> Value {
     json!({"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata, "locality": locality})
 }
 
-fn envoy(node: &Node, metadata: &Value, host: &str, port: u16, delta: bool) -> Value {
+fn envoy(node: &Node, metadata: &Value, server: &Server<'_>, delta: bool) -> Value {
     let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
-    let by_name = host.parse::<std::net::IpAddr>().is_err();
+    let keepalive = match server {
+        Server::Tcp(..) => json!({"tcp_keepalive": {"keepalive_time": 300}}),
+        Server::Unix(_) => json!({}),
+    };
     json!({
         "node": described(node, metadata),
         "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 15000}}},
@@ -203,13 +248,11 @@ fn envoy(node: &Node, metadata: &Value, host: &str, port: u16, delta: bool) -> V
         "static_resources": {
             "clusters": [{
                 "name": XDS_CLUSTER,
-                "type": if by_name { "STRICT_DNS" } else { "STATIC" },
+                "type": if server.is_name() { "STRICT_DNS" } else { "STATIC" },
                 "connect_timeout": "1s",
                 "load_assignment": {
                     "cluster_name": XDS_CLUSTER,
-                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {
-                        "socket_address": {"address": host, "port_value": port},
-                    }}}]}],
+                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": server.address()}}]}],
                 },
                 "typed_extension_protocol_options": {
                     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -217,7 +260,7 @@ fn envoy(node: &Node, metadata: &Value, host: &str, port: u16, delta: bool) -> V
                         "explicit_http_config": {"http2_protocol_options": {}},
                     },
                 },
-                "upstream_connection_options": {"tcp_keepalive": {"keepalive_time": 300}},
+                "upstream_connection_options": keepalive,
             }],
         },
     })
@@ -266,11 +309,12 @@ mod tests {
     #[test]
     fn a_server_by_name_is_resolved_and_one_by_address_is_not() {
         let node = node(json!({"LABELS": {"app": "web"}}));
-        let kind =
-            |host: &str| envoy(&node, &json!({}), host, 15010, true)["static_resources"]["clusters"][0]["type"].clone();
+        let kind = |host: &str| {
+            envoy(&node, &json!({}), &Server::Tcp(host, 15010), true)["static_resources"]["clusters"][0]["type"].clone()
+        };
         assert_eq!(kind("pilothouse.example"), "STRICT_DNS");
         assert_eq!(kind("::1"), "STATIC");
-        let bootstrap = envoy(&node, &json!({}), "::1", 1, true);
+        let bootstrap = envoy(&node, &json!({}), &Server::Tcp("::1", 1), true);
         assert_eq!(bootstrap["node"]["cluster"], "web.shop");
         let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
         assert_eq!(layer["re2.max_program_size.error_level"], 32_768);
@@ -281,7 +325,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let token = folder.path().join("token");
         fs::write(&token, "abc\n").unwrap();
-        let mut of_envoy = envoy(&node(json!({})), &json!({}), "h", 15012, false);
+        let mut of_envoy = envoy(&node(json!({})), &json!({}), &Server::Tcp("h", 15012), false);
         secure_envoy(&mut of_envoy, Path::new("/root.pem"), "istiod", Some(&token)).unwrap();
         let header = &of_envoy["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"][0];
         assert_eq!(header["value"], "Bearer abc");
@@ -299,7 +343,7 @@ mod tests {
         let of = |locality: &str| {
             let id = "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local";
             let node = Node::from_parts(id, json!({}), Locality::parse(locality)).unwrap();
-            [envoy(&node, &json!({}), "h", 1, false), grpc(&node, &json!({}), "h:1")]
+            [envoy(&node, &json!({}), &Server::Tcp("h", 1), false), grpc(&node, &json!({}), "h:1")]
                 .map(|bootstrap| bootstrap["node"]["locality"].clone())
         };
         let whole = json!({"region": "east", "zone": "z1", "sub_zone": "rack"});
@@ -314,6 +358,20 @@ mod tests {
         let metadata = json!({"TLS_CLIENT_CERT_CHAIN": "/c.pem", "TLS_CLIENT_KEY": "/k.pem"});
         let bootstrap = grpc(&node(metadata.clone()), &metadata, "h:1");
         assert_eq!(bootstrap["certificate_providers"]["default"]["config"]["private_key_file"], "/k.pem");
+    }
+
+    #[test]
+    fn a_unix_socket_is_a_pipe() {
+        let node = node(json!({}));
+        let bootstrap = envoy(&node, &json!({}), &Server::parse("unix:/run/xds.sock").unwrap(), true);
+        let cluster = &bootstrap["static_resources"]["clusters"][0];
+        let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
+        assert_eq!(endpoint["address"], json!({"pipe": {"path": "/run/xds.sock"}}));
+        assert_eq!((&cluster["type"], &cluster["upstream_connection_options"]), (&json!("STATIC"), &json!({})));
+        assert_eq!(Server::parse("unix:///run/xds.sock"), Ok(Server::Unix("/run/xds.sock")));
+        for wrong in ["unix:", "unix:xds.sock", "unix://host/xds.sock"] {
+            assert!(Server::parse(wrong).unwrap_err().contains("absolute"), "{wrong}");
+        }
     }
 
     #[test]

@@ -21,7 +21,8 @@ use crate::{
     },
     settings::{
         AdminSettings, ClusterAlias, IdentitySettings, ListenAddress, MeshSettings, NameSettings, RegistrationSettings,
-        RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings, WatchMode, XdsSettings,
+        RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings, UnixPeer, UnixSocketSettings,
+        WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
@@ -76,6 +77,30 @@ pub struct ServeArgs {
         value_name = "HOST:PORT"
     )]
     pub secure_grpc_addr: String,
+    /// Unix socket of the xDS server, for clients on this machine: the system names the user behind each. Root and the user
+    /// of this process have the identity that their node names.
+    #[arg(long, alias = "grpcUnixSocket", env = "PILOTHOUSE_GRPC_UNIX_SOCKET", value_name = "PATH")]
+    pub grpc_unix_socket: Option<PathBuf>,
+    /// Mode of the file of the Unix socket: the users that may connect.
+    #[arg(
+        long,
+        alias = "grpcUnixSocketMode",
+        env = "PILOTHOUSE_GRPC_UNIX_SOCKET_MODE",
+        default_value = "0600",
+        value_parser = mode,
+        value_name = "OCTAL"
+    )]
+    pub grpc_unix_socket_mode: u32,
+    /// Identity of another user of this machine on the Unix socket, as UID=NAMESPACE/SERVICE-ACCOUNT.
+    #[arg(
+        long,
+        alias = "unixPeer",
+        env = "PILOTHOUSE_UNIX_PEER",
+        value_name = "UID=NAMESPACE/SERVICE-ACCOUNT",
+        value_delimiter = ',',
+        requires = "grpc_unix_socket"
+    )]
+    pub unix_peer: Vec<UnixPeer>,
     /// Names and addresses by which clients know this server, for the certificate of the secure listener.
     #[arg(long, env = "PILOTHOUSE_SERVER_NAME", value_name = "NAME", value_delimiter = ',')]
     pub server_name: Vec<String>,
@@ -148,7 +173,7 @@ pub struct ServeArgs {
     /// those of the system.
     #[arg(long, env = "PILOTHOUSE_DNS_SERVER", value_name = "IP:PORT", value_delimiter = ',')]
     pub dns_server: Vec<SocketAddr>,
-    /// Answer debug pages also to callers outside of the loopback interface.
+    /// Answer debug pages also to callers outside of the loopback interface without a proof of identity.
     #[arg(long, env = "PILOTHOUSE_OPEN_DEBUG")]
     pub open_debug: bool,
     /// Whether clients on the loopback interface, which are not authenticated, are sent the Secrets of the namespace that
@@ -206,6 +231,10 @@ impl ServeArgs {
         if let Some(twice) = self.cluster_aliases.iter().find(|a| !aliased.insert(&a.cluster)) {
             anyhow::bail!("--cluster-aliases: more than one alias for {}", twice.cluster);
         }
+        let mut users = BTreeSet::new();
+        if let Some(twice) = self.unix_peer.iter().find(|peer| !users.insert(peer.uid)) {
+            anyhow::bail!("--unix-peer: more than one identity for the user {}", twice.uid);
+        }
         Ok(Settings {
             sources: SourceSettings {
                 config_dirs: self.config_dir.clone(),
@@ -233,6 +262,11 @@ impl ServeArgs {
                     "" => None,
                     text => Some(text.parse()?),
                 },
+                unix_socket: self.grpc_unix_socket.clone().map(|path| UnixSocketSettings {
+                    path,
+                    mode: self.grpc_unix_socket_mode,
+                    peers: self.unix_peer.clone(),
+                }),
                 loopback_secrets: self.loopback_secrets,
                 max_connections: None,
                 max_connection_age: Some(self.keepalive_max_server_connection_age).filter(|age| !age.is_zero()),
@@ -261,6 +295,11 @@ impl ServeArgs {
             features,
         })
     }
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("{text:?} is not a mode such as 0600 or 0660"))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -49,9 +49,9 @@ impl Certificates {
             unauthenticated(&error)
         };
         let identity = self.authenticator.authenticate(presented).await.map_err(refused)?;
-        let identity = identity.ok_or_else(|| {
+        let identity = identity.identity.ok_or_else(|| {
             counter!("citadel_server_authentication_failure_count").increment(1);
-            Status::unauthenticated("certificates are issued over TLS only")
+            Status::unauthenticated("certificates are issued to clients that prove an identity of their own")
         })?;
         let patience = self.state.options().first_request;
         let message = tokio::time::timeout(patience, requests.next())

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::{Request as HttpRequest, header};
+use http::{HeaderName, Request as HttpRequest, header};
 use prost::Message;
 use tonic::{Status, body::Body};
 
 use super::state::XdsState;
 use crate::{
     generate::api,
-    identity::{Presented, Unauthenticated},
+    identity::{Presented, Unauthenticated, forwarded::MAX_HEADER},
     model::{Config, Identity, Kind, Node},
     proto::{envoy::config::core::v3 as core, wkt},
     push::PushContext,
@@ -23,17 +23,23 @@ const MAX_NODE_VALUES: usize = 4096;
 /// The text of a header that is kept of a request: a token has less.
 const MAX_AUTHORIZATION: usize = 32 << 10;
 
+/// The header by which a gateway tells of its client's certificate.
+const FORWARDED: &str = "x-forwarded-client-cert";
+
 /// The proofs of its identity that the client of a request presents.
 pub(super) fn presented(request: &HttpRequest<Body>) -> Presented {
     let tls = xds::peer_tls(request);
-    let header = request.headers().get(header::AUTHORIZATION).filter(|_| tls.is_some());
+    let text = |name: &HeaderName, most: usize| {
+        let value = request.headers().get(name).filter(|value| value.len() <= most)?;
+        value.to_str().ok().map(String::from)
+    };
     Presented {
         secure: tls.is_some(),
         certificate: tls.and_then(|tls| tls.certificate.clone()),
-        authorization: header
-            .filter(|header| header.len() <= MAX_AUTHORIZATION)
-            .and_then(|header| header.to_str().ok())
-            .map(String::from),
+        authorization: text(&header::AUTHORIZATION, MAX_AUTHORIZATION),
+        forwarded: text(&HeaderName::from_static(FORWARDED), MAX_HEADER),
+        peer: xds::peer_address(request),
+        user: xds::peer_user(request),
     }
 }
 

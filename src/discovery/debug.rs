@@ -18,6 +18,7 @@ use crate::{
         envoy::{config::core::v3 as core, service::discovery::v3 as discovery},
         wkt::Any,
     },
+    push::PushContext,
     runtime::catch,
     xds::{
         Protocol,
@@ -39,7 +40,46 @@ const NONCE: &str = "debug-";
 /// Questions that wait on one stream.
 const MOST: usize = 16;
 /// Pages about one proxy, which its own namespace may see.
-const OF_PROXIES: [&str; 3] = ["config_dump", "ndsz", "edsz"];
+pub const OF_PROXIES: [&str; 3] = ["config_dump", "ndsz", "edsz"];
+
+/// The identities that see the debug pages of all namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DebugAudience {
+    /// The root namespace; empty before it is known.
+    pub(super) root: String,
+    /// Further namespaces (`DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`).
+    pub(super) allowed: Vec<String>,
+    /// Every identity does (`ENABLE_DEBUG_ENDPOINT_AUTH`).
+    pub(super) all: bool,
+}
+
+impl DebugAudience {
+    /// The audience that a mesh and its flags name.
+    #[must_use]
+    pub fn of(context: &PushContext) -> Self {
+        let (features, mesh) = (context.features(), context.mesh());
+        let allowed = features.debug_endpoint_auth_allowed_namespaces.split(',').map(str::trim);
+        Self {
+            root: mesh.config.root_namespace.clone(),
+            allowed: allowed.filter(|namespace| !namespace.is_empty()).map(String::from).collect(),
+            all: !features.enable_debug_endpoint_auth,
+        }
+    }
+
+    /// The namespace whose proxies alone an identity may see; `None` where it sees all.
+    #[must_use]
+    pub fn limit(&self, identity: &Identity) -> Option<Arc<str>> {
+        let namespace = &*identity.namespace;
+        let sees_all = self.all || namespace == self.root || self.allowed.iter().any(|allowed| allowed == namespace);
+        (!sees_all).then(|| identity.namespace.clone())
+    }
+
+    /// Whether an identity with this limit may ask for a page.
+    #[must_use]
+    pub fn may_ask(limit: Option<&str>, page: &str) -> bool {
+        limit.is_none() || OF_PROXIES.contains(&page)
+    }
+}
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +153,12 @@ impl Questions {
     ///
     /// # Errors
     /// When the client may not ask this.
-    pub(super) fn ask(&mut self, request: &Request<'_>, identity: Option<&Identity>, root: &str) -> Result<(), Status> {
+    pub(super) fn ask(
+        &mut self,
+        request: &Request<'_>,
+        identity: Option<&Identity>,
+        audience: &DebugAudience,
+    ) -> Result<(), Status> {
         let identity = identity.ok_or_else(|| Status::unauthenticated("debug pages need an authenticated client"))?;
         if self.is_own(request.nonce) {
             return Ok(());
@@ -124,10 +169,10 @@ impl Questions {
             (_, [name]) => name.to_string(),
             _ => return Err(Status::invalid_argument("name exactly one page or proxy")),
         };
-        let namespace = (*identity.namespace != *root).then(|| identity.namespace.clone());
+        let namespace = audience.limit(identity);
         let page = name.split('?').next().unwrap_or_default();
-        if namespace.is_some() && request.type_url == PAGE && !OF_PROXIES.contains(&page) {
-            return Err(Status::permission_denied(format!("{page} is for the namespace {root} only")));
+        if request.type_url == PAGE && !DebugAudience::may_ask(namespace.as_deref(), page) {
+            return Err(Status::permission_denied(format!("{page} is for the namespace {} only", audience.root)));
         }
         if self.waiting.len() == MOST {
             return Err(Status::resource_exhausted("too many debug requests at once"));
@@ -195,6 +240,10 @@ impl Questions {
 mod tests {
     use super::*;
 
+    fn audience() -> DebugAudience {
+        DebugAudience { root: "istio-system".to_string(), allowed: vec!["tools".to_string()], all: false }
+    }
+
     fn ask(namespace: &str, type_url: &str, names: &[&str]) -> Result<Option<DebugQuestion>, tonic::Code> {
         let message = discovery::DiscoveryRequest {
             type_url: type_url.to_string(),
@@ -210,7 +259,7 @@ mod tests {
         let identity = Some(identity).filter(|_| !namespace.is_empty());
         let mut questions = Questions::default();
         let request = Request::sotw(&message).unwrap();
-        questions.ask(&request, identity.as_ref(), "istio-system").map_err(|s| s.code())?;
+        questions.ask(&request, identity.as_ref(), &audience()).map_err(|s| s.code())?;
         Ok(questions.next())
     }
 
@@ -218,6 +267,7 @@ mod tests {
     fn access_to_debug_types_by_client() {
         let root = ask("istio-system", PAGE, &["queuez"]).unwrap().unwrap();
         assert_eq!((root.name.as_str(), root.namespace), ("queuez", None));
+        assert_eq!(ask("tools", PAGE, &["queuez"]).unwrap().unwrap().namespace, None);
         let own = ask("shop", PAGE, &["config_dump?proxyID=a.shop"]).unwrap().unwrap();
         assert_eq!(own.namespace.as_deref(), Some("shop"));
         assert!(ask("shop", SYNCZ, &[]).unwrap().unwrap().namespace.is_some());
@@ -241,7 +291,7 @@ mod tests {
                 ..Default::default()
             }
             .encode_to_vec();
-            questions.ask(&Request::sotw(&message).unwrap(), Some(&identity), "istio-system").unwrap();
+            questions.ask(&Request::sotw(&message).unwrap(), Some(&identity), &audience()).unwrap();
             questions.next().is_some()
         };
         assert!(asks(&mut questions, "2026-11-22 08:00:00 +0000 UTC m=+0.07"), "as istioctl asks");

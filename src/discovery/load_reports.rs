@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use http::{Request, Response};
 use prost::Message;
 use tokio::sync::mpsc;
@@ -78,9 +79,10 @@ impl LoadReports {
         outgoing: &mpsc::Sender<Outgoing>,
     ) -> Result<(), Status> {
         let state = &self.state;
+        let mut lapse = futures::future::pending().boxed();
         if let Some(authenticator) = &self.authenticator {
-            let admitted = authenticator.admit(presented, turn.client().peer).await;
-            admitted.map_err(|error| unauthenticated(&error))?;
+            let proof = authenticator.admit(presented).await.map_err(|error| unauthenticated(&error))?;
+            lapse = authenticator.lapse(&proof);
         }
         let first = next(&mut requests, state.options().first_request).await?;
         let Some(first) = first else { return Ok(()) };
@@ -94,9 +96,12 @@ impl LoadReports {
         let mut report = first;
         loop {
             state.loads().take(&report, SystemTime::now());
-            match next(&mut requests, SILENCE).await? {
-                Some(next) => report = next,
-                None => return Ok(()),
+            tokio::select! {
+                reason = &mut lapse => return Err(Status::unauthenticated(reason)),
+                came = next(&mut requests, SILENCE) => match came? {
+                    Some(next) => report = next,
+                    None => return Ok(()),
+                },
             }
         }
     }

@@ -8,7 +8,11 @@ use std::time::SystemTime;
 use prost::Message;
 use tonic::Status;
 
-use super::{DebugQuestion, Loads, claimant, debug::Questions, loads::LoadTable};
+use super::{
+    DebugQuestion, Loads, claimant,
+    debug::{DebugAudience, Questions},
+    loads::LoadTable,
+};
 use crate::{
     model::{Identity, Node},
     proto::envoy::service::load_stats::v3::LoadStatsRequest,
@@ -43,13 +47,14 @@ pub fn questions<'a>(
     identity: Option<&Identity>,
 ) -> (Vec<DebugQuestion>, Option<Status>) {
     let (mut questions, mut ended) = (Questions::default(), None);
+    let audience = DebugAudience { root: "istio-system".to_string(), ..DebugAudience::default() };
     for message in requests {
         let request = match protocol {
             Protocol::Sotw => Request::sotw(message),
             Protocol::Delta => Request::delta(message),
         };
         let asked = request.map_err(|e| Status::invalid_argument(e.to_string()));
-        if let Err(status) = asked.and_then(|r| questions.ask(&r, identity, "istio-system")) {
+        if let Err(status) = asked.and_then(|r| questions.ask(&r, identity, &audience)) {
             ended = Some(status);
             break;
         }

@@ -18,7 +18,7 @@ use super::{
     state::XdsState,
     stream::{self, Start},
 };
-use crate::xds::{self, Calls, Protocol, RawService, ResourceType};
+use crate::xds::{self, Calls, Protocol, RawService, ResourceType, UnixSocket};
 
 /// Why the server ended.
 #[derive(Debug, thiserror::Error)]
@@ -38,11 +38,13 @@ pub struct ListeningSockets {
     pub plain: TcpListener,
     /// TLS, with the configuration that is in force.
     pub secure: Option<(TcpListener, watch::Receiver<Arc<ServerConfig>>)>,
+    /// Clients on this machine.
+    pub unix: Option<UnixSocket>,
 }
 
 impl From<TcpListener> for ListeningSockets {
     fn from(plain: TcpListener) -> Self {
-        Self { plain, secure: None }
+        Self { plain, secure: None, unix: None }
     }
 }
 
@@ -66,8 +68,11 @@ pub async fn serve(
     let secure = sockets
         .secure
         .map(|(listener, config)| xds::secure_incoming(listener, config, state.options(), clients.clone()));
-    let incoming =
-        futures::stream::select(xds::incoming(sockets.plain, state.options(), clients.clone()), iter(secure).flatten());
+    let unix = sockets.unix.map(|socket| xds::unix_incoming(socket, state.options(), clients.clone()));
+    let incoming = futures::stream::select(
+        iter(unix).flatten(),
+        futures::stream::select(xds::incoming(sockets.plain, state.options(), clients.clone()), iter(secure).flatten()),
+    );
     let (keepalive, patience) = state.options().keepalive;
     let mut server = Server::builder()
         .http2_keepalive_interval(Some(keepalive))

@@ -5,6 +5,7 @@ mod secret_asking;
 
 use std::{num::NonZeroU32, pin::Pin, sync::Arc, time::SystemTime};
 
+use futures::future::BoxFuture;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, Sleep},
@@ -112,6 +113,8 @@ struct Stream {
     _turn: Turn,
     /// Runs until the connection is too old.
     old_age: Option<Pin<Box<Sleep>>>,
+    /// Ends when the proof of the client's identity holds no more.
+    lapse: Option<BoxFuture<'static, &'static str>>,
     refusals: LogThrottle,
     /// Subscribed names without a resource, by type, and all of them against the bounds.
     unknown_names: Hold,
@@ -152,8 +155,15 @@ impl Stream {
                     None => std::future::pending().await,
                 }
             };
+            let lapse = async {
+                match self.lapse.as_mut() {
+                    Some(lapse) => lapse.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = old_age => return Err(Status::unavailable("the connection has reached its greatest age")),
+                reason = lapse => return Err(Status::unauthenticated(reason)),
                 () = connection.kill.cancelled() => return Err(self.drain().await),
                 () = self.outgoing.closed() => return Ok(()),
                 request = self.requests.next() => match request? {
@@ -221,8 +231,8 @@ impl Stream {
     fn receive(&mut self, message: &[u8]) -> Result<(), Status> {
         let request = opening::parse(self.session.protocol(), message)?;
         if debug::is_debug(request.type_url) && self.only.is_none() {
-            let root = self.state.current().map(|p| p.context.mesh().config.root_namespace.clone()).unwrap_or_default();
-            return self.questions.ask(&request, self.connection.identity.as_ref(), &root);
+            let audience = self.state.current().map(|p| debug::DebugAudience::of(&p.context)).unwrap_or_default();
+            return self.questions.ask(&request, self.connection.identity.as_ref(), &audience);
         }
         if request.type_url == HEALTH {
             if let Some(presence) = &self.presence {

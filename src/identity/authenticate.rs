@@ -1,17 +1,27 @@
 //! The identity of a client, and the credentials that prove it.
 //!
-//! Plain text proves nothing. Over TLS a client certificate is looked at first, then a bearer token. A client with a
+//! Plain text proves nothing. The system names the user behind a Unix socket, who may have a token as well. Over TLS a client
+//! certificate is looked at first, then a bearer token, then the certificate that a trusted gateway forwards. A client with a
 //! credential that does not hold is refused, even if another one would.
 
-use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::SystemTime,
+};
 
+use futures::future::BoxFuture;
+use ipnet::IpNet;
 use rustls_pki_types::CertificateDer;
 
 use super::{
-    TokenReviewer,
-    join_token::{JoinTokens, MAX_TOKEN},
+    IssuedTokens, TokenReviewer, forwarded,
+    issuer::IssuedError,
+    join_token::{JoinProof, JoinTokens, MAX_TOKEN},
     reviewed_tokens::ReviewedTokens,
+    revocations::Revocations,
     tls::identity_of,
+    users::{LocalUsers, Standing},
 };
 use crate::{model::Identity, sources::kube::TokenVerdict, telemetry::LogThrottle};
 
@@ -24,23 +34,52 @@ pub struct Presented {
     pub certificate: Option<CertificateDer<'static>>,
     /// The text of its header `authorization`.
     pub authorization: Option<String>,
+    /// The text of its header `x-forwarded-client-cert`.
+    pub forwarded: Option<String>,
+    /// Where it comes from.
+    pub peer: Option<SocketAddr>,
+    /// The user of this machine that it belongs to, where it came over a Unix socket.
+    pub user: Option<u32>,
 }
 
 impl std::fmt::Debug for Presented {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Presented").field("secure", &self.secure).finish_non_exhaustive()
+        f.debug_struct("Presented").field("secure", &self.secure).field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 
-/// Why a client is not believed.
+/// The result of a check of proofs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// The proven identity; `None` over plain text, and for a user whose node is believed.
+    pub identity: Option<Identity>,
+    /// The node is believed: the user behind the client may do all that this process may.
+    pub believes_node: bool,
+    /// The join token that proves it.
+    token: Option<JoinProof>,
+}
+
+impl From<Identity> for Proof {
+    fn from(identity: Identity) -> Self {
+        Self { identity: Some(identity), ..Self::default() }
+    }
+}
+
+/// The reason that a client is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
+    /// It is a user of this machine without an identity.
+    #[error("user {0} of this machine has no identity (--unix-peer names one), and no bearer token was presented")]
+    User(u32),
     /// It presents nothing.
     #[error("neither a client certificate nor a bearer token was presented")]
     Nothing,
     /// Its certificate proves no identity of the mesh.
     #[error("the client certificate is refused: {0}")]
     Certificate(String),
+    /// The certificate that a gateway forwards proves no identity of the mesh.
+    #[error("the header x-forwarded-client-cert is refused: {0}")]
+    Forwarded(String),
     /// Its token does not hold.
     #[error("{0}")]
     Token(String),
@@ -67,8 +106,14 @@ impl TrustDomains {
 /// Proves identities.
 #[derive(Clone)]
 pub struct Authenticator {
-    tokens: Option<JoinTokens>,
+    tokens: Option<(JoinTokens, Revocations)>,
+    issued: Option<IssuedTokens>,
     reviewed: Option<ReviewedTokens>,
+    /// Addresses of gateways whose word about their clients' certificates is believed.
+    gateways: Arc<[IpNet]>,
+    /// Clients over plain text have to prove an identity as well.
+    plain_text: bool,
+    users: LocalUsers,
     trust_domains: Arc<dyn Fn() -> TrustDomains + Send + Sync>,
     refusals: Arc<LogThrottle>,
 }
@@ -81,9 +126,19 @@ impl std::fmt::Debug for Authenticator {
 
 impl Authenticator {
     /// Believes identities of these trust domains (the mesh's own and its aliases), and join tokens where a folder keeps them.
+    /// Must run inside a runtime.
     #[must_use]
     pub fn new(tokens: Option<JoinTokens>, trust_domains: Arc<dyn Fn() -> TrustDomains + Send + Sync>) -> Self {
-        Self { tokens, reviewed: None, trust_domains, refusals: Arc::default() }
+        Self {
+            tokens: tokens.map(|tokens| (tokens.clone(), Revocations::follow(tokens))),
+            issued: None,
+            reviewed: None,
+            gateways: Arc::new([]),
+            plain_text: false,
+            users: LocalUsers::default(),
+            trust_domains,
+            refusals: Arc::default(),
+        }
     }
 
     /// Believes tokens of service accounts too, which this reviewer judges.
@@ -92,33 +147,64 @@ impl Authenticator {
         Self { reviewed: Some(ReviewedTokens::of(reviewer)), ..self }
     }
 
-    /// The identity that a client proves; `None` over plain text.
+    /// Believes tokens of an issuer too (`JWT_RULE`).
+    #[must_use]
+    pub fn with_issuer(self, issued: IssuedTokens) -> Self {
+        Self { issued: Some(issued), ..self }
+    }
+
+    /// Believes gateways in these networks about the certificates of their clients (`TRUSTED_GATEWAY_CIDR`).
+    #[must_use]
+    pub fn with_gateways(self, gateways: &[IpNet]) -> Self {
+        Self { gateways: gateways.into(), ..self }
+    }
+
+    /// Has clients over plain text prove an identity as well (`XDS_AUTH_PLAINTEXT`).
+    #[must_use]
+    pub fn with_plain_text(self, plain_text: bool) -> Self {
+        Self { plain_text, ..self }
+    }
+
+    /// Believes these users of this machine, who come over a Unix socket.
+    #[must_use]
+    pub fn with_users(self, users: LocalUsers) -> Self {
+        Self { users, ..self }
+    }
+
+    /// The proof of a client's identity; none is asked for over plain text.
     ///
     /// # Errors
-    /// [`Unauthenticated`] when a client over TLS proves none.
-    pub async fn authenticate(&self, presented: Presented) -> Result<Option<Identity>, Unauthenticated> {
-        if !presented.secure {
-            return Ok(None);
+    /// [`Unauthenticated`] when a client that has to proves none.
+    pub async fn authenticate(&self, presented: Presented) -> Result<Proof, Unauthenticated> {
+        if !presented.secure && presented.user.is_none() && !self.plain_text {
+            return Ok(Proof::default());
         }
         if let Some(certificate) = &presented.certificate {
-            return self.of_certificate(certificate).map(Some);
+            return self.of_certificate(certificate).map(Proof::from);
         }
-        let bearer = presented.authorization.as_deref().and_then(bearer).ok_or(Unauthenticated::Nothing)?;
-        if bearer.len() > MAX_TOKEN {
-            return Err(Unauthenticated::Token(format!("the token has more than {MAX_TOKEN} bytes")));
+        if let Some(bearer) = presented.authorization.as_deref().and_then(bearer) {
+            if bearer.len() > MAX_TOKEN {
+                return Err(Unauthenticated::Token(format!("the token has more than {MAX_TOKEN} bytes")));
+            }
+            return self.of_token(bearer.to_string()).await;
         }
-        self.of_token(bearer.to_string()).await.map(Some)
+        if let Some(header) = presented.forwarded.as_deref().filter(|_| self.is_gateway(presented.peer)) {
+            return self.of_forwarded(header).map(Proof::from);
+        }
+        let user = presented.user.ok_or(Unauthenticated::Nothing)?;
+        match self.users.standing(user) {
+            Standing::Account(namespace, service_account) => Ok(self.own(namespace, service_account).into()),
+            Standing::Node => Ok(Proof { believes_node: true, ..Proof::default() }),
+            Standing::Unknown => Err(Unauthenticated::User(user)),
+        }
     }
 
     /// As [`Authenticator::authenticate`]; a client that is refused is counted and told of.
     ///
     /// # Errors
     /// As [`Authenticator::authenticate`].
-    pub async fn admit(
-        &self,
-        presented: Presented,
-        peer: Option<SocketAddr>,
-    ) -> Result<Option<Identity>, Unauthenticated> {
+    pub async fn admit(&self, presented: Presented) -> Result<Proof, Unauthenticated> {
+        let peer = presented.peer;
         self.authenticate(presented).await.inspect_err(|error| self.refused(&error.to_string(), peer))
     }
 
@@ -131,39 +217,85 @@ impl Authenticator {
         }
     }
 
-    fn of_certificate(&self, certificate: &CertificateDer<'_>) -> Result<Identity, Unauthenticated> {
-        let identity = identity_of(certificate).map_err(Unauthenticated::Certificate)?;
-        if !(self.trust_domains)().contain(&identity.trust_domain) {
-            let domain = identity.trust_domain.escape_debug();
-            return Err(Unauthenticated::Certificate(format!("{domain} is no trust domain of this mesh")));
-        }
-        Ok(identity)
-    }
-
-    async fn of_token(&self, token: String) -> Result<Identity, Unauthenticated> {
-        let (namespace, service_account) = match &self.reviewed {
-            Some(reviewed) if !JoinTokens::is_meant_by(&token) => of_reviewed(reviewed, token).await?,
-            _ => self.of_join_token(token).await?,
-        };
-        Ok(Identity {
-            trust_domain: (self.trust_domains)().own.into(),
-            namespace: namespace.into(),
-            service_account: service_account.into(),
+    /// Ends when a proof holds no more, with the reason.
+    #[must_use]
+    pub fn lapse(&self, proof: &Proof) -> BoxFuture<'static, &'static str> {
+        let followed = self.tokens.as_ref().map(|(_, revocations)| revocations.clone());
+        let token = proof.token.clone();
+        Box::pin(async move {
+            match followed.zip(token) {
+                Some((revocations, token)) => revocations.lapse(token).await,
+                None => std::future::pending().await,
+            }
+            "the join token is revoked"
         })
     }
 
-    async fn of_join_token(&self, token: String) -> Result<(String, String), Unauthenticated> {
-        let Some(tokens) = self.tokens.clone() else {
+    fn of_certificate(&self, certificate: &CertificateDer<'_>) -> Result<Identity, Unauthenticated> {
+        let identity = identity_of(certificate).map_err(Unauthenticated::Certificate)?;
+        self.of_mesh(identity).map_err(Unauthenticated::Certificate)
+    }
+
+    fn of_forwarded(&self, header: &str) -> Result<Identity, Unauthenticated> {
+        let identity = forwarded::identity(header).map_err(|e| Unauthenticated::Forwarded(e.to_string()))?;
+        self.of_mesh(identity).map_err(Unauthenticated::Forwarded)
+    }
+
+    fn of_mesh(&self, identity: Identity) -> Result<Identity, String> {
+        if (self.trust_domains)().contain(&identity.trust_domain) {
+            return Ok(identity);
+        }
+        Err(format!("{} is no trust domain of this mesh", identity.trust_domain.escape_debug()))
+    }
+
+    fn is_gateway(&self, peer: Option<SocketAddr>) -> bool {
+        // An IPv4 address that is written as IPv6 is the same address.
+        let ip: Option<IpAddr> = peer.map(|peer| peer.ip().to_canonical());
+        ip.is_some_and(|ip| self.gateways.iter().any(|network| network.contains(&ip)))
+    }
+
+    async fn of_token(&self, token: String) -> Result<Proof, Unauthenticated> {
+        if self.reviewed.is_none() && self.issued.is_none() || JoinTokens::is_meant_by(&token) {
+            return self.of_join_token(token).await;
+        }
+        let is_issued = |issued: &&IssuedTokens| issued.are_meant_by(&token);
+        let issued = self.issued.as_ref().filter(is_issued).map(|issued| issued.verify(&token, SystemTime::now()));
+        // Istio asks the cluster, too, about a token that the rule refuses: both may be of one issuer.
+        let (namespace, service_account) = match (issued, &self.reviewed) {
+            (Some(Ok(account)), _) => account,
+            (_, Some(reviewed)) => of_reviewed(reviewed, token).await?,
+            (Some(Err(error @ IssuedError::NoKeys)), None) => {
+                return Err(Unauthenticated::Unavailable(error.to_string()));
+            }
+            (Some(Err(error)), None) => return Err(Unauthenticated::Token(error.to_string())),
+            (None, None) => {
+                return Err(Unauthenticated::Token("the token is refused: it is of another issuer".to_string()));
+            }
+        };
+        Ok(self.own(namespace, service_account).into())
+    }
+
+    fn own(&self, namespace: String, service_account: String) -> Identity {
+        Identity {
+            trust_domain: (self.trust_domains)().own.into(),
+            namespace: namespace.into(),
+            service_account: service_account.into(),
+        }
+    }
+
+    async fn of_join_token(&self, token: String) -> Result<Proof, Unauthenticated> {
+        let Some((tokens, _)) = self.tokens.clone() else {
             return Err(Unauthenticated::Token(
                 "join tokens are not accepted here (--state-dir keeps their key)".to_string(),
             ));
         };
         // Files are read.
-        let verified = tokio::task::spawn_blocking(move || tokens.verify(&token, SystemTime::now())).await;
-        let claims = verified
+        let verified = tokio::task::spawn_blocking(move || tokens.prove(&token, SystemTime::now())).await;
+        let (claims, token) = verified
             .map_err(|e| Unauthenticated::Token(e.to_string()))?
             .map_err(|e| Unauthenticated::Token(e.to_string()))?;
-        Ok((claims.namespace, claims.service_account))
+        let identity = Some(self.own(claims.namespace, claims.service_account));
+        Ok(Proof { identity, token: Some(token), ..Proof::default() })
     }
 }
 
@@ -206,14 +338,15 @@ mod tests {
         let authority = Authority::new(&new_root("mesh", now, HOUR).unwrap(), now).unwrap();
         let issued = authority.issue(&Identity::parse(id).unwrap(), HOUR, now).unwrap();
         let certificate = certificates(&issued.certificate.chain, "").unwrap().into_iter().next();
-        Presented { secure: true, certificate, authorization: None }
+        Presented { secure: true, certificate, ..Presented::default() }
     }
 
     #[tokio::test]
     async fn certificates_prove_identities_of_the_trust_domain_and_its_aliases() {
         let authenticator = authenticator(None);
         for id in ["spiffe://mesh/ns/a/sa/b", "spiffe://old/ns/a/sa/b"] {
-            assert_eq!(authenticator.authenticate(with_certificate(id)).await, Ok(Identity::parse(id)));
+            let proof = authenticator.authenticate(with_certificate(id)).await.unwrap();
+            assert_eq!(proof.identity, Identity::parse(id));
         }
         let foreign = authenticator.authenticate(with_certificate("spiffe://other/ns/a/sa/b")).await;
         assert!(matches!(foreign, Err(Unauthenticated::Certificate(_))));
@@ -226,13 +359,14 @@ mod tests {
         let (token, claims) = tokens.create("shop", "cart", HOUR, SystemTime::now()).unwrap();
         let authenticator = authenticator(Some(tokens.clone()));
         let present =
-            |secure, text: &str| Presented { secure, certificate: None, authorization: Some(text.to_string()) };
+            |secure, text: &str| Presented { secure, authorization: Some(text.to_string()), ..Presented::default() };
         let identity = Identity::parse("spiffe://mesh/ns/shop/sa/cart");
         for scheme in ["Bearer", "bearer"] {
             let presented = present(true, &format!("{scheme} {token}"));
-            assert_eq!(authenticator.authenticate(presented).await, Ok(identity.clone()));
+            assert_eq!(authenticator.authenticate(presented).await.unwrap().identity, identity);
         }
-        assert_eq!(authenticator.authenticate(present(false, &format!("Bearer {token}"))).await, Ok(None));
+        let plain = authenticator.authenticate(present(false, &format!("Bearer {token}"))).await;
+        assert_eq!(plain, Ok(Proof::default()));
         for text in ["", "Bearer", "Bearer ", &format!("Basic {token}"), &token] {
             assert_eq!(authenticator.authenticate(present(true, text)).await, Err(Unauthenticated::Nothing), "{text}");
         }
@@ -253,5 +387,40 @@ mod tests {
             authenticator(None).authenticate(Presented { secure: true, ..Presented::default() }).await,
             Err(Unauthenticated::Nothing)
         );
+    }
+
+    #[tokio::test]
+    async fn a_forwarded_certificate_is_believed_of_trusted_gateways_only() {
+        let networks: Vec<IpNet> = ["10.1.0.0/16", "fd00::/64"].map(|n| n.parse().unwrap()).to_vec();
+        let authenticator = authenticator(None).with_gateways(&networks);
+        let forwards = |peer: &str, uri: &str| Presented {
+            secure: true,
+            forwarded: Some(format!("By=spiffe://mesh/ns/x/sa/gateway;Hash=00;URI={uri}")),
+            peer: Some(peer.parse().unwrap()),
+            ..Presented::default()
+        };
+        let id = "spiffe://mesh/ns/a/sa/b";
+        for peer in ["10.1.2.3:1", "[fd00::7]:1", "[::ffff:10.1.2.3]:1"] {
+            let proof = authenticator.authenticate(forwards(peer, id)).await.unwrap();
+            assert_eq!(proof.identity, Identity::parse(id), "{peer}");
+        }
+        for peer in ["10.2.0.1:1", "127.0.0.1:1", "[::1]:1", "[fd00:0:0:1::7]:1", "[::ffff:10.2.0.1]:1"] {
+            assert_eq!(authenticator.authenticate(forwards(peer, id)).await, Err(Unauthenticated::Nothing), "{peer}");
+        }
+        for foreign in ["spiffe://other/ns/a/sa/b", "https://mesh/ns/a/sa/b", "spiffe://mesh/ns/a/sa/b/c", ""] {
+            let refused = authenticator.authenticate(forwards("10.1.2.3:1", foreign)).await;
+            assert!(matches!(refused, Err(Unauthenticated::Forwarded(_))), "{foreign}: {refused:?}");
+        }
+        // A certificate of the connection itself comes first: the gateway is then the client.
+        let own = Presented {
+            certificate: with_certificate("spiffe://mesh/ns/x/sa/gateway").certificate,
+            ..forwards("10.1.2.3:1", id)
+        };
+        let proof = authenticator.authenticate(own).await.unwrap();
+        assert_eq!(proof.identity, Identity::parse("spiffe://mesh/ns/x/sa/gateway"));
+        let plain = Presented { secure: false, ..forwards("10.1.2.3:1", id) };
+        assert_eq!(authenticator.authenticate(plain.clone()).await, Ok(Proof::default()), "plain text proves nothing");
+        let over_plain = authenticator.with_plain_text(true).authenticate(plain).await.unwrap();
+        assert_eq!(over_plain.identity, Identity::parse(id));
     }
 }

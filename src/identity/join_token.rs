@@ -19,6 +19,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
+use sha2::{Digest, Sha256};
+
 use super::{files, jwt};
 
 /// The issuer of join tokens.
@@ -67,6 +69,41 @@ pub struct Claims {
     iat: u64,
     /// When it expires, in seconds since 1970.
     pub exp: u64,
+}
+
+/// Digest of a key of join tokens.
+type KeyDigest = [u8; 32];
+
+/// What a stream that a join token opened depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinProof {
+    /// Id of the token.
+    id: String,
+    /// The key that signed it.
+    key: KeyDigest,
+}
+
+/// The files as they stand.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    key: Option<KeyDigest>,
+    revoked: BTreeSet<String>,
+}
+
+impl Standing {
+    /// Whether a token holds by them.
+    pub(super) fn holds(&self, proof: &JoinProof) -> bool {
+        self.key == Some(proof.key) && !self.revoked.contains(&proof.id)
+    }
+}
+
+/// The issuer that a token names; nothing of it was verified.
+pub(super) fn issuer_of(token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Issuer {
+        iss: String,
+    }
+    jsonwebtoken::dangerous::insecure_decode::<Issuer>(token).ok().map(|data| data.claims.iss)
 }
 
 /// The key and the revocations of a state folder.
@@ -121,11 +158,7 @@ impl JoinTokens {
     /// The token says of itself that it is a join token; its signature was not looked at.
     #[must_use]
     pub fn is_meant_by(token: &str) -> bool {
-        #[derive(Deserialize)]
-        struct Issuer {
-            iss: String,
-        }
-        jsonwebtoken::dangerous::insecure_decode::<Issuer>(token).is_ok_and(|data| data.claims.iss == ISSUER)
+        issuer_of(token).is_some_and(|issuer| issuer == ISSUER)
     }
 
     /// Makes a token.
@@ -198,6 +231,20 @@ impl JoinTokens {
             // A list that cannot be read must not let a revoked token in.
             Err(error) => Err(TokenError::File(path, error)),
         }
+    }
+
+    /// The files as they stand.
+    pub(super) fn standing(&self) -> Result<Standing, TokenError> {
+        let key = self.key()?.map(|key| Sha256::digest(key).into());
+        Ok(Standing { key, revoked: self.revoked()? })
+    }
+
+    /// As [`JoinTokens::verify`], with the conditions that the token goes on to hold by.
+    pub(super) fn prove(&self, token: &str, now: SystemTime) -> Result<(Claims, JoinProof), TokenError> {
+        let claims = self.verify(token, now)?;
+        let key = self.standing()?.key.ok_or_else(|| TokenError::Refused("its key is gone".to_string()))?;
+        let proof = JoinProof { id: claims.jti.clone(), key };
+        Ok((claims, proof))
     }
 
     /// Revokes the token of this id; false when it was revoked before.

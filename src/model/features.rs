@@ -112,6 +112,12 @@ features! {
     enable_xds_identity_check: bool = true, "PILOT_ENABLE_XDS_IDENTITY_CHECK";
     enable_ca_server: bool = true, "ENABLE_CA_SERVER";
     token_audiences: String = "istio-ca".to_string(), "TOKEN_AUDIENCES";
+    jwt_rule: String = String::new(), "JWT_RULE";
+    trusted_gateway_cidr: Networks = Networks::default(), "TRUSTED_GATEWAY_CIDR";
+    xds_auth_plaintext: bool = false, "XDS_AUTH_PLAINTEXT";
+    enable_debug_on_http: bool = true, "ENABLE_DEBUG_ON_HTTP";
+    enable_debug_endpoint_auth: bool = true, "ENABLE_DEBUG_ENDPOINT_AUTH";
+    debug_endpoint_auth_allowed_namespaces: String = String::new(), "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES";
     default_workload_cert_ttl: Duration = Duration::from_secs(24 * 3600), "DEFAULT_WORKLOAD_CERT_TTL";
     max_workload_cert_ttl: Duration = Duration::from_secs(90 * 24 * 3600), "MAX_WORKLOAD_CERT_TTL";
     self_signed_root_ttl: Duration = Duration::from_secs(3650 * 24 * 3600), "CITADEL_SELF_SIGNED_CA_CERT_TTL";

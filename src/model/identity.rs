@@ -27,6 +27,17 @@ impl Identity {
         }
     }
 
+    /// Whether each part is one that a trust domain, a namespace or a service account may have.
+    #[must_use]
+    pub fn is_well_formed(&self) -> bool {
+        let is_name = |name: &str| {
+            let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+            !name.is_empty() && name.bytes().all(is_allowed)
+        };
+        // A trust domain may be followed by a port, as Istio has it.
+        is_name(&self.trust_domain.replace(':', "-")) && is_name(&self.namespace) && is_name(&self.service_account)
+    }
+
     /// Parses a SPIFFE id; `None` when it has another form (Istio's `spiffe.ParseIdentity`).
     #[must_use]
     pub fn parse(id: &str) -> Option<Self> {

@@ -50,7 +50,7 @@ pub enum ClientError {
 pub struct AdsClient {
     channel: Channel,
     node: Node,
-    token: Option<String>,
+    headers: Vec<(&'static str, String)>,
 }
 
 impl AdsClient {
@@ -67,13 +67,20 @@ impl AdsClient {
     /// A client over this connection.
     #[must_use]
     pub const fn over(channel: Channel, node: Node) -> Self {
-        Self { channel, node, token: None }
+        Self { channel, node, headers: Vec::new() }
     }
 
     /// The same connection, with this bearer token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
-        Self { token: Some(token.to_string()), ..self.clone() }
+        self.with_header("authorization", &format!("Bearer {token}"))
+    }
+
+    /// The same connection, with this header on each stream, in place of one of that name.
+    #[must_use]
+    pub fn with_header(&self, name: &'static str, value: &str) -> Self {
+        let others = self.headers.iter().filter(|(other, _)| *other != name).cloned();
+        Self { headers: others.chain([(name, value.to_string())]).collect(), ..self.clone() }
     }
 
     /// The same connection for another node.
@@ -92,9 +99,9 @@ impl AdsClient {
         grpc.ready().await?;
         let path = PathAndQuery::try_from(path).map_err(|e| Status::internal(e.to_string()))?;
         let mut request = tonic::Request::new(ReceiverStream::new(waiting));
-        if let Some(token) = &self.token {
-            let value = format!("Bearer {token}").parse().map_err(|_| Status::internal("the token is no header"))?;
-            request.metadata_mut().insert("authorization", value);
+        for (name, value) in &self.headers {
+            let value = value.parse().map_err(|_| Status::internal("the value fits no header"))?;
+            request.metadata_mut().insert(*name, value);
         }
         let response = grpc.streaming(request, path, ProstCodec::<Q, R>::default()).await?;
         Ok((requests, response.into_inner()))

@@ -8,3 +8,4 @@ pub(super) mod budget;
 pub(super) mod clients;
 pub(super) mod options;
 pub(super) mod service;
+pub(super) mod unix;

@@ -30,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("generate", &["model", "proto", "push"]),
     // Of `model` only the type URLs of config objects.
     ("xds", &["model", "proto", "telemetry"]),
-    ("identity", &["model", "runtime", "settings", "sources", "telemetry"]),
+    ("identity", &["model", "proto", "runtime", "settings", "sources", "telemetry"]),
     // Of `handlers` only the test that compares incremental with cold contexts.
     (
         "discovery",
@@ -38,7 +38,22 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("registration", &["discovery", "model", "proto", "runtime", "sources", "store"]),
     ("status", &["discovery", "model", "proto", "push", "runtime", "sources"]),
-    ("admin", &["discovery", "model", "proto", "push", "runtime", "sources", "status", "store", "telemetry", "xds"]),
+    (
+        "admin",
+        &[
+            "discovery",
+            "identity",
+            "model",
+            "proto",
+            "push",
+            "runtime",
+            "sources",
+            "status",
+            "store",
+            "telemetry",
+            "xds",
+        ],
+    ),
 ];
 
 /// Circles inside rooms that are left, each with its reason.

@@ -85,6 +85,8 @@ pub struct Launch<'a> {
     /// Address of the control plane, and its ports; it is connected to one at a time.
     pub host: &'a str,
     pub grpc_ports: &'a [u16],
+    /// Unix socket of the control plane, in place of its address.
+    pub socket: Option<&'a Path>,
     pub node: &'a str,
     pub metadata: &'a Value,
     pub delta: bool,
@@ -103,6 +105,7 @@ impl<'a> Launch<'a> {
             binary: &TOOLS.envoy,
             host,
             grpc_ports,
+            socket: None,
             node,
             metadata,
             delta: true,
@@ -118,7 +121,11 @@ impl<'a> Launch<'a> {
         fs::write(folder.join("metadata.json"), self.metadata.to_string()).unwrap();
         let mut bootstrap = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
         bootstrap.args(["bootstrap", "envoy", "--node", self.node, "--metadata"]).arg(folder.join("metadata.json"));
-        bootstrap.arg("--xds-address").arg(format!("{}:{}", self.host, self.grpc_ports[0]));
+        let address = match self.socket {
+            Some(path) => format!("unix:{}", path.display()),
+            None => format!("{}:{}", self.host, self.grpc_ports[0]),
+        };
+        bootstrap.arg("--xds-address").arg(address);
         bootstrap.args(self.arguments);
         if self.delta {
             bootstrap.arg("--delta");
@@ -128,7 +135,7 @@ impl<'a> Launch<'a> {
         let mut config: Value = serde_json::from_slice(&output.stdout).unwrap();
         let servers = &mut config["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]["lb_endpoints"];
         let mut next = servers[0].clone();
-        for port in &self.grpc_ports[1..] {
+        for port in self.grpc_ports.iter().skip(1) {
             next["endpoint"]["address"]["socket_address"]["port_value"] = (*port).into();
             servers.as_array_mut().unwrap().push(next.clone());
         }

@@ -46,3 +46,4 @@ mod taken_away;
 mod tls;
 mod tools;
 mod traffic;
+mod unix;

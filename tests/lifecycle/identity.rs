@@ -28,7 +28,7 @@ use tonic_prost::ProstCodec;
 use crate::{binary::Binary, stage::DEADLINE};
 
 /// Waits until it holds.
-async fn eventually<F: Future<Output = bool>>(expected: &str, holds: impl Fn() -> F) {
+pub async fn eventually<F: Future<Output = bool>>(expected: &str, holds: impl Fn() -> F) {
     let deadline = std::time::Instant::now() + DEADLINE;
     while !holds().await {
         assert!(std::time::Instant::now() < deadline, "never: {expected}");
@@ -37,26 +37,26 @@ async fn eventually<F: Future<Output = bool>>(expected: &str, holds: impl Fn() -
 }
 
 /// A mesh with one service, and a state folder.
-struct World {
-    config: TempDir,
-    state: TempDir,
+pub struct World {
+    pub config: TempDir,
+    pub state: TempDir,
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let world = Self { config: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() };
         let entry = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: a, namespace: shop}\nspec:\n  hosts: [a.example.com]\n  resolution: STATIC\n  ports: [{name: http, number: 80, protocol: HTTP}]\n  endpoints: [{address: 10.0.0.1}]\n";
         std::fs::write(world.config.path().join("a.yaml"), entry).unwrap();
         world
     }
 
-    fn serve(&self, more: &[&str]) -> (Binary, SocketAddr) {
+    pub fn serve(&self, more: &[&str]) -> (Binary, SocketAddr) {
         let (binary, secure, _) = self.serve_with(more, &[]);
         (binary, secure)
     }
 
     /// The process, and its secure and plain-text addresses of xDS.
-    fn serve_with(&self, more: &[&str], env: &[(&str, &str)]) -> (Binary, SocketAddr, SocketAddr) {
+    pub fn serve_with(&self, more: &[&str], env: &[(&str, &str)]) -> (Binary, SocketAddr, SocketAddr) {
         let state = self.state.path().to_str().unwrap();
         let own = ["--secure-grpc-addr", "127.0.0.1:0", "--state-dir", state];
         let mut binary = Binary::serve(self.config.path(), &[&own, more].concat(), env);
@@ -68,17 +68,24 @@ impl World {
         (binary, secure, plain)
     }
 
-    fn root(&self) -> String {
+    pub fn root(&self) -> String {
         std::fs::read_to_string(self.state.path().join("identity/root-cert.pem")).unwrap()
     }
 
-    fn token(&self, arguments: &[&str]) -> String {
+    pub fn token(&self, arguments: &[&str]) -> String {
         let (ended, text) = self.pilothouse(&[&["token", "create"], arguments].concat());
         assert!(ended, "{text}");
         text.lines().next().unwrap().to_string()
     }
 
-    fn pilothouse(&self, arguments: &[&str]) -> (bool, String) {
+    /// Revokes a join token.
+    pub fn revoke(&self, token: &str) {
+        let claims = String::from_utf8(base64(token.split('.').nth(1).unwrap())).unwrap();
+        let id = serde_json::from_str::<Value>(&claims).unwrap()["jti"].as_str().unwrap().to_string();
+        assert!(self.pilothouse(&["token", "revoke", &id]).0);
+    }
+
+    pub fn pilothouse(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
         let output = command.args(arguments).arg("--state-dir").arg(self.state.path()).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).to_string() + &String::from_utf8_lossy(&output.stderr);
@@ -86,7 +93,7 @@ impl World {
     }
 }
 
-async fn channel(
+pub async fn channel(
     address: SocketAddr,
     root: &str,
     identity: Option<Identity>,
@@ -99,12 +106,12 @@ async fn channel(
     Endpoint::from_shared(format!("https://{address}")).unwrap().tls_config(tls)?.connect().await
 }
 
-fn node(namespace: &str) -> Node {
+pub fn node(namespace: &str) -> Node {
     Node { id: format!("sidecar~10.0.0.9~client.{namespace}~{namespace}.svc.cluster.local"), ..Node::default() }
 }
 
 /// The clusters that a client is sent.
-async fn clusters(client: &AdsClient) -> Result<usize, ClientError> {
+pub async fn clusters(client: &AdsClient) -> Result<usize, ClientError> {
     let mut stream = client.sotw(None).await?;
     let request = DiscoveryRequest { type_url: ResourceType::Cluster.url().into(), ..DiscoveryRequest::default() };
     // A stream that is refused may be closed before; its status tells why.
@@ -112,7 +119,7 @@ async fn clusters(client: &AdsClient) -> Result<usize, ClientError> {
     Ok(stream.next().await?.resources.len())
 }
 
-fn code(result: Result<usize, ClientError>) -> Code {
+pub fn code(result: Result<usize, ClientError>) -> Code {
     match result {
         Err(ClientError::Status(status)) => status.code(),
         other => panic!("{other:?}"),
@@ -120,11 +127,11 @@ fn code(result: Result<usize, ClientError>) -> Code {
 }
 
 /// Waits until the first configuration is published.
-async fn served(client: &AdsClient) {
+pub async fn served(client: &AdsClient) {
     eventually("clusters", || async { clusters(client).await.is_ok_and(|count| count > 0) }).await;
 }
 
-async fn certificate(
+pub async fn certificate(
     channel: Channel,
     token: Option<&str>,
     key: &KeyPair,
@@ -170,10 +177,7 @@ async fn a_machine_joins_by_token_and_stays_by_certificate() {
     // The certificate serves in place of the token, which is revoked.
     let id = world.pilothouse(&["token", "create", "-n", "shop"]).1;
     assert!(id.contains("shop/default"), "{id}");
-    let claims = token.split('.').nth(1).unwrap();
-    let claims = String::from_utf8(base64(claims)).unwrap();
-    let id = serde_json::from_str::<Value>(&claims).unwrap()["jti"].as_str().unwrap().to_string();
-    assert!(world.pilothouse(&["token", "revoke", &id]).0);
+    world.revoke(&token);
     assert_eq!(code(clusters(&joined).await), Code::Unauthenticated);
     let identity = Identity::from_pem(&chain[0], key.serialize_pem());
     let connection = channel(secure, &root, Some(identity.clone())).await.unwrap();
@@ -184,8 +188,8 @@ async fn a_machine_joins_by_token_and_stays_by_certificate() {
     assert_ne!(renewed[0], chain[0], "a certificate is renewed by the one before");
 }
 
-/// URL-safe base64 without padding.
-fn base64(text: &str) -> Vec<u8> {
+/// Bytes of URL-safe base64 without padding.
+pub fn base64(text: &str) -> Vec<u8> {
     let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let (mut bits, mut count, mut bytes) = (0u32, 0, Vec::new());
     for c in text.chars() {
@@ -282,7 +286,7 @@ async fn wrong_files_and_silent_clients() {
     drop(silent);
 }
 
-async fn secrets(client: &AdsClient) -> Result<(DiscoveryResponse, SotwStream), ClientError> {
+pub async fn secrets(client: &AdsClient) -> Result<(DiscoveryResponse, SotwStream), ClientError> {
     let mut stream = client.sotw(None).await?;
     let names = ["default", "ROOTCA"].map(String::from).to_vec();
     let type_url: String = ResourceType::Secret.url().into();
@@ -290,12 +294,12 @@ async fn secrets(client: &AdsClient) -> Result<(DiscoveryResponse, SotwStream), 
     Ok((stream.next().await?, stream))
 }
 
-fn decoded(response: &DiscoveryResponse) -> Vec<Secret> {
+pub fn decoded(response: &DiscoveryResponse) -> Vec<Secret> {
     response.resources.iter().map(|any| Secret::decode(&*any.value).unwrap()).collect()
 }
 
 /// The text of a secret: the certificate chain, or the roots.
-fn text(secrets: &[Secret], name: &str) -> String {
+pub fn text(secrets: &[Secret], name: &str) -> String {
     let inline = |source: &Option<DataSource>| match &source.as_ref().unwrap().specifier {
         Some(Specifier::InlineBytes(bytes)) => String::from_utf8(bytes.to_vec()).unwrap(),
         other => panic!("{other:?}"),

@@ -23,6 +23,7 @@ mod pages;
 mod policies;
 #[path = "../clients/ports.rs"]
 mod ports;
+mod proofs;
 mod proxy;
 mod registration;
 mod registration_state;
@@ -33,5 +34,6 @@ mod source_fault;
 mod stage;
 mod status;
 mod store_fault;
+mod unix;
 mod upstream;
 mod wrong_inputs;

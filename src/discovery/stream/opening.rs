@@ -23,7 +23,7 @@ use crate::{
         registrar::{Arrival, HEALTH, Presence, Registrar},
         state::XdsState,
     },
-    identity::{Authenticator, IdentityHold, Presented},
+    identity::{Authenticator, IdentityHold, Presented, Proof},
     model::{Identity, Node},
     push::{ProxyView, PushContext},
     telemetry::LogThrottle,
@@ -50,7 +50,8 @@ pub(super) async fn open(
         return Err(Status::unavailable("not ready: the first configuration is not complete yet"));
     }
     let is_secure = presented.secure;
-    let proven = prove(ports.authenticator.as_ref(), presented, turn.client().peer).await?;
+    let proof = prove(ports.authenticator.as_ref(), presented).await?;
+    let lapse = ports.authenticator.as_ref().map(|authenticator| authenticator.lapse(&proof));
     let first = tokio::time::timeout(state.options().first_request, first_request(&mut requests, protocol))
         .await
         .map_err(|_| Status::deadline_exceeded("no request came"))??;
@@ -67,8 +68,9 @@ pub(super) async fn open(
         node.cluster_id = cluster.clone();
     }
     let claimed = || Some(Identity::claimed(&node, &state.current()?.context.mesh().config.trust_domain));
-    let is_proven = proven.is_some();
-    let identity = proven.or_else(|| claimed().filter(|_| !is_secure && state.options().trust_nodes));
+    let is_proven = proof.identity.is_some() || proof.believes_node;
+    let is_believed = proof.believes_node || !is_secure && state.options().trust_nodes;
+    let identity = proof.identity.or_else(|| claimed().filter(|_| is_believed));
     if state.current().is_none_or(|published| published.context.features().enable_xds_identity_check) {
         authorize(&node, identity.as_ref()).inspect_err(|status| {
             if let Some(authenticator) = &ports.authenticator {
@@ -118,6 +120,7 @@ pub(super) async fn open(
         secret_access: SecretAsking::of(ports.secret_access),
         _turn: turn,
         old_age,
+        lapse,
         refusals: LogThrottle::of_stream(),
         unknown_names,
         _node_bytes: node_bytes,
@@ -134,13 +137,9 @@ fn open_session(state: &XdsState, protocol: Protocol, number: u64, only: Option<
 }
 
 /// The identity that a client proves: nothing of it is read before.
-async fn prove(
-    authenticator: Option<&Authenticator>,
-    presented: Presented,
-    peer: Option<SocketAddr>,
-) -> Result<Option<Identity>, Status> {
-    let Some(authenticator) = authenticator else { return Ok(None) };
-    authenticator.admit(presented, peer).await.map_err(|error| unauthenticated(&error))
+async fn prove(authenticator: Option<&Authenticator>, presented: Presented) -> Result<Proof, Status> {
+    let Some(authenticator) = authenticator else { return Ok(Proof::default()) };
+    authenticator.admit(presented).await.map_err(|error| unauthenticated(&error))
 }
 
 /// Has a certificate issued for a client without an agent, and waits until it is in force: what the client is sent depends

@@ -199,7 +199,7 @@ mod tests {
 
     async fn fetch(at: KeyLocation, blocked: &[&str]) -> Result<String, String> {
         let blocked: Vec<IpNet> = blocked.iter().map(|n| n.parse().unwrap()).collect();
-        HttpFetch::new(&blocked).poll(&at, &Duration::from_secs(20)).await
+        Poll::<KeyRules>::poll(&HttpFetch::new(&blocked), &at, &Duration::from_secs(20)).await
     }
 
     #[tokio::test]

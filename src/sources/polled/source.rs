@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use super::{
     rules::PollRules,
@@ -49,6 +52,8 @@ struct Inner<R: PollRules> {
     /// Kept over restarts: a fault of the task takes no value away.
     table: Mutex<PolledTable<R>>,
     answered: watch::Sender<u64>,
+    /// Values are wanted anew before they are due.
+    hasten: Arc<Notify>,
 }
 
 impl<R: PollRules> PolledSource<R> {
@@ -60,9 +65,21 @@ impl<R: PollRules> PolledSource<R> {
         poll: impl Poll<R>,
         sink: impl Fn(Arc<Values<R>>) + Send + Sync + 'static,
     ) -> Self {
+        Self::hastened(rules, demand, poll, sink, Arc::default())
+    }
+
+    /// As [`PolledSource::new`]; values are polled before they are due whenever this is notified.
+    #[must_use]
+    pub fn hastened(
+        rules: R,
+        demand: Demand<R>,
+        poll: impl Poll<R>,
+        sink: impl Fn(Arc<Values<R>>) + Send + Sync + 'static,
+        hasten: Arc<Notify>,
+    ) -> Self {
         let table = Mutex::new(PolledTable::new(rules));
         let (poll, sink, answered) = (Box::new(poll), Box::new(sink), watch::Sender::new(0));
-        Self { inner: Arc::new(Inner { demand, poll, sink, table, answered }) }
+        Self { inner: Arc::new(Inner { demand, poll, sink, table, answered, hasten }) }
     }
 
     /// The last number of the demand of which each key has had an answer or a failure.
@@ -124,6 +141,7 @@ impl<R: PollRules> Inner<R> {
                 () = port.stop.cancelled() => return,
                 changed = level.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(pause) => {}
+                () = self.hasten.notified() => self.table().hasten(Instant::now().into_std()),
                 Some((key, answer)) = polls.next(), if !polls.is_empty() => {
                     let changed = self.table().answered(&key, answer, Instant::now().into_std());
                     if changed {

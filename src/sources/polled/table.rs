@@ -77,6 +77,15 @@ impl<R: PollRules> PolledTable<R> {
         self.entries.values_mut().filter(|e| e.due == Due::UnderWay).for_each(|e| e.due = Due::At(now));
     }
 
+    /// Makes the keys due that wait for their refresh. Keys whose last poll failed keep their pause.
+    pub fn hasten(&mut self, now: Instant) {
+        for entry in self.entries.values_mut().filter(|entry| entry.failures == 0) {
+            if let Due::At(at) = &mut entry.due {
+                *at = now.min(*at);
+            }
+        }
+    }
+
     /// The next key that is due, with the terms of its poll, which counts as under way from now on.
     pub fn poll_next(&mut self, now: Instant) -> Option<(R::Key, R::Terms)> {
         let is_due = |entry: &Entry<R>| matches!(entry.due, Due::At(at) if at <= now);

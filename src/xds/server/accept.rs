@@ -17,11 +17,12 @@ use http::{HeaderValue, Request, Response, header};
 use rustls_pki_types::CertificateDer;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpSocket, TcpStream, ToSocketAddrs},
+    net::{TcpListener, TcpSocket, TcpStream, ToSocketAddrs, UnixStream},
     sync::{mpsc, watch},
     time::Sleep,
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
+use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{
     Status,
@@ -33,6 +34,7 @@ use super::{
     body::{Outgoing, Requests, ResponseBody},
     clients::{Client, Clients, Turn},
     options::XdsOptions,
+    unix::UnixSocket,
 };
 use crate::telemetry::LogThrottle;
 
@@ -53,6 +55,7 @@ const SHAKEN: usize = 64;
 enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
 }
 
 /// A place among the connections, given back when it is dropped.
@@ -75,6 +78,8 @@ pub(crate) struct Socket {
     place: Place,
     /// The client's side of TLS.
     tls: Option<Arc<PeerTls>>,
+    /// The user behind a Unix socket.
+    user: Option<u32>,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
     /// When it ends whatever it does: first for want of a preface, then of old age.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -95,6 +100,8 @@ pub(crate) struct Peer {
     pub(crate) client: Arc<Client>,
     /// The client's side of TLS; `None` for plain text.
     pub(crate) tls: Option<Arc<PeerTls>>,
+    /// The user of this machine that it belongs to, where it came over a Unix socket.
+    pub(crate) user: Option<u32>,
 }
 
 /// Plain-text connections as they come.
@@ -104,10 +111,30 @@ pub(crate) fn incoming(
     clients: Arc<Clients>,
 ) -> impl Stream<Item = io::Result<Socket>> + use<> {
     let (preface, greatest_age) = (options.preface, options.max_connection_age);
-    stream::unfold(Door::new(listener, clients), move |mut door| async move {
+    stream::unfold(Door::of_tcp(listener, clients), move |mut door| async move {
         let (stream, place) = door.admit().await?;
-        let socket = Socket::new(Transport::Plain(stream), place, None, preface, greatest_age);
+        let socket = Socket::new(Transport::Plain(stream), place, preface, greatest_age);
         Some((Ok(socket), door))
+    })
+}
+
+/// Connections of a Unix socket as they come. Its file is removed with the stream.
+pub(crate) fn unix_incoming(
+    socket: UnixSocket,
+    options: &XdsOptions,
+    clients: Arc<Clients>,
+) -> impl Stream<Item = io::Result<Socket>> + use<> {
+    let (preface, greatest_age) = (options.preface, options.max_connection_age);
+    let UnixSocket { listener, file } = socket;
+    let door = Door::over(UnixListenerStream::new(listener), clients);
+    stream::unfold((door, file), move |(mut door, file)| async move {
+        loop {
+            let (stream, place) = door.admit().await?;
+            // The system names the user of each peer; a peer without one is nobody that could be answered.
+            let Ok(credentials) = stream.peer_cred() else { continue };
+            let socket = Socket::new(Transport::Unix(stream), place, preface, greatest_age);
+            return Some((Ok(Socket { user: Some(credentials.uid()), ..socket }), (door, file)));
+        }
     })
 }
 
@@ -122,7 +149,7 @@ pub(crate) fn secure_incoming(
     let (shaken, sockets) = mpsc::channel(SHAKEN);
     let failed = Arc::new(LogThrottle::default());
     tokio::spawn(async move {
-        let mut door = Door::new(listener, clients);
+        let mut door = Door::of_tcp(listener, clients);
         loop {
             let admitted = tokio::select! {
                 admitted = door.admit() => admitted,
@@ -135,7 +162,8 @@ pub(crate) fn secure_incoming(
                 match handshake(&acceptor, stream, &place, preface).await {
                     Ok((stream, tls)) => {
                         let transport = Transport::Tls(Box::new(stream));
-                        let socket = Socket::new(transport, place, Some(Arc::new(tls)), preface, greatest_age);
+                        let socket = Socket::new(transport, place, preface, greatest_age);
+                        let socket = Socket { tls: Some(Arc::new(tls)), ..socket };
                         // Closed: the server is stopping.
                         let _ = shaken.send(Ok(socket)).await;
                     }
@@ -208,26 +236,54 @@ pub(crate) fn old_age(options: &XdsOptions, client: &Client, number: u64) -> Opt
     Some(Box::pin(tokio::time::sleep_until((client.since + age + wait).into())))
 }
 
-struct Door {
-    sockets: TcpIncoming,
+/// A listener whose connections are let in while there is room.
+struct Door<S> {
+    sockets: S,
     clients: Arc<Clients>,
     pause: Duration,
     failed: LogThrottle,
     full: LogThrottle,
 }
 
-impl Door {
-    fn new(listener: TcpListener, clients: Arc<Clients>) -> Self {
-        let sockets =
-            TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(30)));
+impl Door<TcpIncoming> {
+    fn of_tcp(listener: TcpListener, clients: Arc<Clients>) -> Self {
+        let sockets = TcpIncoming::from(listener).with_nodelay(Some(true));
+        Self::over(sockets.with_keepalive(Some(Duration::from_secs(30))), clients)
+    }
+}
+
+/// A connection that was accepted.
+trait Accepted {
+    /// Where it comes from.
+    fn peer(&self) -> Option<SocketAddr>;
+}
+
+impl Accepted for TcpStream {
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer_addr().ok()
+    }
+}
+
+impl Accepted for UnixStream {
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
+}
+
+impl<S, T> Door<S>
+where
+    S: Stream<Item = io::Result<T>> + Unpin,
+    T: Accepted,
+{
+    fn over(sockets: S, clients: Arc<Clients>) -> Self {
         Self { sockets, clients, pause: PAUSES.0, failed: LogThrottle::default(), full: LogThrottle::default() }
     }
 
     /// The next connection that there is room for.
-    async fn admit(&mut self) -> Option<(TcpStream, Place)> {
+    async fn admit(&mut self) -> Option<(T, Place)> {
         loop {
             let stream = self.next().await?;
-            if let Some(client) = self.clients.enter(stream.peer_addr().ok()) {
+            if let Some(client) = self.clients.enter(stream.peer()) {
                 return Some((stream, Place { clients: self.clients.clone(), client }));
             }
             metrics::counter!("pilothouse_xds_connections_refused").increment(1);
@@ -237,7 +293,7 @@ impl Door {
         }
     }
 
-    async fn next(&mut self) -> Option<TcpStream> {
+    async fn next(&mut self) -> Option<T> {
         loop {
             match self.sockets.next().await? {
                 Ok(stream) => {
@@ -262,23 +318,18 @@ impl Connected for Socket {
     type ConnectInfo = Peer;
 
     fn connect_info(&self) -> Peer {
-        Peer { client: self.place.client.clone(), tls: self.tls.clone() }
+        Peer { client: self.place.client.clone(), tls: self.tls.clone(), user: self.user }
     }
 }
 
 impl Socket {
-    fn new(
-        stream: Transport,
-        place: Place,
-        tls: Option<Arc<PeerTls>>,
-        preface: Duration,
-        greatest_age: Option<Duration>,
-    ) -> Self {
+    fn new(stream: Transport, place: Place, preface: Duration, greatest_age: Option<Duration>) -> Self {
         Self {
             stream,
             closed: Box::pin(place.client.close.clone().cancelled_owned()),
             place,
-            tls,
+            tls: None,
+            user: None,
             deadline: Some(Box::pin(tokio::time::sleep(preface))),
             read: 0,
             greatest_age,
@@ -300,6 +351,7 @@ macro_rules! on_transport {
         match &mut $socket.stream {
             Transport::Plain($stream) => $call,
             Transport::Tls($stream) => $call,
+            Transport::Unix($stream) => $call,
         }
     };
 }
@@ -347,6 +399,7 @@ impl AsyncWrite for Socket {
         match &self.stream {
             Transport::Plain(stream) => stream.is_write_vectored(),
             Transport::Tls(stream) => stream.is_write_vectored(),
+            Transport::Unix(stream) => stream.is_write_vectored(),
         }
     }
 }
@@ -370,6 +423,16 @@ pub(crate) fn open(request: Request<Body>, options: &XdsOptions, queued: usize) 
     let mut response = Response::new(Body::new(ResponseBody::new(messages)));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(Opened { turn, requests, outgoing, response })
+}
+
+/// The address that a request comes from.
+pub(crate) fn peer_address(request: &Request<Body>) -> Option<SocketAddr> {
+    request.extensions().get::<Peer>()?.client.peer
+}
+
+/// The user of this machine behind a request, where it came over a Unix socket.
+pub(crate) fn peer_user(request: &Request<Body>) -> Option<u32> {
+    request.extensions().get::<Peer>()?.user
 }
 
 /// The client's side of TLS on the connection of a request; `None` for plain text.
