@@ -167,6 +167,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         keys::source(&state, &inputs, &xds_server),
         issued.as_ref().and_then(|issued| keys::of_issuer(issued, &inputs)),
     );
+    let (has_remotes, aliases) = (remotes::may_be(&sources), mesh.cluster_aliases.clone());
     let (of_cluster, settings) = ((cluster.clone(), mesh_is_known), (mesh, sources.clone()));
     let started = sources::start(named, settings, of_cluster, &sinks, &starter, &shutdown, &readiness);
     let mut all = started.handles.clone();
@@ -174,15 +175,16 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     all.push(starter.start(keys.clone(), shutdown.child()));
     all.extend(issuer_keys.map(|keys| starter.start(keys, shutdown.child())));
 
-    // Clients' proofs read files, the cluster and the keys of an issuer.
-    let authenticator = identity::proofs(&inputs, (&xds, &kept), cluster.as_ref(), issued);
-
     // Remote clusters read the Secrets or files that name them, and feed the list of sources.
     let register = StoreRegister::new(store.clone(), keeper.clone().map(|keeper| (keeper, kept.grace)));
     let of_cluster = (cluster.clone(), &*started.handles);
     let remotes =
         remotes::start((&supervision, &shutdown), sources, of_cluster, (starter, register), inputs.follow_mesh());
     let list = SourceList::new(all, remotes.follow());
+
+    // Credentials of clients are checked against files, clusters and the keys of an issuer.
+    let reviewing = identity::clusters(cluster.clone(), aliases, (has_remotes, remotes.follow()));
+    let authenticator = identity::proofs(&inputs, (&xds, &kept), reviewing, issued);
     sources::follow_resyncs(resyncs, list.clone(), keeper.clone(), shutdown.child());
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),

@@ -33,7 +33,7 @@ pub use cluster_root::{ClusterRoot, SecretStore};
 pub use holders::IdentityHold;
 pub use issuer::{IssuedTokens, IssuerRule};
 pub use join_token::JoinTokens;
-pub use reviewed_tokens::{ClusterTokens, TokenReviewer};
+pub use reviewed_tokens::{ClusterTokens, FindCluster, TokenReviewer};
 pub use revocations::Revocations;
 pub use root_config_maps::RootConfigMaps;
 pub use secret_access::{AccessPublisher, AccessReviewer, ClusterAccess, SecretAccessActor, SecretAccessHandle};

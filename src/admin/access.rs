@@ -3,7 +3,7 @@
 //! The loopback interface alone proves little: a browser on this machine opens any web site, and that site may send requests
 //! here (CSRF) or point its own name at this machine (DNS rebinding). So the `Host` of a request must be an address or
 //! `localhost`, and a request with an effect must not come from a web page. Callers from elsewhere prove an identity as clients
-//! of xDS do, by a token; those outside of the root namespace see what is about proxies of their own namespace.
+//! of xDS do, by a token; those outside of the root namespace see proxies of their own namespace alone.
 
 use std::sync::Arc;
 
@@ -132,6 +132,7 @@ fn presented(request: &ServiceRequest) -> Presented {
         authorization: text("authorization", MAX_AUTHORIZATION),
         forwarded: text("x-forwarded-client-cert", MAX_HEADER),
         peer: request.peer_addr(),
+        cluster: text("clusterid", 253).unwrap_or_default(),
         ..Presented::default()
     }
 }

@@ -14,12 +14,12 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// Who may read debug pages over HTTP.
+/// Access to debug pages over HTTP.
 #[derive(Debug, Clone, Default)]
 pub struct DebugAccess {
-    /// Everybody, from everywhere.
+    /// Open to all callers, from everywhere.
     pub open: bool,
-    /// Nobody (`ENABLE_DEBUG_ON_HTTP`).
+    /// Turned off (`ENABLE_DEBUG_ON_HTTP`).
     pub off: bool,
     /// Proves the identities of callers from elsewhere.
     pub authenticator: Option<Authenticator>,
@@ -46,7 +46,7 @@ pub struct AdminState {
     pub building: Building,
     /// Requests a push of everything, for debugging.
     pub push: Arc<dyn Fn() + Send + Sync>,
-    /// Who may read debug pages over HTTP.
+    /// Access to debug pages over HTTP.
     pub access: DebugAccess,
     /// Start of the process.
     pub started: Instant,

@@ -10,13 +10,13 @@ use crate::{
     discovery::{Ports, XdsServerHandle},
     identity::{
         AccessPublisher, Authenticator, AuthorityActor, CertificatePublisher, ClusterAccess, ClusterRoot,
-        ClusterTokens, IssuedTokens, IssuerRule, JoinTokens, Lifetimes, LocalUsers, SecretAccessActor, TrustDomains,
-        TrustSettings,
+        ClusterTokens, FindCluster, IssuedTokens, IssuerRule, JoinTokens, Lifetimes, LocalUsers, SecretAccessActor,
+        TrustDomains, TrustSettings,
     },
     model::{PushRequest, Reason, XdsUpdater},
     runtime::Supervision,
-    settings::{IdentitySettings, StateSettings, XdsSettings},
-    sources::kube::{Cluster, KubeWriter},
+    settings::{ClusterAlias, IdentitySettings, StateSettings, XdsSettings},
+    sources::kube::{Cluster, KubeWriter, RemoteClusters},
 };
 
 /// The rule of tokens of an issuer (`JWT_RULE`), where there is one.
@@ -29,11 +29,30 @@ pub(super) fn issuer(inputs: &Inputs) -> Result<Option<IssuedTokens>, Error> {
     Ok(Some(IssuedTokens::of(rule)))
 }
 
+/// Finds the clusters that review tokens: the own one by its id, an alias or none, and remote ones by theirs. `None` without
+/// any.
+pub(super) fn clusters(
+    main: Option<Arc<Cluster>>,
+    aliases: Vec<ClusterAlias>,
+    (has_remotes, remotes): (bool, watch::Receiver<Arc<RemoteClusters>>),
+) -> Option<FindCluster> {
+    if main.is_none() && !has_remotes {
+        return None;
+    }
+    Some(Arc::new(move |id: &str| {
+        let id = aliases.iter().find(|alias| alias.alias == id).map_or(id, |alias| &alias.cluster);
+        match &main {
+            Some(main) if id.is_empty() || id == &**main.id() => Some(KubeWriter::new(main.clone())),
+            _ => remotes.borrow().writer(id),
+        }
+    }))
+}
+
 /// The proofs of clients that are believed.
 pub(super) fn proofs(
     inputs: &Arc<Inputs>,
     (xds, state): (&XdsSettings, &StateSettings),
-    cluster: Option<&Arc<Cluster>>,
+    clusters: Option<FindCluster>,
     issued: Option<IssuedTokens>,
 ) -> Authenticator {
     let (tokens, of_mesh) = (state.folder.as_deref().map(JoinTokens::of), inputs.clone());
@@ -49,10 +68,9 @@ pub(super) fn proofs(
     if let Some(issued) = issued {
         authenticator = authenticator.with_issuer(issued);
     }
-    if let Some(cluster) = cluster {
-        let writer = KubeWriter::new(cluster.clone());
+    if let Some(clusters) = clusters {
         let audiences = list(&features.token_audiences).map(String::from).collect();
-        authenticator = authenticator.with_reviewer(Arc::new(ClusterTokens { writer, audiences }));
+        authenticator = authenticator.with_reviewer(Arc::new(ClusterTokens { clusters, audiences }));
     }
     authenticator
 }

@@ -15,6 +15,12 @@ use crate::{
     store::StoreRegister,
 };
 
+/// Whether the settings name remote clusters, or a place that may name some.
+pub(super) fn may_be(settings: &SourceSettings) -> bool {
+    let remotes = &settings.remotes;
+    !settings.remote_clusters.is_empty() || remotes.kubeconfigs.is_some() || remotes.secrets_in.is_some()
+}
+
 /// Starts to follow the remote clusters of these settings. `sources` are those of the start.
 pub(super) fn start(
     (supervision, shutdown): (&Supervision, &Shutdown),

@@ -23,6 +23,10 @@ const MAX_NODE_VALUES: usize = 4096;
 /// The text of a header that is kept of a request: a token has less.
 const MAX_AUTHORIZATION: usize = 32 << 10;
 
+/// The header with the id of the cluster that a token is of, as Istio's agent sends it, and its length.
+const CLUSTER: &str = "clusterid";
+const MAX_CLUSTER: usize = 253;
+
 /// The header by which a gateway tells of its client's certificate.
 const FORWARDED: &str = "x-forwarded-client-cert";
 
@@ -40,6 +44,7 @@ pub(super) fn presented(request: &HttpRequest<Body>) -> Presented {
         forwarded: text(&HeaderName::from_static(FORWARDED), MAX_HEADER),
         peer: xds::peer_address(request),
         user: xds::peer_user(request),
+        cluster: text(&HeaderName::from_static(CLUSTER), MAX_CLUSTER).unwrap_or_default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The identity of a client, and the credentials that prove it.
 //!
-//! Plain text proves nothing. The system names the user behind a Unix socket, who may have a token as well. Over TLS a client
+//! Plain text proves nothing. The system names the user behind a Unix socket; a token of that client counts first. Over TLS a client
 //! certificate is looked at first, then a bearer token, then the certificate that a trusted gateway forwards. A client with a
 //! credential that does not hold is refused, even if another one would.
 
@@ -40,6 +40,8 @@ pub struct Presented {
     pub peer: Option<SocketAddr>,
     /// The user of this machine that it belongs to, where it came over a Unix socket.
     pub user: Option<u32>,
+    /// Its header `clusterid`: the cluster that its token is of; empty for the control plane's own.
+    pub cluster: String,
 }
 
 impl std::fmt::Debug for Presented {
@@ -186,7 +188,7 @@ impl Authenticator {
             if bearer.len() > MAX_TOKEN {
                 return Err(Unauthenticated::Token(format!("the token has more than {MAX_TOKEN} bytes")));
             }
-            return self.of_token(bearer.to_string()).await;
+            return self.of_token(&presented.cluster, bearer.to_string()).await;
         }
         if let Some(header) = presented.forwarded.as_deref().filter(|_| self.is_gateway(presented.peer)) {
             return self.of_forwarded(header).map(Proof::from);
@@ -254,7 +256,7 @@ impl Authenticator {
         ip.is_some_and(|ip| self.gateways.iter().any(|network| network.contains(&ip)))
     }
 
-    async fn of_token(&self, token: String) -> Result<Proof, Unauthenticated> {
+    async fn of_token(&self, cluster: &str, token: String) -> Result<Proof, Unauthenticated> {
         if self.reviewed.is_none() && self.issued.is_none() || JoinTokens::is_meant_by(&token) {
             return self.of_join_token(token).await;
         }
@@ -263,7 +265,7 @@ impl Authenticator {
         // Istio asks the cluster, too, about a token that the rule refuses: both may be of one issuer.
         let (namespace, service_account) = match (issued, &self.reviewed) {
             (Some(Ok(account)), _) => account,
-            (_, Some(reviewed)) => of_reviewed(reviewed, token).await?,
+            (_, Some(reviewed)) => of_reviewed(reviewed, cluster, token).await?,
             (Some(Err(error @ IssuedError::NoKeys)), None) => {
                 return Err(Unauthenticated::Unavailable(error.to_string()));
             }
@@ -300,8 +302,12 @@ impl Authenticator {
 }
 
 /// Namespace and name of the service account whose token this is.
-async fn of_reviewed(reviewed: &ReviewedTokens, token: String) -> Result<(String, String), Unauthenticated> {
-    match reviewed.review(token).await {
+async fn of_reviewed(
+    reviewed: &ReviewedTokens,
+    cluster: &str,
+    token: String,
+) -> Result<(String, String), Unauthenticated> {
+    match reviewed.review(cluster, token).await {
         Ok(TokenVerdict::ServiceAccount { namespace, name }) => Ok((namespace, name)),
         Ok(TokenVerdict::Refused(reason)) => {
             Err(Unauthenticated::Token(format!("the service account token is refused: {reason}")))

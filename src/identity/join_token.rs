@@ -74,7 +74,7 @@ pub struct Claims {
 /// Digest of a key of join tokens.
 type KeyDigest = [u8; 32];
 
-/// What a stream that a join token opened depends on.
+/// The conditions by which a join token goes on to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinProof {
     /// Id of the token.

@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use sha2::{Digest, Sha256};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -30,21 +33,31 @@ pub type Review = Result<TokenVerdict, String>;
 
 /// Asks the issuer of tokens.
 pub trait TokenReviewer: Send + Sync {
-    /// Asks whose token this is.
-    fn review(&self, token: String) -> BoxFuture<'static, Review>;
+    /// The service account of a token of the cluster with this id; empty for the control plane's own.
+    fn review(&self, cluster: &str, token: String) -> BoxFuture<'static, Review>;
 }
 
-/// TokenReview of a cluster, for tokens of these audiences.
+/// Finds a cluster by its id, or by an empty one the control plane's own.
+pub type FindCluster = Arc<dyn Fn(&str) -> Option<KubeWriter> + Send + Sync>;
+
+/// TokenReview of the clusters of the mesh, for tokens of these audiences.
 pub struct ClusterTokens {
-    /// Client of the cluster.
-    pub writer: KubeWriter,
+    /// The clusters.
+    pub clusters: FindCluster,
     /// A token has to be meant for one of them (`TOKEN_AUDIENCES`).
     pub audiences: Vec<String>,
 }
 
 impl TokenReviewer for ClusterTokens {
-    fn review(&self, token: String) -> BoxFuture<'static, Review> {
-        let (writer, audiences) = (self.writer.clone(), self.audiences.clone());
+    fn review(&self, cluster: &str, token: String) -> BoxFuture<'static, Review> {
+        let Some(writer) = (self.clusters)(cluster) else {
+            let unknown = match cluster {
+                "" => "no cluster reviews tokens".to_string(),
+                cluster => format!("no cluster {:?} is followed", cluster.chars().take(64).collect::<String>()),
+            };
+            return ready(Ok(TokenVerdict::Refused(unknown))).boxed();
+        };
+        let audiences = self.audiences.clone();
         async move { writer.review_token(token, &audiences).await.map_err(|e| e.to_string()) }.boxed()
     }
 }
@@ -73,8 +86,12 @@ impl ReviewedTokens {
     }
 
     /// The verdict on a token.
-    pub(super) async fn review(&self, token: String) -> Review {
-        let key: Key = Sha256::digest(token.as_bytes()).into();
+    pub(super) async fn review(&self, cluster: &str, token: String) -> Review {
+        let mut hash = Sha256::new();
+        hash.update((cluster.len() as u64).to_be_bytes());
+        hash.update(cluster);
+        hash.update(&token);
+        let key: Key = hash.finalize().into();
         if let Some(verdict) = self.known(&key) {
             return Ok(verdict);
         }
@@ -84,7 +101,7 @@ impl ReviewedTokens {
             if let Some(verdict) = self.known(&key) {
                 return Ok(verdict);
             }
-            let verdict = self.reviewer.review(token).await?;
+            let verdict = self.reviewer.review(cluster, token).await?;
             drop(turn);
             self.keep(key, verdict.clone());
             Ok(verdict)
@@ -124,7 +141,7 @@ mod tests {
     }
 
     impl TokenReviewer for Counting {
-        fn review(&self, token: String) -> BoxFuture<'static, Review> {
+        fn review(&self, _: &str, token: String) -> BoxFuture<'static, Review> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             let (at_once, most) = (self.at_once.clone(), self.most.clone());
             async move {
@@ -153,15 +170,17 @@ mod tests {
     async fn an_answer_is_kept_for_a_while_and_a_missing_one_is_not() {
         let (mut tokens, asked, _) = counting();
         for token in ["a:b", "a:b", "none", "none"] {
-            assert!(tokens.review(token.to_string()).await.is_ok());
+            assert!(tokens.review("", token.to_string()).await.is_ok());
         }
         assert_eq!(asked.load(Ordering::SeqCst), 2);
+        tokens.review("west", "a:b".to_string()).await.unwrap();
+        assert_eq!(asked.fetch_sub(1, Ordering::SeqCst), 3, "the answer of one cluster is none of another");
         for _ in 0..2 {
-            assert_eq!(tokens.review("down".to_string()).await, Err("refused".to_string()));
+            assert_eq!(tokens.review("", "down".to_string()).await, Err("refused".to_string()));
         }
         assert_eq!(asked.load(Ordering::SeqCst), 4);
         tokens.believed = Duration::ZERO;
-        tokens.review("a:b".to_string()).await.unwrap();
+        tokens.review("", "a:b".to_string()).await.unwrap();
         assert_eq!(asked.load(Ordering::SeqCst), 5);
     }
 
@@ -170,13 +189,13 @@ mod tests {
         let (mut tokens, asked, most) = counting();
         let all = (0..500).map(|n| {
             let tokens = tokens.clone();
-            async move { tokens.review(format!("a:s{}", n % 250)).await }
+            async move { tokens.review("", format!("a:s{}", n % 250)).await }
         });
         assert!(futures::future::join_all(all).await.iter().all(Result::is_ok));
         assert!(most.load(Ordering::SeqCst) <= ASKED_AT_ONCE);
         assert!((250..=250 + ASKED_AT_ONCE).contains(&asked.load(Ordering::SeqCst)));
         tokens.patience = Duration::from_millis(20);
-        assert!(tokens.review("hung".to_string()).await.unwrap_err().contains("within 20 ms"));
+        assert!(tokens.review("", "hung".to_string()).await.unwrap_err().contains("within 20 ms"));
         assert_eq!(tokens.turns.available_permits(), ASKED_AT_ONCE);
     }
 

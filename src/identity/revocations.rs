@@ -2,7 +2,7 @@
 //! opened ends with it.
 //!
 //! A token that expires ends no stream, as with Istio: the age of connections bounds that. While the files cannot be read, the
-//! last content holds for streams that stand, and nobody is let in.
+//! last content holds for open streams, and no client is admitted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub struct Revocations(watch::Receiver<Option<Arc<Standing>>>);
 
 impl Revocations {
-    /// Follows the files of these tokens until nobody reads them any more.
+    /// Follows the files of these tokens until all readers are dropped.
     #[must_use]
     pub fn follow(tokens: JoinTokens) -> Self {
         Self::follow_every(PAUSE, tokens)
@@ -50,7 +50,7 @@ impl Revocations {
     pub(super) async fn lapse(mut self, proof: JoinProof) {
         let is_over = |standing: &Option<Arc<Standing>>| standing.as_ref().is_some_and(|s| !s.holds(&proof));
         if self.0.wait_for(is_over).await.is_err() {
-            // Nobody reads the files any more: the process ends.
+            // The sender is gone: the process ends.
             std::future::pending::<()>().await;
         }
     }

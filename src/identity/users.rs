@@ -1,7 +1,7 @@
-//! Users of this machine, whom the system names to a Unix socket.
+//! Users of this machine, as the system names them to a Unix socket.
 //!
 //! A user that is given an identity has that one. The user of this process and root could read the keys of this process, so the
-//! word of their nodes is believed. Everybody else has to present a token.
+//! word of their nodes is believed. All others have to present a token.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +18,14 @@ pub struct LocalUsers {
     identities: BTreeMap<u32, (String, String)>,
 }
 
-/// What is believed of a user.
+/// The trust in a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Namespace and service account.
     Account(String, String),
-    /// What its node says.
+    /// The identity that its node claims.
     Node,
-    /// Nothing.
+    /// None.
     Unknown,
 }
 

@@ -9,7 +9,8 @@ use pilothouse::{
     proto::envoy::{config::core::v3::Node, extensions::transport_sockets::tls::v3::Secret},
     runtime::Shutdown,
     settings::{
-        AdminSettings, KubeAccess, ListenAddress, MeshSettings, Settings, SourceSettings, StateSettings, XdsSettings,
+        AdminSettings, KubeAccess, ListenAddress, MeshSettings, RemoteCluster, Settings, SourceSettings, StateSettings,
+        XdsSettings,
     },
     testing::{AdsClient, ClientError},
     xds::ResourceType,
@@ -30,8 +31,12 @@ use crate::{
 };
 
 async fn start(kubeconfig: &Path, state: Option<&Path>) -> Running {
+    start_with(kubeconfig, state, |_| ()).await
+}
+
+async fn start_with(kubeconfig: &Path, state: Option<&Path>, change: impl FnOnce(&mut Settings)) -> Running {
     let access = KubeAccess::Kubeconfig { path: kubeconfig.to_path_buf(), context: None };
-    let settings = Settings {
+    let mut settings = Settings {
         sources: SourceSettings { kubernetes: Some(quick(access)), ..SourceSettings::default() },
         mesh: MeshSettings::default(),
         state: StateSettings { folder: state.map(Path::to_path_buf), ..StateSettings::default() },
@@ -47,6 +52,7 @@ async fn start(kubeconfig: &Path, state: Option<&Path>) -> Running {
         },
         ..Settings::default()
     };
+    change(&mut settings);
     app::build(settings, Shutdown::default()).await.unwrap()
 }
 
@@ -149,6 +155,47 @@ async fn tokens_prove_service_accounts_and_the_cluster_says_who_may_read_secrets
     assert_eq!(outcome(&web, &names).await, Ok(Vec::new()), "the cluster denies it");
     // Its own certificate is no Secret of the cluster.
     assert_eq!(outcome(&web, &["default"]).await, Ok(vec!["default".to_string()]));
+    end(running).await;
+}
+
+#[actix::test]
+async fn tokens_of_remote_clusters_are_reviewed_by_their_own_api_server() {
+    let Some((server, admin)) = server_with(&[], &[]).await else { return };
+    let Some((mut west, _)) = server_with(&[], &[]).await else { return };
+    for object in documents(NAMESPACES) {
+        admin.apply_soon(&object).await;
+    }
+    let running = start_with(&server.kubeconfig, None, |settings| {
+        let path = west.kubeconfig.clone();
+        settings.sources.remote_clusters = vec![RemoteCluster { name: "west".to_string(), path }];
+        settings.mesh.cluster_aliases = vec!["old-west=west".parse().unwrap()];
+    })
+    .await;
+    let roots = roots(&admin, "shop").await;
+    let of = |cluster: &'static str, account: &'static str| {
+        let (running, roots) = (&running, roots.clone());
+        async move {
+            let client = client(running, &roots, account).await.with_token(&format!("sa:shop:{account}:istio-ca"));
+            let client = if cluster.is_empty() { client } else { client.with_header("clusterid", cluster) };
+            outcome(&client, &["ROOTCA"]).await
+        }
+    };
+    let believed = Ok(vec!["ROOTCA".to_string()]);
+    for cluster in ["", "Kubernetes", "west", "old-west"] {
+        assert_eq!(of(cluster, "cart").await, believed, "{cluster:?}");
+    }
+    for unknown in ["east", "West", "kubernetes"] {
+        assert_eq!(of(unknown, "cart").await, Err(Code::Unauthenticated), "{unknown}");
+    }
+    // The one that does not answer takes nothing from the other.
+    west.kill().await;
+    let client =
+        client(&running, &roots, "late").await.with_token("sa:shop:late:istio-ca").with_header("clusterid", "west");
+    match secrets(&client, &["ROOTCA"]).await {
+        Err(ClientError::Status(status)) => assert_eq!(status.code(), Code::Unavailable, "{status}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(of("", "late").await, believed);
     end(running).await;
 }
 

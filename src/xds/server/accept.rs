@@ -130,7 +130,7 @@ pub(crate) fn unix_incoming(
     stream::unfold((door, file), move |(mut door, file)| async move {
         loop {
             let (stream, place) = door.admit().await?;
-            // The system names the user of each peer; a peer without one is nobody that could be answered.
+            // The system names the user of each peer; without that the client has no identity.
             let Ok(credentials) = stream.peer_cred() else { continue };
             let socket = Socket::new(Transport::Unix(stream), place, preface, greatest_age);
             return Some((Ok(Socket { user: Some(credentials.uid()), ..socket }), (door, file)));

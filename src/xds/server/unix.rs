@@ -10,7 +10,7 @@ use std::{
     io,
     os::unix::{
         fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
-        net::UnixStream,
+        net::{SocketAddr, UnixStream},
     },
     path::{Path, PathBuf},
 };
@@ -46,8 +46,10 @@ impl UnixSocket {
     /// # Errors
     /// When something else is under the path, or the system refuses it.
     pub fn listen(path: &Path, mode: u32) -> io::Result<Self> {
+        // A file may have a longer path than a client of the socket can name.
+        SocketAddr::from_pathname(path)?;
         make_room(path)?;
-        // Made aside, in a folder that nobody else can enter, and moved into place: no moment with other rights.
+        // Made aside, in a folder that no other user can enter, and moved into place: no moment with other rights.
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let aside = Aside::within(parent)?;
         let new = aside.0.join("s");
@@ -66,7 +68,7 @@ struct Aside(PathBuf);
 
 impl Aside {
     fn within(parent: &Path) -> io::Result<Self> {
-        // A name that nobody can have taken before; short, for a socket's path may have 107 bytes.
+        // A random name, which is not taken yet; short, for a socket's path may have 107 bytes.
         let random = RandomState::new().build_hasher().finish() as u32;
         let path = parent.join(format!(".{random:08x}"));
         fs::DirBuilder::new().mode(0o700).create(&path)?;
@@ -81,7 +83,7 @@ impl Drop for Aside {
     }
 }
 
-/// Fails unless nothing but a socket that nobody listens on is under the path.
+/// Fails unless the path is free, or holds a socket without a listener.
 fn make_room(path: &Path) -> io::Result<()> {
     let in_the_way = |text: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, text.to_string()));
     match fs::symlink_metadata(path) {

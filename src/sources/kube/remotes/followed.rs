@@ -13,7 +13,7 @@ use crate::{
     settings::KubeAccess,
     sources::{
         SourceHandle, SourceId, SourceState,
-        kube::{Cluster, Group, KubeSource},
+        kube::{Cluster, Group, KubeSource, KubeWriter},
     },
 };
 
@@ -113,6 +113,13 @@ impl RemoteClusters {
     /// The sources of all remote clusters, after the one that names them.
     pub fn sources(&self) -> impl Iterator<Item = &SourceHandle> {
         self.naming.iter().chain(self.clusters.iter().flat_map(|cluster| &cluster.sources))
+    }
+
+    /// A writer to the remote cluster of this id; `None` where none is followed, or it is leaving.
+    #[must_use]
+    pub fn writer(&self, id: &str) -> Option<KubeWriter> {
+        let is_it = |followed: &&FollowedCluster| &**followed.cluster.id() == id && !followed.is_leaving;
+        self.clusters.iter().find(is_it).map(|followed| KubeWriter::new(followed.cluster.clone()))
     }
 
     /// All clusters with an API server, the main one first.
