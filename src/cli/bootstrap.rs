@@ -18,6 +18,8 @@ use crate::{
 
 /// The cluster through which Envoy reaches this server, named as in Istio's bootstrap.
 const XDS_CLUSTER: &str = "xds-grpc";
+/// The secret that holds the root certificates of this server.
+const ROOT_SECRET: &str = "xds-root";
 /// Largest program of a regular expression, as in Istio's bootstrap; Envoy's own limit is 100.
 const RE2_PROGRAM_SIZE: u32 = 32_768;
 
@@ -48,9 +50,13 @@ pub struct BootstrapArgs {
     /// Locality of the client: endpoints near it are preferred where locality load balancing is configured.
     #[arg(long, env = "PILOTHOUSE_LOCALITY", value_name = "REGION/ZONE/SUBZONE")]
     pub locality: Option<String>,
-    /// Root certificates of the server: the client dials its secure listener then.
+    /// Root certificates of the server: the client dials its secure listener then. A file that replaces this one by a rename
+    /// counts at once for Envoy, and within ten minutes for gRPC.
     #[arg(long, env = "PILOTHOUSE_ROOT_CERT", value_name = "FILE")]
     pub root_cert: Option<PathBuf>,
+    /// File to write for Envoy, by which it follows the file of --root-cert [default: that file's name with `.sds.json`].
+    #[arg(long, env = "PILOTHOUSE_SDS_FILE", value_name = "FILE", requires = "root_cert")]
+    pub sds_file: Option<PathBuf>,
     /// Name in the server's certificate.
     #[arg(long, env = "PILOTHOUSE_XDS_NAME", default_value = "istiod.istio-system.svc", value_name = "NAME")]
     pub xds_name: String,
@@ -77,6 +83,12 @@ pub fn run(args: BootstrapArgs) -> anyhow::Result<ExitCode> {
     let Value::Object(metadata) = metadata else { anyhow::bail!("node metadata is not a JSON object") };
     match document(&args, metadata) {
         Ok(bootstrap) => {
+            if let (Client::Envoy, Some(root)) = (args.client, &args.root_cert) {
+                let path = args.sds_file();
+                write_secrets(&path, root).with_context(|| {
+                    format!("writing {}, by which Envoy follows its root certificates (see --sds-file)", path.display())
+                })?;
+            }
             println!("{}", serde_json::to_string_pretty(&bootstrap)?);
             Ok(ExitCode::SUCCESS)
         }
@@ -106,8 +118,8 @@ pub fn document(args: &BootstrapArgs, mut metadata: Map<String, Value>) -> Resul
     Ok(match args.client {
         Client::Envoy => {
             let mut bootstrap = envoy(&node, &metadata, &server, args.delta);
-            if let Some(root) = &args.root_cert {
-                secure_envoy(&mut bootstrap, root, &args.xds_name, args.token_file.as_deref())?;
+            if args.root_cert.is_some() {
+                secure_envoy(&mut bootstrap, &args.sds_file(), &args.xds_name, args.token_file.as_deref())?;
             }
             bootstrap
         }
@@ -121,8 +133,47 @@ pub fn document(args: &BootstrapArgs, mut metadata: Map<String, Value>) -> Resul
     })
 }
 
-/// TLS towards the server, and the token as a header of every stream.
-fn secure_envoy(bootstrap: &mut Value, root: &Path, name: &str, token: Option<&Path>) -> Result<(), String> {
+impl BootstrapArgs {
+    /// The file by which Envoy follows its root certificates.
+    fn sds_file(&self) -> PathBuf {
+        self.sds_file.clone().unwrap_or_else(|| {
+            let mut name = self.root_cert.clone().unwrap_or_default().into_os_string();
+            name.push(".sds.json");
+            name.into()
+        })
+    }
+}
+
+/// The secret of the root certificates: Envoy reads files again only where a secret names them, not where the TLS context
+/// itself does.
+fn root_secret(root: &Path) -> Value {
+    let folder = root.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    json!({"resources": [{
+        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+        "name": ROOT_SECRET,
+        "validation_context": {
+            "trusted_ca": {"filename": root.to_string_lossy()},
+            "watched_directory": {"path": folder.to_string_lossy()},
+        },
+    }]})
+}
+
+/// Writes the file of the secret, unless it stands already.
+fn write_secrets(path: &Path, root: &Path) -> std::io::Result<()> {
+    let text = format!("{:#}\n", root_secret(root));
+    if fs::read_to_string(path).is_ok_and(|kept| kept == text) {
+        return Ok(());
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".new-{}", std::process::id()));
+    fs::write(&new, text)?;
+    // Envoy may run as another user than this command, and reads the file when it is renamed.
+    fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    fs::rename(&new, path)
+}
+
+/// TLS towards the server, whose roots are in the secrets of this file, and the token as a header of every stream.
+fn secure_envoy(bootstrap: &mut Value, secrets: &Path, name: &str, token: Option<&Path>) -> Result<(), String> {
     bootstrap["static_resources"]["clusters"][0]["transport_socket"] = json!({
         "name": "envoy.transport_sockets.tls",
         "typed_config": {
@@ -130,9 +181,17 @@ fn secure_envoy(bootstrap: &mut Value, root: &Path, name: &str, token: Option<&P
             "sni": name,
             "common_tls_context": {
                 "alpn_protocols": ["h2"],
-                "validation_context": {
-                    "trusted_ca": {"filename": root.to_string_lossy()},
-                    "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": name}}],
+                "combined_validation_context": {
+                    "default_validation_context": {
+                        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": name}}],
+                    },
+                    "validation_context_sds_secret_config": {
+                        "name": ROOT_SECRET,
+                        "sds_config": {
+                            "path_config_source": {"path": secrets.to_string_lossy()},
+                            "resource_api_version": "V3",
+                        },
+                    },
                 },
             },
         },
@@ -326,11 +385,18 @@ mod tests {
         let token = folder.path().join("token");
         fs::write(&token, "abc\n").unwrap();
         let mut of_envoy = envoy(&node(json!({})), &json!({}), &Server::Tcp("h", 15012), false);
-        secure_envoy(&mut of_envoy, Path::new("/root.pem"), "istiod", Some(&token)).unwrap();
+        secure_envoy(&mut of_envoy, Path::new("/root.pem.sds.json"), "istiod", Some(&token)).unwrap();
         let header = &of_envoy["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"][0];
         assert_eq!(header["value"], "Bearer abc");
         let socket = &of_envoy["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
-        assert_eq!(socket["common_tls_context"]["validation_context"]["trusted_ca"]["filename"], "/root.pem");
+        let validation = &socket["common_tls_context"]["combined_validation_context"];
+        let source = &validation["validation_context_sds_secret_config"]["sds_config"]["path_config_source"];
+        assert_eq!(source["path"], "/root.pem.sds.json");
+        let names = &validation["default_validation_context"]["match_typed_subject_alt_names"];
+        assert_eq!(names[0]["matcher"]["exact"], "istiod");
+        let secret = &root_secret(Path::new("/etc/pki/root.pem"))["resources"][0]["validation_context"];
+        assert_eq!(secret["trusted_ca"]["filename"], "/etc/pki/root.pem");
+        assert_eq!(secret["watched_directory"]["path"], "/etc/pki");
         let missing = secure_envoy(&mut of_envoy, Path::new("/root.pem"), "istiod", Some(Path::new("/nowhere")));
         assert!(missing.unwrap_err().contains("/nowhere"));
         let mut of_grpc = grpc(&node(json!({})), &json!({}), "h:15012");

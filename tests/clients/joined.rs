@@ -42,11 +42,19 @@ pub fn plug_in(folder: &Path, name: &str) -> String {
     root
 }
 
+/// Replaces a file of the authority as editors do: beside it, then by rename.
+pub fn replace(authority: &Path, name: &str, text: &str) {
+    fs::write(authority.join(".new"), text).unwrap();
+    fs::rename(authority.join(".new"), authority.join(name)).unwrap();
+}
+
 /// A control plane with a secure listener, its state folder, and the tokens of its machines.
 pub struct Mesh {
     pub plane: ControlPlane,
     pub state: PathBuf,
-    secure: SocketAddr,
+    pub secure: SocketAddr,
+    /// The file of the mesh config, where it has one.
+    mesh_config: Option<PathBuf>,
     /// The file of the root of its certificates.
     root: PathBuf,
 }
@@ -70,9 +78,11 @@ impl Mesh {
             "--secure-grpc-addr".into(),
             secure.to_string().into(),
         ];
+        let mut mesh_config = None;
         for (flag, content) in [("--meshConfig", settings.mesh), ("--networksConfig", settings.networks)] {
             if let Some(content) = content {
                 let file = folder(&[("settings.yaml", content.to_string())]).join("settings.yaml");
+                mesh_config = mesh_config.or_else(|| (flag == "--meshConfig").then(|| file.clone()));
                 arguments.extend([flag.into(), file.into()]);
             }
         }
@@ -88,12 +98,19 @@ impl Mesh {
             plane.wait_ready();
             plane
         });
-        Self { plane, state, secure, root }
+        Self { plane, state, secure, mesh_config, root }
     }
 
     /// Replaces the objects.
     pub fn write(&self, text: &str) {
         self.plane.write("mesh.yaml", text);
+    }
+
+    /// Replaces the mesh config.
+    pub fn configure(&self, config: &Value) {
+        let file = self.mesh_config.as_ref().expect("it has one");
+        fs::write(file.with_extension("new"), config.to_string()).unwrap();
+        fs::rename(file.with_extension("new"), file).unwrap();
     }
 
     /// An Envoy that joins by a token of this service account.

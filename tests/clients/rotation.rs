@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     config::object,
     http::{Echo, get},
-    joined::{Mesh, Settings, plug_in},
+    joined::{Mesh, Settings, plug_in, replace},
     mesh::Envoy,
     mutual_tls::{CLIENT, HANDSHAKES, SERVER, mesh_of, metadata},
     network::Machine,
@@ -90,10 +90,7 @@ fn a_root_is_replaced_under_load() {
     // Both roots, then certificates of the new one, then the new root alone.
     let next = scratch();
     let new = plug_in(&next, "new");
-    let replace = |name: &str, text: &str| {
-        fs::write(authority.join(".new"), text).unwrap();
-        fs::rename(authority.join(".new"), authority.join(name)).unwrap();
-    };
+    let replace = |name: &str, text: &str| replace(&authority, name, text);
     let before = pair.updates("ROOTCA");
     replace("root-cert.pem", &(old.clone() + &new));
     pair.until_updated("ROOTCA", before);
@@ -111,6 +108,46 @@ fn a_root_is_replaced_under_load() {
     replace("root-cert.pem", &new);
     pair.until_updated("ROOTCA", before);
     pair.end();
+}
+
+#[test]
+fn an_envoy_follows_the_root_of_its_control_plane_without_a_restart() {
+    let (authority, next) = (scratch(), scratch());
+    plug_in(&authority, "old");
+    plug_in(&next, "new");
+    let (inbound, egress) = (free_port(), free_port());
+    let text = mesh_of(1, inbound, egress, "STRICT");
+    let settings = Settings { authority: Some(&authority), ..Settings::default() };
+    let mut mesh = Mesh::start_on(&Machine::default(), Ipv4Addr::LOCALHOST.into(), text.clone(), settings);
+    let join = |sds: Option<&Path>| {
+        mesh.join_with(&Machine::default(), (CLIENT, "client", &metadata("client")), &|bootstrap| {
+            comes_back_soon(bootstrap);
+            if let Some(file) = sds {
+                let tls = "/static_resources/clusters/0/transport_socket/typed_config/common_tls_context";
+                let validation = bootstrap.pointer_mut(tls).unwrap();
+                let config = &mut validation["combined_validation_context"]["validation_context_sds_secret_config"];
+                fs::copy(authority.join("root-cert.pem.sds.json"), file).unwrap();
+                config["sds_config"]["path_config_source"]["path"] = file.to_str().unwrap().into();
+            }
+        })
+    };
+    let envoys = [join(None), join(Some(&scratch().join("sds.json")))];
+    let is_connected = |envoy: &Envoy| envoy.stat("control_plane.connected_state") == 1;
+    wait_for("both are connected", || envoys.iter().all(is_connected).then_some(()));
+    // The new root has nothing in common with the old one, and no connection of before is left.
+    for name in ["ca-key.pem", "ca-cert.pem", "root-cert.pem"] {
+        replace(&authority, name, &fs::read_to_string(next.join(name)).unwrap());
+    }
+    mesh.plane.crash_and_restart();
+    let entry = json!({"hosts": ["late.example"], "resolution": "STATIC", "endpoints": [{"address": "127.0.0.1"}],
+        "ports": [{"number": egress, "name": "http", "protocol": "HTTP"}]});
+    mesh.write(&(text + &object("ServiceEntry", "late", &entry)));
+    wait_until("both are connected again, and follow", || {
+        let holds = |envoy: &Envoy| envoy.admin("/clusters").is_ok_and(|a| a.body.contains("late.example"));
+        let seen: Vec<_> = envoys.iter().map(|envoy| (is_connected(envoy), holds(envoy))).collect();
+        if seen.iter().all(|(connected, holds)| *connected && *holds) { Ok(()) } else { Err(format!("{seen:?}")) }
+    });
+    envoys.iter().for_each(Envoy::assert_no_nacks);
 }
 
 #[test]
