@@ -17,6 +17,7 @@ mod running;
 mod sockets;
 mod sources;
 mod status;
+mod trust_bundles;
 
 use std::{sync::Arc, time::Instant};
 
@@ -168,12 +169,14 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
         issued.as_ref().and_then(|issued| keys::of_issuer(issued, &inputs)),
     );
     let (has_remotes, aliases) = (remotes::may_be(&sources), mesh.cluster_aliases.clone());
+    let bundles = trust_bundles::source(&state, &inputs, &xds_server);
     let (of_cluster, settings) = ((cluster.clone(), mesh_is_known), (mesh, sources.clone()));
     let started = sources::start(named, settings, of_cluster, &sinks, &starter, &shutdown, &readiness);
     let mut all = started.handles.clone();
     all.push(starter.start(names.clone(), shutdown.child()));
     all.push(starter.start(keys.clone(), shutdown.child()));
     all.extend(issuer_keys.map(|keys| starter.start(keys, shutdown.child())));
+    all.push(starter.start(bundles, shutdown.child()));
 
     // Remote clusters read the Secrets or files that name them, and feed the list of sources.
     let register = StoreRegister::new(store.clone(), keeper.clone().map(|keeper| (keeper, kept.grace)));

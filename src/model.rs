@@ -32,6 +32,7 @@ pub mod push_request;
 mod secret_access;
 pub mod service;
 pub mod snapshot;
+pub mod trust_anchors;
 pub mod validation;
 mod workload_certificate;
 

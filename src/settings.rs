@@ -231,6 +231,27 @@ pub struct ServerCertificateFiles {
     pub client_roots: Option<PathBuf>,
 }
 
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    #[default]
+    #[value(name = "1.2")]
+    V1_2,
+    /// TLS 1.3.
+    #[value(name = "1.3")]
+    V1_3,
+}
+
+/// Versions and ciphers of the secure listener.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListenerTls {
+    /// Cipher suites of TLS 1.2 by their IANA names; empty for all that are safe.
+    pub cipher_suites: Vec<String>,
+    /// The lowest version.
+    pub min_version: TlsVersion,
+}
+
 /// Settings of identities and of the certificate authority.
 #[derive(Debug, Clone, Default)]
 pub struct IdentitySettings {
@@ -240,6 +261,8 @@ pub struct IdentitySettings {
     pub server_files: Option<ServerCertificateFiles>,
     /// Names and addresses of the server in an issued certificate.
     pub host_names: Vec<String>,
+    /// Versions and ciphers of the secure listener.
+    pub tls: ListenerTls,
 }
 
 /// Limits of workload registration.

@@ -20,6 +20,7 @@ pub mod polled;
 pub mod port;
 mod register;
 mod starter;
+pub mod trust_bundles;
 mod write_error;
 pub mod xds;
 pub mod yaml;

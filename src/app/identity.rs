@@ -98,6 +98,9 @@ pub(super) async fn start(
         root_lifetime: features.self_signed_root_ttl,
         server_names: server_names(&mesh.config.root_namespace, &features.istiod_custom_host, &identity.host_names),
         server_files: identity.server_files.clone(),
+        tls: identity.tls.clone(),
+        compliance: features.compliance_policy,
+        ignores_revocation: !features.enable_ca_crl,
     };
     let longest = features.max_workload_cert_ttl.max(Duration::from_secs(1));
     let lifetimes = Lifetimes { default: features.default_workload_cert_ttl.min(longest), longest };

@@ -10,6 +10,7 @@ use crate::{
     model::{
         ConfigSnapshot, Features, Mesh, RegistrySnapshot, ResolvedNames, SecretAccess, WorkloadCertificates,
         key_set::KeySets,
+        trust_anchors::{self, FetchedAnchors},
     },
     push::context::PushInputs,
 };
@@ -25,6 +26,7 @@ pub struct Inputs {
     certificates: watch::Sender<Arc<WorkloadCertificates>>,
     secret_access: watch::Sender<Arc<SecretAccess>>,
     keys: watch::Sender<Arc<KeySets>>,
+    fetched_anchors: watch::Sender<Arc<FetchedAnchors>>,
 }
 
 /// The senders that the store and the registry publish to.
@@ -48,6 +50,7 @@ impl Inputs {
                 certificates: watch::Sender::default(),
                 secret_access: watch::Sender::default(),
                 keys: watch::Sender::default(),
+                fetched_anchors: watch::Sender::default(),
             }),
             publishers,
         )
@@ -90,6 +93,11 @@ impl Inputs {
         self.keys.send_replace(keys);
     }
 
+    /// Puts root certificates of fetched bundles in force.
+    pub fn set_fetched_anchors(&self, anchors: Arc<FetchedAnchors>) {
+        self.fetched_anchors.send_replace(anchors);
+    }
+
     /// The objects in force, and their changes.
     #[must_use]
     pub fn follow_configs(&self) -> watch::Receiver<Arc<ConfigSnapshot>> {
@@ -104,14 +112,12 @@ impl Inputs {
         registry.keys = self.keys.borrow().clone();
         let certificates = self.certificates.borrow().clone();
         let secret_access = self.secret_access.borrow().clone();
-        PushInputs {
-            mesh: self.mesh(),
-            features: self.features.clone(),
-            configs,
-            registry,
-            certificates,
-            secret_access,
-        }
+        let mesh = self.mesh();
+        let anchors = match self.features.multiroot_mesh {
+            true => trust_anchors::of_mesh(&mesh.config, &self.fetched_anchors.borrow()),
+            false => Arc::default(),
+        };
+        PushInputs { mesh, anchors, features: self.features.clone(), configs, registry, certificates, secret_access }
     }
 
     /// Reads all inputs, for the xDS server.

@@ -20,9 +20,9 @@ use crate::{
         Shutdown, block_on, descriptors_for_connections, install_panic_hook, listen_for_signals, raise_descriptor_limit,
     },
     settings::{
-        AdminSettings, ClusterAlias, IdentitySettings, ListenAddress, MeshSettings, NameSettings, RegistrationSettings,
-        RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings, UnixPeer, UnixSocketSettings,
-        WatchMode, XdsSettings,
+        AdminSettings, ClusterAlias, IdentitySettings, ListenAddress, ListenerTls, MeshSettings, NameSettings,
+        RegistrationSettings, RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings, TlsVersion,
+        UnixPeer, UnixSocketSettings, WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
@@ -131,8 +131,14 @@ pub struct ServeArgs {
         requires = "tls_cert_file"
     )]
     pub ca_cert_file: Option<PathBuf>,
-    /// Folder with the certificate authority's ca-cert.pem, ca-key.pem, root-cert.pem and cert-chain.pem, as Istio's Secret
-    /// `cacerts` holds them (Istio's ROOT_CA_DIR). Without it a root is made and kept in the state folder.
+    /// Cipher suites of the secure listener for TLS 1.2, by their IANA names; those of TLS 1.3 cannot be chosen.
+    #[arg(long, env = "PILOTHOUSE_TLS_CIPHER_SUITES", value_name = "NAME", value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
+    /// The lowest version of TLS on the secure listener.
+    #[arg(long, env = "PILOTHOUSE_TLS_MIN_VERSION", value_enum, default_value = "1.2", value_name = "VERSION")]
+    pub tls_min_version: TlsVersion,
+    /// Folder with the certificate authority's ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem and ca-crl.pem, as
+    /// Istio's Secret `cacerts` holds them (Istio's ROOT_CA_DIR). Without it a root is made and kept in the state folder.
     #[arg(long, env = "PILOTHOUSE_CACERTS_DIR", value_name = "DIR")]
     pub cacerts_dir: Option<PathBuf>,
     /// Address of readiness and debug pages.
@@ -277,6 +283,7 @@ impl ServeArgs {
                     ServerCertificateFiles { certificate, key, client_roots: self.ca_cert_file.clone() }
                 }),
                 host_names: self.server_name.clone(),
+                tls: ListenerTls { cipher_suites: self.tls_cipher_suites.clone(), min_version: self.tls_min_version },
             },
             registration: RegistrationSettings {
                 per_group: self.max_registrations_per_group,

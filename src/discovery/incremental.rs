@@ -231,6 +231,7 @@ fn asked(client: &Connection) -> Vec<(ResourceType, Scope)> {
                 (ResourceType::Route, named(routes.into_iter().chain(sniffed).collect())),
                 (ResourceType::Secret, named(secrets.map(String::from).to_vec())),
                 (ResourceType::NameTable, Scope::all()),
+                (ResourceType::ProxyConfig, Scope::all()),
             ]
         }
     }

@@ -34,7 +34,7 @@ use crate::{
         name_table::{self, NameTable},
         names::parse_subset_key,
         route::{self, VirtualHostMemo},
-        secret,
+        secret, trust_bundle,
     },
     model::{ConfigKey, Hostname, Identity, Kind, MovedNodes, Node, NodeType},
     proto::envoy::config::{
@@ -266,7 +266,7 @@ impl Generator for MeshGenerator {
             ResourceType::Listener => &[Part::Outbound, Part::Own],
             ResourceType::Endpoint | ResourceType::Route => &[Part::Routing],
             ResourceType::Extension => &[Part::Own],
-            ResourceType::NameTable => &[Part::Outbound],
+            ResourceType::NameTable | ResourceType::ProxyConfig => &[Part::Outbound],
         };
         Layout { parts, listed: kind.is_wildcard() && !grpc }
     }
@@ -295,6 +295,9 @@ impl Generator for MeshGenerator {
             }
             ResourceType::NameTable if view.metadata.dns_capture && view.node_type == NodeType::Sidecar => {
                 vec![Arc::new(Resource::encode(NameTable::NAME, &name_table::name_table(context, view)))]
+            }
+            ResourceType::ProxyConfig => {
+                trust_bundle::proxy_config(context).iter().map(|c| Arc::new(Resource::encode("", c))).collect()
             }
             ResourceType::Endpoint => {
                 let names = cluster::eds_cluster_names(&cluster::all(context, view));
@@ -357,6 +360,7 @@ impl Generator for MeshGenerator {
             ResourceType::Secret => Types::SDS,
             ResourceType::Extension => Types::ECDS,
             ResourceType::NameTable => Types::NDS,
+            ResourceType::ProxyConfig => Types::PCDS,
             ResourceType::Objects(_) => Types::ALL,
         };
         let types = effects.types;

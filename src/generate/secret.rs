@@ -20,7 +20,7 @@ use self::{
     store::{Access, Store},
 };
 use crate::{
-    generate::sds,
+    generate::{sds, trust_bundle},
     model::{Credential, CredentialKind, Identity},
     proto::envoy::{
         config::core::v3::{DataSource, data_source::Specifier},
@@ -105,7 +105,8 @@ fn workload(context: &PushContext, view: &ProxyView, name: &str, identity: &Iden
     let own = certificates.by_identity.get(identity).filter(|_| view.certified)?;
     let content = if name == sds::ROOT_CA {
         Type::ValidationContext(CertificateValidationContext {
-            trusted_ca: Some(inline(certificates.roots.clone())),
+            trusted_ca: Some(inline(trust_bundle::roots(context))),
+            crl: Some(certificates.revoked.clone()).filter(|list| !list.is_empty()).map(inline),
             ..CertificateValidationContext::default()
         })
     } else {

@@ -130,6 +130,7 @@ impl AuthorityActor {
         let roots = authority_end(&first);
         let (server, server_reader) = watch::channel(first.server.clone());
         tracing::info!(origin = ?first.origin, root_valid_for = roots, "the certificate authority is in force");
+        tell_roots_without_list(&first);
         let (published, trust) = watch::channel(first);
         let actor_health = supervision.admit("certificate-authority");
         let holders = Arc::<Holders>::default();
@@ -205,6 +206,7 @@ impl AuthorityActor {
                 }
                 let root_valid_for = authority_end(&trust);
                 tracing::info!(origin = ?trust.origin, root_valid_for, "a new certificate authority is in force");
+                tell_roots_without_list(&trust);
                 self.server.send_replace(trust.server.clone());
                 self.published.send_replace(trust);
             }
@@ -216,6 +218,13 @@ impl AuthorityActor {
                 }
             }
         }
+    }
+}
+
+fn tell_roots_without_list(trust: &Trust) {
+    let roots = trust.authority.roots_without_list();
+    if !roots.is_empty() {
+        tracing::warn!(?roots, "ca-crl.pem has no list of these roots: proxies refuse every peer below them");
     }
 }
 

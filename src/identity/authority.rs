@@ -4,6 +4,7 @@
 //! purposes and lifetimes in a request are ignored, only its public key is taken.
 
 mod key;
+mod revocation;
 
 use std::time::{Duration, SystemTime};
 
@@ -135,6 +136,8 @@ pub struct Material {
     pub chain: String,
     /// The roots that workloads trust (`root-cert.pem`).
     pub roots: String,
+    /// Lists of revoked certificates (`ca-crl.pem`); empty where there are none.
+    pub revoked: String,
 }
 
 impl std::fmt::Debug for Material {
@@ -148,6 +151,7 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     chain: String,
     roots: String,
+    revoked: String,
     not_after: SystemTime,
 }
 
@@ -191,7 +195,8 @@ fn root_of(key: &KeyPair, organization: &str, now: SystemTime, lifetime: Duratio
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     params.serial_number = Some(serial().map_err(|()| AuthorityError::Random)?);
     let certificate = params.self_signed(key)?.pem();
-    Ok(Material { roots: certificate.clone(), certificate, key: key.serialize_pem(), chain: String::new() })
+    let key = key.serialize_pem();
+    Ok(Material { roots: certificate.clone(), certificate, key, ..Material::default() })
 }
 
 /// The last moment of the first certificate in a PEM text.
@@ -237,10 +242,16 @@ impl Authority {
         let own = (!issues_as_root).then(|| certificate.clone());
         let chain: Vec<CertificateDer<'static>> = own.into_iter().chain(above).collect();
         trusted(&certificate, &chain, &roots, now)?;
+        if !material.revoked.is_empty() {
+            let issuing: Vec<_> = std::iter::once(&certificate).chain(&chain).cloned().collect();
+            let issuers: Vec<_> = issuing.iter().chain(&roots).cloned().collect();
+            revocation::check(&material.revoked, &issuing, &issuers)?;
+        }
         Ok(Self {
             issuer: Issuer::from_ca_cert_der(&certificate, key)?,
             chain: chain.iter().map(to_pem).collect(),
             roots: roots.iter().map(to_pem).collect(),
+            revoked: material.revoked.clone(),
             not_after: facts.not_after,
         })
     }
@@ -249,6 +260,19 @@ impl Authority {
     #[must_use]
     pub fn roots(&self) -> &str {
         &self.roots
+    }
+
+    /// Lists of revoked certificates, in PEM; empty where there are none.
+    #[must_use]
+    pub fn revoked(&self) -> &str {
+        &self.revoked
+    }
+
+    /// The subjects of roots without a list while others have one: proxies refuse every peer below them.
+    #[must_use]
+    pub(super) fn roots_without_list(&self) -> Vec<String> {
+        let roots = all(&self.roots, "the root certificates").unwrap_or_default();
+        if self.revoked.is_empty() { Vec::new() } else { revocation::without_list(&self.revoked, &roots) }
     }
 
     /// The last moment of the issuing certificate.

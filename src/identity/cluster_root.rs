@@ -33,6 +33,7 @@ const CERTIFICATE: &str = "ca-cert.pem";
 const KEY: &str = "ca-key.pem";
 const ROOTS: &str = "root-cert.pem";
 const CHAIN: &str = "cert-chain.pem";
+const REVOKED: &str = "ca-crl.pem";
 /// Trials to be the one that makes or renews the root.
 const TRIALS: usize = 3;
 
@@ -107,6 +108,7 @@ impl ClusterRoot {
             key: part(KEY)?,
             roots: part(ROOTS)?,
             chain: part(CHAIN).unwrap_or_default(),
+            revoked: part(REVOKED).unwrap_or_default(),
         };
         Some(Found { material, is_plugged_in: false, place: folder })
     }
@@ -162,6 +164,7 @@ fn material(content: &SecretContent) -> Option<Material> {
         key: part(KEY)?,
         roots: part(ROOTS).filter(|text| !text.is_empty()).unwrap_or_else(|| certificate.clone()),
         chain: part(CHAIN).unwrap_or_default(),
+        revoked: part(REVOKED).unwrap_or_default(),
         certificate,
     })
 }
@@ -182,6 +185,7 @@ fn keep(folder: &std::path::Path, material: &Material) -> std::io::Result<()> {
         (KEY, &material.key),
         (ROOTS, &material.roots),
         (CHAIN, &material.chain),
+        (REVOKED, &material.revoked),
     ];
     for (name, text) in parts {
         let path = folder.join(name);

@@ -3,9 +3,11 @@
 //! A client may do without a certificate and present a token. One whose certificate is not signed by a root of the mesh is
 //! turned away in the handshake.
 
+mod rules;
+
 use std::{sync::Arc, time::Duration};
 
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
 use tokio_rustls::rustls::{
     self, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
@@ -13,7 +15,10 @@ use tokio_rustls::rustls::{
 };
 use x509_parser::extensions::GeneralName;
 
-use crate::model::{Identity, pem};
+use crate::{
+    model::{Identity, features::CompliancePolicy, pem},
+    settings::ListenerTls,
+};
 
 /// Names in a certificate that are looked at.
 const MAX_NAMES: usize = 64;
@@ -33,14 +38,34 @@ pub enum TlsError {
     /// The roots for clients cannot be used.
     #[error("the roots for client certificates: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// A cipher suite is not known.
+    #[error("--tls-cipher-suites: {0:?} is not one of {1}")]
+    Suite(String, String),
+    /// The policy cannot be kept.
+    #[error("COMPLIANCE_POLICY=pqc: the secure listener has no key exchange X25519MLKEM768")]
+    PostQuantum,
 }
 
-/// The configuration of a listener: TLS 1.2 and 1.3, HTTP/2, client certificates of these roots or none. All parts are PEM.
+/// The certificates of clients that a listener takes, in PEM.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Clients<'a> {
+    /// The roots that they are below.
+    pub roots: &'a str,
+    /// Lists of those that were revoked; a root without a list revokes none.
+    pub revoked: &'a str,
+}
+
+/// The configuration of a listener: TLS 1.2 and 1.3 as far as `rules` and the compliance policy have them, HTTP/2, client
+/// certificates of these roots or none. All parts are PEM.
 ///
 /// # Errors
-/// [`TlsError`] when a part cannot be read, or certificate and key do not fit.
-pub fn server_config(chain: &str, key: &str, client_roots: &str) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = provider();
+/// [`TlsError`] when a part cannot be read, certificate and key do not fit, or the rules leave nothing.
+pub fn server_config(
+    (chain, key): (&str, &str),
+    clients: &Clients<'_>,
+    (rules, compliance): (&ListenerTls, CompliancePolicy),
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let (provider, versions) = rules::provider(rules, compliance)?;
     let chain = certificates(chain, "the server's certificate")?;
     if chain.is_empty() {
         return Err(TlsError::Part("the server's certificate", "no certificate in PEM".to_string()));
@@ -48,14 +73,19 @@ pub fn server_config(chain: &str, key: &str, client_roots: &str) -> Result<Arc<S
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|e| TlsError::Part("the server's private key", pem::fault(&e)))?;
     let mut roots = RootCertStore::empty();
-    for root in certificates(client_roots, "the roots for client certificates")? {
+    for root in certificates(clients.roots, "the roots for client certificates")? {
         roots.add(root)?;
     }
+    let revoked = CertificateRevocationListDer::pem_slice_iter(clients.revoked.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| TlsError::Part("the list of revoked certificates", pem::fault(&e)))?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .allow_unauthenticated()
+        .with_crls(revoked)
+        .allow_unknown_revocation_status()
         .build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(&versions)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -129,7 +159,10 @@ mod tests {
         let issue =
             || authority.issue_server(&["localhost".into()], Duration::from_secs(60), SystemTime::now()).unwrap();
         let (one, two) = (issue(), issue());
-        let config = |chain: &str, key: &str, roots: &str| server_config(chain, key, roots).map(drop);
+        let config = |chain: &str, key: &str, roots: &str| {
+            let clients = Clients { roots, revoked: "" };
+            server_config((chain, key), &clients, (&ListenerTls::default(), CompliancePolicy::None)).map(drop)
+        };
         assert!(config(&one.certificate.chain, &one.key, authority.roots()).is_ok());
         assert!(config(&one.certificate.chain, &two.key, authority.roots()).is_err());
         assert!(config("", &one.key, authority.roots()).is_err());

@@ -2,7 +2,7 @@
 //!
 //! | authority | from |
 //! |---|---|
-//! | plugged in | the files of Istio's `cacerts`: `ca-cert.pem`, `ca-key.pem`, `root-cert.pem`, `cert-chain.pem` |
+//! | plugged in | the files of Istio's `cacerts`: `ca-cert.pem`, `ca-key.pem`, `root-cert.pem`, `cert-chain.pem`, `ca-crl.pem` |
 //! | of the cluster | the Secret `cacerts`, else the self-made root in `istio-ca-secret` (see [`super::cluster_root`]) |
 //! | self-made | a root in the state folder, made at the first start; without such a folder in memory, for this process only |
 //!
@@ -22,9 +22,12 @@ use super::{
     authority::{self, Authority, AuthorityError, IssueError, KeyAndCertificate, Material},
     cluster_root::Found,
     files,
-    tls::{self, SERVER_LIFETIME, TlsError},
+    tls::{self, Clients, SERVER_LIFETIME, TlsError},
 };
-use crate::settings::ServerCertificateFiles;
+use crate::{
+    model::features::CompliancePolicy,
+    settings::{ListenerTls, ServerCertificateFiles},
+};
 
 /// Bytes of one file with certificates or a key.
 const MAX_FILE: u64 = 1 << 20;
@@ -60,6 +63,12 @@ pub struct TrustSettings {
     pub server_names: Vec<String>,
     /// The server's certificate, where it is not issued here.
     pub server_files: Option<ServerCertificateFiles>,
+    /// Versions and ciphers of the secure listener.
+    pub tls: ListenerTls,
+    /// Compliance of the secure listener.
+    pub compliance: CompliancePolicy,
+    /// Lists of revoked certificates are left aside.
+    pub ignores_revocation: bool,
 }
 
 /// Why there is no authority or no TLS.
@@ -119,8 +128,12 @@ impl Read {
     fn hash(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let server = self.server.as_ref().map(|server| [&server.chain, &server.key]);
-        let material = [&self.material.certificate, &self.material.key, &self.material.chain, &self.material.roots];
-        for part in material.into_iter().chain([&self.client_roots]).chain(server.into_iter().flatten()) {
+        let Material { certificate, key, chain, roots, revoked } = &self.material;
+        for part in [certificate, key, chain, roots, revoked]
+            .into_iter()
+            .chain([&self.client_roots])
+            .chain(server.into_iter().flatten())
+        {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part.as_bytes());
         }
@@ -158,7 +171,8 @@ impl Trust {
                 (certificate.chain, key, Some(now + half))
             }
         };
-        let server = tls::server_config(&chain, &key, &client_roots)?;
+        let clients = Clients { roots: &client_roots, revoked: authority.revoked() };
+        let server = tls::server_config((&chain, &key), &clients, (&settings.tls, settings.compliance))?;
         Ok(Arc::new(Self { authority: Arc::new(authority), origin: read.origin, server, renew_server, made_of }))
     }
 }
@@ -169,7 +183,7 @@ fn read(
     memory: &mut Option<Material>,
     now: SystemTime,
 ) -> Result<Read, TrustError> {
-    let (material, origin, place) = match (&settings.cacerts, of_cluster, &settings.state_folder) {
+    let (mut material, origin, place) = match (&settings.cacerts, of_cluster, &settings.state_folder) {
         (Some(folder), ..) => (plugged_in(folder)?, Origin::PluggedIn, folder.clone()),
         (None, Some(found), _) => {
             let origin = if found.is_plugged_in { Origin::PluggedInSecret } else { Origin::ClusterSecret };
@@ -189,6 +203,9 @@ fn read(
             (material, Origin::Memory, PathBuf::from("memory"))
         }
     };
+    if settings.ignores_revocation {
+        material.revoked.clear();
+    }
     let server = settings
         .server_files
         .as_ref()
@@ -223,6 +240,7 @@ fn plugged_in(folder: &Path) -> Result<Material, TrustError> {
         key: text(&folder.join("ca-key.pem"))?,
         roots: text(&folder.join("root-cert.pem"))?,
         chain: optional(&folder.join("cert-chain.pem"))?.unwrap_or_default(),
+        revoked: optional(&folder.join("ca-crl.pem"))?.unwrap_or_default(),
     })
 }
 
@@ -254,7 +272,7 @@ fn of_state_folder(folder: &Path, settings: &TrustSettings, now: SystemTime) -> 
     let key = text(&key)?;
     let kept = optional(&certificate)?;
     let mut material = match kept {
-        Some(kept) => Material { roots: kept.clone(), certificate: kept, key, chain: String::new() },
+        Some(kept) => Material { roots: kept.clone(), certificate: kept, key, ..Material::default() },
         // The process ended between the two files: the key is the root's identity, and its certificate is made again.
         None => {
             let bare = Material { key, ..Material::default() };

@@ -33,6 +33,7 @@ struct Entry {
 pub(super) struct Workloads {
     entries: BTreeMap<Identity, Entry>,
     roots: String,
+    revoked: String,
 }
 
 /// The outcome of a look.
@@ -58,6 +59,7 @@ impl Workloads {
         let before = self.entries.len();
         self.entries.retain(|identity, _| current.binary_search(identity).is_ok());
         let mut changed = before != self.entries.len() || self.roots != authority.roots();
+        changed |= self.revoked != authority.revoked();
         let is_missing = |identity: &&Identity| !self.entries.contains_key(*identity);
         let mut due: Vec<Identity> = current.iter().filter(is_missing).cloned().collect();
         let missing = due.len();
@@ -82,8 +84,10 @@ impl Workloads {
             }
         }
         self.roots = authority.roots().to_string();
+        self.revoked = authority.revoked().to_string();
         let set = || WorkloadCertificates {
             roots: self.roots.clone().into(),
+            revoked: self.revoked.clone().into(),
             by_identity: self.entries.iter().map(|(id, entry)| (id.clone(), entry.certificate.clone())).collect(),
         };
         Looked { changed: changed.then(|| Arc::new(set())), more: missing > BATCH && failed.is_none(), failed }

@@ -111,6 +111,9 @@ features! {
     max_recv_msg_size: u32 = 4 << 20, "ISTIO_GPRC_MAXRECVMSGSIZE";
     enable_xds_identity_check: bool = true, "PILOT_ENABLE_XDS_IDENTITY_CHECK";
     enable_ca_server: bool = true, "ENABLE_CA_SERVER";
+    enable_ca_crl: bool = true, "PILOT_ENABLE_CA_CRL";
+    multiroot_mesh: bool = false, "ISTIO_MULTIROOT_MESH";
+    compliance_policy: CompliancePolicy = CompliancePolicy::None, "COMPLIANCE_POLICY";
     token_audiences: String = "istio-ca".to_string(), "TOKEN_AUDIENCES";
     jwt_rule: String = String::new(), "JWT_RULE";
     trusted_gateway_cidr: Networks = Networks::default(), "TRUSTED_GATEWAY_CIDR";
@@ -210,10 +213,10 @@ impl FlagError {
         Self { name: name.to_string(), value: value.to_string(), form }
     }
 
-    /// Whether the default must not stand in: what is done by it outlasts the process.
+    /// Whether the default must not stand in: what is done by it outlasts the process, or is less safe than was asked for.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        self.name.starts_with("PILOT_IP_AUTOALLOCATE_")
+        self.name.starts_with("PILOT_IP_AUTOALLOCATE_") || self.name == "COMPLIANCE_POLICY"
     }
 }
 
@@ -264,6 +267,34 @@ impl FromFlag for JwksFetchMode {
             "istiod" | "false" => Self::Istiod,
             "hybrid" | "true" => Self::Hybrid,
             "envoy" => Self::Envoy,
+            _ => return None,
+        })
+    }
+}
+
+/// Restrictions over all TLS settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CompliancePolicy {
+    /// None.
+    #[default]
+    None,
+    /// TLS 1.2 with AES-GCM and P-256.
+    Fips140_2,
+    /// TLS 1.2 and 1.3 with AES-GCM, P-256 and P-384.
+    Fips140_3,
+    /// TLS 1.3 with AES-GCM and X25519MLKEM768.
+    Pqc,
+}
+
+impl FromFlag for CompliancePolicy {
+    const FORM: &'static str = "fips-140-2, fips-140-3 or pqc";
+
+    fn from_flag(text: &str) -> Option<Self> {
+        Some(match text {
+            "" => Self::None,
+            "fips-140-2" => Self::Fips140_2,
+            "fips-140-3" => Self::Fips140_3,
+            "pqc" => Self::Pqc,
             _ => return None,
         })
     }

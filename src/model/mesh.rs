@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::decode::unknown_fields;
+use super::{decode::unknown_fields, trust_anchors};
 use crate::proto::{
     from_json,
     mesh::{MeshConfig, MeshNetworks},
@@ -50,8 +50,10 @@ impl Mesh {
         }
         let networks = if networks.is_null() { json!({}) } else { networks.clone() };
         let text = format!("{merged}{networks}{domain}{cluster_id}");
+        let config = from_json(&merged, false).map_err(|e| format!("mesh config: {e}"))?;
+        trust_anchors::check(&config).map_err(|e| format!("mesh config: {e}"))?;
         Ok(Self {
-            config: Arc::new(from_json(&merged, false).map_err(|e| format!("mesh config: {e}"))?),
+            config: Arc::new(config),
             networks: Arc::new(from_json(&networks, false).map_err(|e| format!("mesh networks: {e}"))?),
             domain: domain.into(),
             cluster_id: cluster_id.into(),

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Config, EndpointIndex, Features, Kind, Labels, Locality, Mesh, MovedNodes, Node, SecretAccess, Service,
-    ServiceTarget, WorkloadCertificates, difference, key_set::KeySets,
+    ServiceTarget, WorkloadCertificates, difference, key_set::KeySets, trust_anchors::Anchors,
 };
 
 /// All effective configs by kind, oldest first (then by name and namespace).
@@ -142,6 +142,8 @@ fn same_targets(a: &[ServiceTarget], b: &[ServiceTarget]) -> bool {
 pub struct PushInputs {
     /// Certificates that were issued for connected workloads.
     pub certificates: Arc<WorkloadCertificates>,
+    /// Root certificates of `caCertificates`, where the mesh has several roots.
+    pub anchors: Anchors,
     /// The service accounts that may read Secrets of the cluster.
     pub secret_access: Arc<SecretAccess>,
     /// Effective mesh settings.

@@ -28,18 +28,26 @@ impl fmt::Debug for WorkloadCertificate {
 pub struct WorkloadCertificates {
     /// The roots that workloads trust, in PEM.
     pub roots: Bytes,
+    /// Lists of revoked certificates, in PEM; empty where there are none.
+    pub revoked: Bytes,
     /// One for each identity whose clients are connected.
     pub by_identity: BTreeMap<Identity, Arc<WorkloadCertificate>>,
 }
 
 impl WorkloadCertificates {
+    /// Whether the same certificates are trusted.
+    #[must_use]
+    pub fn trusts_as(&self, other: &Self) -> bool {
+        self.roots == other.roots && self.revoked == other.revoked
+    }
+
     /// Identities whose certificate, or whose roots, differ.
     #[must_use]
     pub fn differing(&self, other: &Self) -> Vec<Identity> {
         let all =
             self.by_identity.keys().chain(other.by_identity.keys().filter(|id| !self.by_identity.contains_key(id)));
         let same = |id: &Identity| {
-            self.roots == other.roots
+            self.trusts_as(other)
                 && match (self.by_identity.get(id), other.by_identity.get(id)) {
                     (Some(one), Some(two)) => Arc::ptr_eq(one, two) || one == two,
                     (one, two) => one.is_none() && two.is_none(),
@@ -61,6 +69,7 @@ mod tests {
         };
         WorkloadCertificates {
             roots: Bytes::copy_from_slice(roots.as_bytes()),
+            revoked: Bytes::new(),
             by_identity: of.iter().map(one).collect(),
         }
     }

@@ -35,8 +35,10 @@ impl Types {
     pub const ECDS: Self = Self(1 << 5);
     /// The table of DNS names.
     pub const NDS: Self = Self(1 << 6);
+    /// Roots for Istio's agents.
+    pub const PCDS: Self = Self(1 << 7);
     /// All of them.
-    pub const ALL: Self = Self((1 << 7) - 1);
+    pub const ALL: Self = Self(u8::MAX);
 
     /// Whether all of `other` are in the set.
     #[must_use]
@@ -202,6 +204,7 @@ impl Effects {
             let types = of_kind(kind);
             self.add(types.when(!is_selective(kind) || names.any(|(namespace, _)| own(namespace))));
         }
+        self.add(Types::PCDS.when(change.what().inputs.roots));
         // Listeners name the clusters of providers, whether the proxy sees these services or not.
         self.add(Types::LDS.when(change.moves_providers()));
     }

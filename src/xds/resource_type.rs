@@ -1,6 +1,6 @@
 //! The resource types that are served: their URLs, short names, and the order in which they are pushed.
 //!
-//! Seven types are for the mesh. The others are Istio's objects themselves, for clients of the "api" generator: one type
+//! Eight types are for the mesh. The others are Istio's objects themselves, for clients of the "api" generator: one type
 //! for each version of each kind, because a response has to name the type as the client named it.
 
 use std::sync::{LazyLock, OnceLock};
@@ -60,17 +60,27 @@ pub enum ResourceType {
     Extension,
     /// NDS, Istio's table of DNS names.
     NameTable,
+    /// PCDS, Istio's settings of a proxy: the roots that it trusts.
+    ProxyConfig,
     /// Config objects, or the mesh settings.
     Objects(ObjectType),
 }
 
 impl ResourceType {
     /// The number of types of the mesh.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
 
     /// Every type of the mesh, in push order.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Cluster, Self::Endpoint, Self::Listener, Self::Route, Self::Secret, Self::Extension, Self::NameTable];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Cluster,
+        Self::Endpoint,
+        Self::Listener,
+        Self::Route,
+        Self::Secret,
+        Self::Extension,
+        Self::NameTable,
+        Self::ProxyConfig,
+    ];
 
     /// The type URL as Envoy writes it.
     #[must_use]
@@ -84,6 +94,7 @@ impl ResourceType {
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
             Self::Extension => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
             Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
+            Self::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
         }
     }
 
@@ -110,6 +121,7 @@ impl ResourceType {
             Self::Secret => "SDS",
             Self::Extension => "ECDS",
             Self::NameTable => "NDS",
+            Self::ProxyConfig => "PCDS",
         }
     }
 
@@ -125,6 +137,7 @@ impl ResourceType {
             Self::Secret => "sds",
             Self::Extension => "ecds",
             Self::NameTable => "nds",
+            Self::ProxyConfig => "pcds",
         }
     }
 
@@ -137,14 +150,14 @@ impl ResourceType {
             Self::Listener => "pilot_xds_lds_reject",
             Self::Route => "pilot_xds_rds_reject",
             Self::Secret => "pilot_xds_sds_reject",
-            Self::Objects(_) | Self::Extension | Self::NameTable => "pilot_total_xds_rejects",
+            Self::Objects(_) | Self::Extension | Self::NameTable | Self::ProxyConfig => "pilot_total_xds_rejects",
         }
     }
 
     /// Whether an empty list of names means "everything" (Istio's wildcard types). For the others it means "nothing".
     #[must_use]
     pub const fn is_wildcard(self) -> bool {
-        matches!(self, Self::Cluster | Self::Listener | Self::NameTable | Self::Objects(_))
+        matches!(self, Self::Cluster | Self::Listener | Self::NameTable | Self::ProxyConfig | Self::Objects(_))
     }
 
     /// Whether a state-of-the-world response must hold the whole set, because a name that is missing from it is deleted.
@@ -164,6 +177,7 @@ impl ResourceType {
             Self::Secret => 4,
             Self::Extension => 5,
             Self::NameTable => 6,
+            Self::ProxyConfig => 7,
             Self::Objects(objects) => Self::COUNT + objects.0 as usize,
         }
     }

@@ -46,4 +46,5 @@ mod taken_away;
 mod tls;
 mod tools;
 mod traffic;
+mod trust;
 mod unix;

@@ -1,7 +1,12 @@
 //! A server under STRICT refuses whoever has no certificate of the mesh: of another trust domain, below another root, expired, or
 //! none at all. Certificates of the mesh and of an alias of its trust domain are taken.
 
-use std::{ffi::OsStr, fs, path::PathBuf, process::Command};
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use rcgen::{CertificateParams, DistinguishedName, Issuer, KeyPair, SanType, date_time_ymd};
 use serde_json::json;
@@ -15,24 +20,53 @@ use crate::{
     tools::{TOOLS, program},
 };
 
-/// Files of a certificate for this identity and its key, signed by the authority of this folder.
-fn certificate(authority: &std::path::Path, identity: &str, is_expired: bool) -> [PathBuf; 2] {
+/// The authority of this folder.
+pub fn issuer(authority: &Path) -> Issuer<'static, KeyPair> {
     let read = |name: &str| fs::read_to_string(authority.join(name)).unwrap();
-    let issuer =
-        Issuer::from_ca_cert_pem(&read("ca-cert.pem"), KeyPair::from_pem(&read("ca-key.pem")).unwrap()).unwrap();
+    Issuer::from_ca_cert_pem(&read("ca-cert.pem"), KeyPair::from_pem(&read("ca-key.pem")).unwrap()).unwrap()
+}
+
+/// Files of a certificate for this identity and its key, signed by the authority of this folder.
+fn certificate(authority: &Path, identity: &str, is_expired: bool) -> [PathBuf; 2] {
+    certificate_with(authority, identity, &|params| {
+        if is_expired {
+            params.not_after = date_time_ymd(2024, 1, 1);
+        }
+    })
+}
+
+/// As [`certificate`], with changes.
+pub fn certificate_with(authority: &Path, identity: &str, change: &dyn Fn(&mut CertificateParams)) -> [PathBuf; 2] {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = DistinguishedName::new();
     params.subject_alt_names.push(SanType::URI(identity.try_into().unwrap()));
-    if is_expired {
-        params.not_after = date_time_ymd(2024, 1, 1);
-    }
+    change(&mut params);
     let key = KeyPair::generate().unwrap();
-    let made = params.signed_by(&key, &issuer).unwrap();
+    let made = params.signed_by(&key, &issuer(authority)).unwrap();
     let folder = scratch();
     let files = [folder.join("cert.pem"), folder.join("key.pem")];
     fs::write(&files[0], made.pem()).unwrap();
     fs::write(&files[1], key.serialize_pem()).unwrap();
     files
+}
+
+/// A request to the server, with a certificate or without one; the answer, or the reason of a failure.
+pub fn ask(port: u16, roots: &Path, own: Option<&[PathBuf; 2]>, version: &str) -> Result<String, String> {
+    ask_with((port, roots), own, &[("TLS_VERSION", version)])
+}
+
+/// As [`ask`], with environment variables of the client.
+pub fn ask_with(
+    (port, roots): (u16, &Path),
+    own: Option<&[PathBuf; 2]>,
+    environment: &[(&str, &str)],
+) -> Result<String, String> {
+    let mut get = Command::new(&TOOLS.python);
+    get.envs(environment.iter().copied()).arg(program("mesh_get.py")).arg(port.to_string()).arg(roots);
+    get.args(own.into_iter().flatten().map(|file| -> &OsStr { file.as_ref() }));
+    let output = get.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 #[test]
@@ -46,14 +80,7 @@ fn strict_refuses_other_trust_domains_foreign_roots_expired_and_missing_certific
     let text = mesh_of(echo.port, inbound, free_port(), "STRICT");
     let mesh = Mesh::start_on(&Machine::default(), std::net::Ipv4Addr::LOCALHOST.into(), text, settings);
     let server = mesh.join(SERVER, "server", &metadata("server"));
-    let ask = |own: Option<&[PathBuf; 2]>| {
-        let mut get = Command::new(&TOOLS.python);
-        get.arg(program("mesh_get.py")).arg(inbound.to_string()).arg(mine.join("root-cert.pem"));
-        get.args(own.into_iter().flatten().map(|file| -> &OsStr { file.as_ref() }));
-        let output = get.output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
-    };
+    let ask = |own: Option<&[PathBuf; 2]>| ask(inbound, &mine.join("root-cert.pem"), own, "1.2");
     let identity = "spiffe://cluster.local/ns/shop/sa/client";
     let known = certificate(&mine, identity, false);
     let answer = wait_until("a certificate of the mesh is taken", || ask(Some(&known)));

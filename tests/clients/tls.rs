@@ -19,7 +19,7 @@ pub struct Certificate {
     pub chain: String,
     pub key: String,
     pub chain_file: PathBuf,
-    key_file: PathBuf,
+    pub key_file: PathBuf,
 }
 
 impl Certificate {

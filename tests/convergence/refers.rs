@@ -47,7 +47,7 @@ pub fn name(kind: ResourceType, bytes: &[u8]) -> String {
         }
         // The one resource of its type, by the name that incremental responses give it.
         ResourceType::NameTable => "NameTable".to_string(),
-        ResourceType::Objects(_) => String::new(),
+        ResourceType::Objects(_) | ResourceType::ProxyConfig => String::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     generate::{dns_cache, proxy_config, sds},
-    model::{Features, NodeType},
+    model::{Features, NodeType, features::CompliancePolicy},
     proto::envoy::config::cluster::v3::cluster::DnsLookupFamily,
     push::{ProxyView, PushContext},
 };
@@ -70,6 +70,7 @@ pub struct Flags {
     pub dns_jitter: Duration,
     pub persistent_session_label: String,
     pub persistent_session_header_label: String,
+    pub compliance_policy: CompliancePolicy,
 }
 
 impl Flags {
@@ -90,6 +91,7 @@ impl Flags {
             dns_jitter: features.dns_jitter_duration,
             persistent_session_label: features.persistent_session_label.clone(),
             persistent_session_header_label: features.persistent_session_header_label.clone(),
+            compliance_policy: features.compliance_policy,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     inputs::ClusterInputs,
 };
 use crate::{
-    generate::sds,
+    generate::{compliance, sds},
     model::{NodeType, Port, Registry, credential::CA_SUFFIX},
     proto::{
         envoy::{
@@ -57,7 +57,10 @@ impl<'a> ContextBuilder<'a> {
 
     /// The transport socket for the settings; `None` is plaintext.
     pub(super) fn socket(&self, draft: &mut Draft, tls: &ClientTlsSettings) -> Option<TransportSocket> {
-        let context = self.context(draft, tls)?;
+        let mut context = self.context(draft, tls)?;
+        if let Some(common) = &mut context.common_tls_context {
+            compliance::enforce(self.capabilities.flags.compliance_policy, self.capabilities.istio_proxy, common);
+        }
         Some(TransportSocket {
             name: "envoy.transport_sockets.tls".to_string(),
             config_type: Some(ConfigType::TypedConfig(to_any(&context))),

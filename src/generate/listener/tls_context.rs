@@ -11,6 +11,7 @@
 
 use super::builder::Builder;
 use crate::generate::{
+    compliance,
     names::{Direction, subset_key},
     sds,
 };
@@ -98,6 +99,7 @@ pub fn mesh_mutual(builder: &Builder, http: bool) -> DownstreamTlsContext {
     let files = Files::of_workload(builder);
     let validation = Validation { trust_domains: &trust_domains(builder), ..Default::default() };
     files.apply(builder, &mut common, Some(&validation));
+    compliance::enforce(features.compliance_policy, builder.is_istio_proxy(), &mut common);
     DownstreamTlsContext {
         common_tls_context: Some(common),
         require_client_certificate: Some(true),
@@ -138,6 +140,7 @@ pub fn server(builder: &Builder, settings: &ServerTlsSettings, transport: Transp
     if matches!(mode, TlSmode::Simple | TlSmode::Mutual | TlSmode::OptionalMutual) {
         apply_parameters(builder.mesh(), settings, &mut common);
     }
+    compliance::enforce(features.compliance_policy, builder.is_istio_proxy(), &mut common);
     DownstreamTlsContext {
         common_tls_context: Some(common),
         require_client_certificate: Some(require),

@@ -135,6 +135,7 @@ fn workload_certificates_go_to_clients_that_proved_their_identity_alone() {
     };
     let certificates = WorkloadCertificates {
         roots: "roots".as_bytes().into(),
+        revoked: "revoked".as_bytes().into(),
         by_identity: [(one.clone(), certificate("one")), (two.clone(), certificate("two"))].into(),
     };
     let inputs = PushInputs { certificates: Arc::new(certificates), ..PushInputs::default() };
@@ -149,7 +150,10 @@ fn workload_certificates_go_to_clients_that_proved_their_identity_alone() {
         format!("{:?}", secrets(&context, &view, &names, identity).resources)
     };
     let of_one = sent(true, Some(&one));
-    assert!(of_one.contains("one") && of_one.contains("roots") && !of_one.contains("two"), "{of_one}");
+    assert!(
+        of_one.contains("one") && of_one.contains("roots") && of_one.contains("revoked") && !of_one.contains("two"),
+        "{of_one}"
+    );
     assert!(sent(true, Some(&two)).contains("two"));
     let other = identity("other");
     for (certified, identity) in [(false, Some(&one)), (true, None), (true, Some(&other))] {

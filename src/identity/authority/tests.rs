@@ -136,6 +136,7 @@ fn intermediate(above: &Material) -> Material {
         certificate,
         key: key.serialize_pem(),
         roots: above.roots.clone(),
+        revoked: String::new(),
     }
 }
 
@@ -169,6 +170,46 @@ fn parts_that_do_not_fit_are_refused() {
     assert!(told(not_a_ca).contains("not one of a certificate authority"));
 }
 
+/// A list of the certificates with these serial numbers, by the authority of this material.
+fn revoked(material: &Material, serials: &[u64]) -> String {
+    let key = KeyPair::from_pem(&material.key).unwrap();
+    let issuer = Issuer::from_ca_cert_pem(&material.certificate, key).unwrap();
+    let certificate = |serial: &u64| rcgen::RevokedCertParams {
+        serial_number: (*serial).into(),
+        revocation_time: now().into(),
+        reason_code: None,
+        invalidity_date: None,
+    };
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: now().into(),
+        next_update: (now() + HOUR).into(),
+        crl_number: 1.into(),
+        issuing_distribution_point: None,
+        revoked_certs: serials.iter().map(certificate).collect(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    list.signed_by(&issuer).unwrap().pem().unwrap()
+}
+
+#[test]
+fn a_list_of_revoked_certificates_has_to_be_the_authority_s_and_whole() {
+    let (above, other) = (root(), root());
+    let below = intermediate(&above);
+    let told = |revoked: String| {
+        let material = Material { revoked, ..below.clone() };
+        Authority::new(&material, now()).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    let (of_root, of_intermediate) = (revoked(&above, &[]), revoked(&below, &[7]));
+    assert_eq!(told(of_root.clone() + &of_intermediate), "");
+    assert_eq!(told(of_intermediate.clone()), "");
+    assert!(told(of_root).contains("has none of CN=intermediate"));
+    assert!(told(of_intermediate.clone() + &revoked(&other, &[7])).contains("not signed by a certificate of the auth"));
+    assert!(told("secret".into()).contains("no list in PEM"));
+    let material = Material { revoked: of_intermediate, ..below };
+    let authority = Authority::new(&material, now()).unwrap();
+    assert_eq!((authority.revoked(), authority.roots_without_list().len()), (&*material.revoked, 1));
+}
+
 #[test]
 fn keys_are_read_as_openssl_writes_them() {
     for (name, text) in
@@ -180,8 +221,8 @@ fn keys_are_read_as_openssl_writes_them() {
         params.not_before = now().into();
         params.not_after = (now() + HOUR).into();
         let certificate = params.self_signed(&key).unwrap().pem();
-        let material =
-            Material { roots: certificate.clone(), certificate, key: text.to_string(), chain: String::new() };
+        let (roots, key) = (certificate.clone(), text.to_string());
+        let material = Material { roots, certificate, key, ..Material::default() };
         let authority = Authority::new(&material, now()).unwrap();
         assert!(authority.issue(&identity(), HOUR, now()).is_ok(), "{name}");
     }

@@ -19,6 +19,8 @@ pub struct InputChanges {
     pub services: bool,
     /// Addresses of host names.
     pub names: bool,
+    /// Roots, or the list of revoked certificates.
+    pub roots: bool,
     /// Identities whose issued certificates differ.
     pub certificates: BTreeSet<Identity>,
     /// Identities that may read Secrets of the cluster, and did not, or the other way round.
@@ -48,11 +50,15 @@ impl InputChanges {
             true => BTreeSet::new(),
             false => old_keys.keys().chain(new_keys.keys()).filter(differs).cloned().collect(),
         };
+        let roots = old.anchors != new.anchors || !old.certificates.trusts_as(&new.certificates);
         Self {
+            roots,
             settings: !same_mesh || !same_features,
             services: !services.is_empty(),
             names: old.registry.names != new.registry.names,
-            certificates: if Arc::ptr_eq(&old.certificates, &new.certificates) {
+            certificates: if roots {
+                new.certificates.by_identity.keys().chain(old.certificates.by_identity.keys()).cloned().collect()
+            } else if Arc::ptr_eq(&old.certificates, &new.certificates) {
                 BTreeSet::new()
             } else {
                 new.certificates.differing(&old.certificates).into_iter().collect()
@@ -84,7 +90,7 @@ impl InputChanges {
 
     /// Whether the inputs are equal.
     pub fn is_empty(&self) -> bool {
-        let plain = !self.settings && !self.services && !self.names;
+        let plain = !self.settings && !self.services && !self.names && !self.roots;
         let identities = self.certificates.is_empty() && self.secret_access.is_empty();
         plain && identities && self.keys.is_empty() && self.kinds.is_empty()
     }

@@ -67,7 +67,7 @@ impl HttpFetch {
         self.get(&uri).await
     }
 
-    async fn get(&self, uri: &str) -> Result<String, String> {
+    pub(in crate::sources) async fn get(&self, uri: &str) -> Result<String, String> {
         let server = KeyServer::of(uri).ok_or("it is no http or https URI")?;
         let stream = self.connect(&server).await?;
         if !server.tls {

@@ -1,8 +1,10 @@
-"""One HTTP request over the mesh's TLS, in version 1.2, where a refusal ends the handshake.
+"""One HTTP request over the mesh's TLS, in version 1.2, where a refusal ends the handshake, or in the one of TLS_VERSION; ALPN names
+another protocol than the mesh's.
 
 Arguments: port, file of the roots, and the files of the client's certificate and key, if it has one. Servers have no names here:
 their certificate must be below a root. Prints the body; exit 1 and the reason on standard error when TLS or HTTP fails.
 """
+import os
 import socket
 import ssl
 import sys
@@ -11,8 +13,9 @@ port, roots, *own = sys.argv[1:]
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 context.check_hostname = False
 context.load_verify_locations(roots)
-context.maximum_version = ssl.TLSVersion.TLSv1_2
-context.set_alpn_protocols(["istio"])
+version = ssl.TLSVersion["TLSv" + os.environ.get("TLS_VERSION", "1.2").replace(".", "_")]
+context.minimum_version = context.maximum_version = version
+context.set_alpn_protocols([os.environ.get("ALPN", "istio")])
 if own:
     context.load_cert_chain(*own)
 with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as raw:
