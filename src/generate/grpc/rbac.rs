@@ -48,8 +48,13 @@ fn filter<'a>(
         let (namespace, policy) = (&config.meta.namespace, config.authorization_policy());
         let setting = Setting { traffic: Traffic::Grpc, action, namespace, trust_domains };
         for (index, rule) in policy.into_iter().flat_map(|p| &p.rules).enumerate() {
-            let translated = rule::policy(rule, &setting);
-            rules.extend(translated.map(|policy| (format!("{namespace}-{}-{index}", config.meta.name), policy)));
+            let Some(policy) = rule::policy(rule, &setting) else { continue };
+            let mut name = format!("{namespace}-{}-{index}", config.meta.name);
+            // Namespaces and names hold dashes themselves: no policy may take another's place.
+            while rules.contains_key(&name) {
+                name.push('-');
+            }
+            rules.insert(name, policy);
         }
     }
     if rules.is_empty() {
@@ -61,4 +66,50 @@ fn filter<'a>(
     }
     let rbac = Rbac { action: action.into(), policies: rules, ..Rbac::default() };
     Some(http_filter(name, &HttpRbac { rules: Some(rbac), ..HttpRbac::default() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        model::{Origin, decode},
+        proto::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType,
+    };
+
+    fn denied(policies: &[(&str, &str, Value)]) -> BTreeMap<String, Policy> {
+        let object = |(namespace, name, to): &(&str, &str, Value)| {
+            let spec = json!({"action": "DENY", "rules": [{"to": [{"operation": to}]}]});
+            let metadata = json!({"namespace": namespace, "name": name});
+            let document = json!({"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+                "metadata": metadata, "spec": spec});
+            Arc::new(decode::from_value(&document, Origin::default()).unwrap())
+        };
+        let policies: Vec<_> = policies.iter().map(object).collect();
+        let Some(ConfigType::TypedConfig(any)) =
+            filter(DENY, Action::Deny, policies.iter(), &[]).and_then(|filter| filter.config_type)
+        else {
+            panic!("no filter")
+        };
+        HttpRbac::decode(&*any.value).unwrap().rules.unwrap().policies
+    }
+
+    #[test]
+    fn policies_whose_names_read_alike_are_all_there() {
+        let paths = |path: &str| json!({"paths": [path]});
+        let made = denied(&[("istio-system", "all", paths("/a")), ("istio", "system-all", paths("/b"))]);
+        let all = format!("{made:?}");
+        assert!(made.len() == 2 && all.contains("/a") && all.contains("/b"), "{all}");
+    }
+
+    #[test]
+    fn a_value_that_grpc_cannot_match_takes_its_clause_along_so_that_more_is_denied() {
+        let made = denied(&[("shop", "deny", json!({"paths": ["/admin", "/x/{*}"], "methods": ["POST"]}))]);
+        let all = format!("{made:?}");
+        assert!(!all.contains("/admin") && all.contains("POST"), "every path is denied: {all}");
+        let whole = format!("{:?}", denied(&[("shop", "deny", json!({"paths": ["/admin", "/x/*"]}))]));
+        assert!(whole.contains("/admin") && whole.contains("/x/"), "{whole}");
+    }
 }
