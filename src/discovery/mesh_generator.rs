@@ -17,7 +17,7 @@ use metrics::counter;
 use prost::Name;
 use rayon::prelude::*;
 
-use left_out::{NOT_APPLIED, SECRET_ERRORS, omission, others, without_certificate};
+use left_out::{NOT_APPLIED, SECRET_ERRORS, of_policy, omission, others, without_certificate};
 
 use super::{
     generator::{Affected, Audience, Claim, Generator, Layout, Part, Slot},
@@ -421,7 +421,7 @@ fn objects_differ(before: &PushContext, now: &PushContext, objects: ObjectType) 
 /// Listeners, and what did not get into them.
 fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omission>) {
     let view = &*slot.view;
-    let (listeners, conflicts) = match slot.part {
+    let (listeners, conflicts, refused) = match slot.part {
         _ if view.is_router() => {
             let made = listener::gateway::gateway_with_conflicts(context, view);
             let rejected = made.conflicts.into_iter().map(|message| Omission {
@@ -430,10 +430,13 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
                 message,
                 object: None,
             });
-            return (made.listeners, rejected.collect());
+            return (made.listeners, rejected.chain(made.refused.into_iter().map(of_policy)).collect());
         }
-        Part::Outbound => listener::outbound_with_conflicts(context, view),
-        _ => listener::inbound_with_conflicts(context, view),
+        Part::Outbound => {
+            let (listeners, conflicts) = listener::outbound_with_conflicts(context, view);
+            (listeners, conflicts, Vec::new())
+        }
+        _ => listener::inbound_with_refusals(context, view),
     };
     let conflicts = conflicts.into_iter().map(|c| Omission {
         metric: c.metric,
@@ -441,7 +444,7 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
         message: c.message,
         object: None,
     });
-    (listeners, conflicts.collect())
+    (listeners, conflicts.chain(refused.into_iter().map(of_policy)).collect())
 }
 
 #[cfg(test)]

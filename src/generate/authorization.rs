@@ -21,7 +21,7 @@ use self::{
     setting::{Setting, Traffic},
 };
 use super::{
-    check,
+    check::{self, Refusal},
     listener::filter::{http_filter, network_filter},
 };
 use crate::{
@@ -72,12 +72,25 @@ pub struct Filters {
     pub http: Vec<HttpFilter>,
     /// Policies of other actions on TCP.
     pub tcp: Vec<Filter>,
+    /// Policies whose filters Envoy would refuse: in their place every request is refused.
+    pub refused: Vec<Refusal>,
 }
 
 impl Filters {
     /// The filters of these policies.
     #[must_use]
     pub fn of(context: &PushContext, policies: &AuthorizationPolicies) -> Self {
+        let mut all = Self::unchecked(context, policies);
+        let http = all.custom_http.iter_mut().chain(&mut all.http).map(or_refuse_http);
+        let tcp = all.custom_tcp.iter_mut().chain(&mut all.tcp).map(or_refuse_tcp);
+        if http.chain(tcp).fold(false, |any, refused| any | refused) {
+            let each = [&policies.custom, &policies.audit, &policies.deny, &policies.allow].into_iter().flatten();
+            all.refused = each.filter_map(|policy| refusal(policy, &filter_error(context, policy)?)).collect();
+        }
+        all
+    }
+
+    fn unchecked(context: &PushContext, policies: &AuthorizationPolicies) -> Self {
         let trust_domains = &trust_domains(context)[..];
         let by_action =
             [(&policies.audit, Action::Log), (&policies.deny, Action::Deny), (&policies.allow, Action::Allow)];
@@ -90,8 +103,6 @@ impl Filters {
         if !policies.custom.is_empty() {
             all.add_custom(context, &policies.custom, trust_domains);
         }
-        all.custom_http.iter_mut().chain(&mut all.http).for_each(or_refuse_http);
-        all.custom_tcp.iter_mut().chain(&mut all.tcp).for_each(or_refuse_tcp);
         all
     }
 
@@ -135,26 +146,27 @@ pub(super) fn trust_domains(context: &PushContext) -> Vec<&str> {
 
 /// Where Envoy would not take the filter, one that refuses every request takes its place: without it the chain would be left
 /// out, and its traffic would find another one.
-pub(super) fn or_refuse_http(filter: &mut HttpFilter) {
-    if let Err(found) = check::encoded(filter) {
-        tracing::warn!(
-            filter = filter.name,
-            reason = check::reasons(&found),
-            "every request is refused: Envoy would refuse a policy"
-        );
+/// True where it took the place.
+pub(super) fn or_refuse_http(filter: &mut HttpFilter) -> bool {
+    let is_refused = check::encoded(filter).is_err();
+    if is_refused {
         *filter = http_filter(HTTP_RBAC, &enforced_http(nothing()));
     }
+    is_refused
 }
 
-fn or_refuse_tcp(filter: &mut Filter) {
-    if let Err(found) = check::encoded(filter) {
-        tracing::warn!(
-            filter = filter.name,
-            reason = check::reasons(&found),
-            "every connection is refused: Envoy would refuse a policy"
-        );
+fn or_refuse_tcp(filter: &mut Filter) -> bool {
+    let is_refused = check::encoded(filter).is_err();
+    if is_refused {
         *filter = network_filter(NETWORK_RBAC, &enforced_tcp(nothing()));
     }
+    is_refused
+}
+
+/// A policy whose filter Envoy would refuse for this reason.
+pub(super) fn refusal(policy: &Config, reason: &str) -> Option<Refusal> {
+    let message = format!("its workloads refuse every request, since Envoy would refuse the policy: {reason}");
+    Some(Refusal::new(Some(policy.key()), message))
 }
 
 /// Rules that allow nothing.
@@ -167,6 +179,15 @@ fn nothing() -> Rbac {
 pub fn provider_error(context: &PushContext, config: &Config) -> Option<String> {
     let custom = config.authorization_policy().is_some_and(|policy| policy.action() == PolicyAction::Custom);
     if custom { Providers::of(context).get(provider_of(config)).err() } else { None }
+}
+
+/// The reason Envoy would refuse the filters of a policy: in their place its workloads refuse every request.
+#[must_use]
+pub fn filter_error(context: &PushContext, config: &Arc<Config>) -> Option<String> {
+    let filters = Filters::unchecked(context, &AuthorizationPolicies::of([config.clone()]));
+    let http = filters.custom_http.iter().chain(&filters.http).find_map(|f| check::encoded(f).err());
+    let tcp = || filters.custom_tcp.iter().chain(&filters.tcp).find_map(|f| check::encoded(f).err());
+    http.or_else(tcp).map(|found| check::reasons(&found))
 }
 
 /// Enforced and tried rules of one action.

@@ -98,10 +98,22 @@ pub fn sidecar_inbound(context: &PushContext, view: &ProxyView) -> Vec<Listener>
 /// The inbound part, and the ports that conflicts kept out of it.
 #[must_use]
 pub fn inbound_with_conflicts(context: &PushContext, view: &ProxyView) -> (Vec<Listener>, Vec<Conflict>) {
+    let (listeners, conflicts, _) = inbound_with_refusals(context, view);
+    (listeners, conflicts)
+}
+
+/// As [`inbound_with_conflicts`], with the policies in whose place every request is refused.
+#[must_use]
+pub fn inbound_with_refusals(
+    context: &PushContext,
+    view: &ProxyView,
+) -> (Vec<Listener>, Vec<Conflict>, Vec<check::Refusal>) {
     if context.mesh().config.proxy_listen_port <= 0 {
         return Default::default();
     }
-    inbound::build(&Builder::new(context, view))
+    let builder = Builder::new(context, view);
+    let (listeners, conflicts) = inbound::build(&builder);
+    (listeners, conflicts, builder.refused_policies())
 }
 
 /// Services that did not get into the listeners of a sidecar: those that want to be matched alike, or that give one port of the

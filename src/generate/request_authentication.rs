@@ -13,6 +13,7 @@ use std::{
 
 use super::{
     authorization,
+    check::{self, Refusal},
     listener::filter::http_filter,
     names::{self, Direction},
 };
@@ -61,15 +62,31 @@ const UNKNOWN_KEYS: &str = concat!(
     r#""}]}"#
 );
 
-/// The filter for the policies that apply to a workload; none without rules.
+/// The filter for the policies that apply to a workload, none without rules, and the policies that Envoy would refuse.
 #[must_use]
-pub fn filter(context: &PushContext, view: &ProxyView) -> Option<HttpFilter> {
+pub fn filter(context: &PushContext, view: &ProxyView) -> (Option<HttpFilter>, Vec<Refusal>) {
     let policies: Vec<&Arc<Config>> = context.policies.authentication(view).collect();
+    // Claims choose routes at gateways alone; elsewhere the routes stay.
+    let mut filter = unchecked(context, &policies, view.is_router());
+    let mut refused = Vec::new();
+    if filter.as_mut().is_some_and(authorization::or_refuse_http) {
+        let refusal = |policy: &&Arc<Config>| authorization::refusal(policy, &filter_error(context, policy)?);
+        refused.extend(policies.iter().filter_map(refusal));
+    }
+    (filter, refused)
+}
+
+/// The reason Envoy would refuse the filter of a policy: in its place the workloads refuse every request.
+#[must_use]
+pub fn filter_error(context: &PushContext, config: &Arc<Config>) -> Option<String> {
+    let filter = unchecked(context, &[config], false)?;
+    check::encoded(&filter).err().map(|found| check::reasons(&found))
+}
+
+fn unchecked(context: &PushContext, policies: &[&Arc<Config>], clear_route_cache: bool) -> Option<HttpFilter> {
     let mut rules: Vec<&JwtRule> =
         policies.iter().filter_map(|c| c.request_authentication()).flat_map(|policy| &policy.jwt_rules).collect();
     rules.sort_by(|a, b| a.issuer.cmp(&b.issuer));
-    // Claims choose routes at gateways alone; elsewhere the routes stay.
-    let clear_route_cache = view.is_router();
     let named: Vec<_> = rules.iter().enumerate().map(|(index, rule)| (format!("origins-{index}"), *rule)).collect();
     let requirement = requirement(&named)?;
     let providers = named.iter().map(|(name, rule)| (name.clone(), provider(context, rule, clear_route_cache)));
@@ -83,9 +100,7 @@ pub fn filter(context: &PushContext, view: &ProxyView) -> Option<HttpFilter> {
         bypass_cors_preflight: true,
         ..JwtAuthentication::default()
     };
-    let mut filter = http_filter(FILTER, &config);
-    authorization::or_refuse_http(&mut filter);
-    Some(filter)
+    Some(http_filter(FILTER, &config))
 }
 
 /// The locations of keys that a policy needs and that are not known.

@@ -10,8 +10,9 @@ use serde_json::json;
 use crate::{
     discovery::{Composer, Omission},
     generate::{
+        authorization,
         check::{self, Refusal},
-        listener, route,
+        listener, request_authentication, route,
     },
     model::{Config, ConfigKey, ConfigSnapshot, Features, Kind, Locality, Mesh, Node},
     push::{PushContext, context::PushInputs},
@@ -60,7 +61,24 @@ pub(super) fn warnings(context: &PushContext, configs: &[Arc<Config>]) -> Vec<Wa
         }
     }
     let find = |key: &ConfigKey| configs.iter().find(|c| c.key() == *key);
-    by_object.iter().filter_map(|(key, messages)| Some(warning(find(key)?, key, messages.first()?))).collect()
+    let parts = by_object.iter().filter_map(|(key, messages)| {
+        let message = format!("Envoy would refuse a part of it, which is left out: {}", messages.first()?);
+        Some(warning(find(key)?, key, message))
+    });
+    parts.chain(policies(context, configs)).collect()
+}
+
+/// A warning for each policy of which Envoy would refuse the filter.
+fn policies<'a>(context: &'a PushContext, configs: &'a [Arc<Config>]) -> impl Iterator<Item = Warned> + 'a {
+    configs.iter().filter_map(|config| {
+        let reason = match config.kind() {
+            Kind::AuthorizationPolicy => authorization::filter_error(context, config),
+            Kind::RequestAuthentication => request_authentication::filter_error(context, config),
+            _ => None,
+        }?;
+        let message = format!("its workloads would refuse every request, since Envoy would refuse it: {reason}");
+        Some(warning(config, &config.key(), message))
+    })
 }
 
 /// The context that a server with default settings would have of these objects.
@@ -77,7 +95,7 @@ fn node(kind: &str, namespace: &str, metadata: &serde_json::Value) -> Option<Nod
     Node::from_parts(&id, metadata.clone(), Locality::default()).ok()
 }
 
-fn warning(config: &Config, key: &ConfigKey, message: &str) -> Warned {
+fn warning(config: &Config, key: &ConfigKey, warning: String) -> Warned {
     Warned {
         file: config.origin.file.as_ref().map(|file| file.display().to_string()).unwrap_or_default(),
         line: config.origin.line,
@@ -85,6 +103,6 @@ fn warning(config: &Config, key: &ConfigKey, message: &str) -> Warned {
         kind: key.kind.to_string(),
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
-        warning: format!("Envoy would refuse a part of it, which is left out: {message}"),
+        warning,
     }
 }

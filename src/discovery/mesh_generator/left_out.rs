@@ -29,6 +29,12 @@ pub(super) fn omission(resource: &str, refusal: Refusal) -> Omission {
     Omission { metric: REJECTED, resource: resource.to_string(), message, object }
 }
 
+/// A policy that Envoy would refuse.
+pub(super) fn of_policy(refusal: Refusal) -> Omission {
+    let name = refusal.object.as_ref().map(ToString::to_string).unwrap_or_default();
+    omission(&name, refusal)
+}
+
 /// The names behind the first.
 pub(super) fn others(found: &[Omission]) -> Vec<&str> {
     found.iter().skip(1).take(SHOWN).map(|o| &*o.resource).collect()

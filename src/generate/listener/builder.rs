@@ -5,6 +5,7 @@ use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 use crate::{
     generate::{
         authorization,
+        check::Refusal,
         proxy_config::{self, ListenerClass, ProxyHeaders},
         request_authentication,
     },
@@ -43,6 +44,8 @@ pub struct Access {
     pub authorization: authorization::Filters,
     /// That of RequestAuthentications.
     pub tokens: Option<HttpFilter>,
+    /// RequestAuthentications that Envoy would refuse.
+    refused_tokens: Vec<Refusal>,
 }
 
 impl<'a> Builder<'a> {
@@ -68,11 +71,17 @@ impl<'a> Builder<'a> {
     pub fn access(&self) -> &Access {
         self.access.get_or_init(|| {
             let policies = self.context.policies.authorization(self.view);
-            Access {
-                authorization: authorization::Filters::of(self.context, &policies),
-                tokens: request_authentication::filter(self.context, self.view),
-            }
+            let (tokens, refused_tokens) = request_authentication::filter(self.context, self.view);
+            let authorization = authorization::Filters::of(self.context, &policies);
+            Access { authorization, tokens, refused_tokens }
         })
+    }
+
+    /// Policies that Envoy would refuse, of those that were read.
+    #[must_use]
+    pub fn refused_policies(&self) -> Vec<Refusal> {
+        let of = |access: &Access| [&access.authorization.refused[..], &access.refused_tokens].concat();
+        self.access.get().map(of).unwrap_or_default()
     }
 
     /// Mesh settings.

@@ -19,6 +19,7 @@ use indexmap::IndexMap;
 use self::{chain::Chain, socket::Socket};
 use super::builder::Builder;
 use crate::{
+    generate::check::Refusal,
     model::Protocol,
     proto::envoy::config::listener::v3::Listener,
     push::{
@@ -34,6 +35,8 @@ pub struct GatewayListeners {
     pub listeners: Vec<Listener>,
     /// The omissions and their reasons, as texts for people; the conflicts of merging come first.
     pub conflicts: Vec<String>,
+    /// Policies in whose place every request is refused.
+    pub refused: Vec<Refusal>,
 }
 
 /// LDS of a gateway; nothing when no Gateway selects it.
@@ -115,6 +118,6 @@ impl<'a> Build<'a> {
                 listeners.push(socket.listener(builder, chains));
             }
         }
-        GatewayListeners { listeners, conflicts }
+        GatewayListeners { listeners, conflicts, refused: builder.refused_policies() }
     }
 }
