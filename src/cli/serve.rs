@@ -21,8 +21,8 @@ use crate::{
     },
     settings::{
         AdminSettings, ClusterAlias, IdentitySettings, ListenAddress, ListenerTls, MeshSettings, NameSettings,
-        RegistrationSettings, RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings, TlsVersion,
-        UnixPeer, UnixSocketSettings, WatchMode, XdsSettings,
+        RegistrationSettings, RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings,
+        TlsVersion, UnixPeer, UnixSocketSettings, WatchMode, XdsSettings,
     },
     telemetry::{LogFormat, flush_log, init_log, log_level},
 };
