@@ -47,4 +47,5 @@ mod tls;
 mod tools;
 mod traffic;
 mod trust;
+mod two_machines;
 mod unix;
