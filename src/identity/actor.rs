@@ -246,34 +246,36 @@ struct Memory {
     is_forbidden: bool,
 }
 
-/// The first authority. A cluster that does not answer is asked again for a while; then a kept copy does.
+/// The first authority. A cluster that does not answer, or whose Secret is broken, is stood in for by the kept copy; without
+/// one, a cluster that does not answer is asked again for a while.
 async fn first(
     settings: &Arc<TrustSettings>,
     cluster: Option<&ClusterRoot>,
 ) -> Result<(Arc<Trust>, Memory), TrustError> {
     let deadline = tokio::time::Instant::now() + FIRST_PATIENCE;
-    let mut memory = Memory::default();
+    let (mut memory, mut copy_is_tried) = (Memory::default(), false);
     loop {
         let (loaded, after) = load(settings.clone(), cluster.cloned(), memory, None).await;
-        match loaded {
+        let error = match loaded {
             Ok(trust) => return Ok((trust, after)),
-            Err(TrustError::Cluster(error)) => {
-                if let Some(kept) = cluster.and_then(ClusterRoot::kept) {
-                    tracing::warn!(
-                        error,
-                        "the authority of the cluster is not read; its copy in the state folder is in force"
-                    );
-                    memory = Memory { of_cluster: Some((kept, SystemTime::now())), ..after };
-                    continue;
-                }
-                if tokio::time::Instant::now() >= deadline {
-                    return Err(TrustError::Cluster(error));
-                }
-                memory = after;
-                tokio::time::sleep(PAUSE / 10).await;
-            }
-            Err(error) => return Err(error),
+            Err(error) => error,
+        };
+        let is_away = matches!(error, TrustError::Cluster(_));
+        let is_broken = matches!(error, TrustError::Authority(..)) && after.of_cluster.is_some();
+        if !is_away && !is_broken {
+            return Err(error);
         }
+        let kept = cluster.filter(|_| !std::mem::replace(&mut copy_is_tried, true)).and_then(ClusterRoot::kept);
+        if let Some(kept) = kept {
+            tracing::warn!(%error, "the copy of the cluster's authority in the state folder is in force");
+            memory = Memory { of_cluster: Some((kept, SystemTime::now())), ..after };
+            continue;
+        }
+        if is_broken || tokio::time::Instant::now() >= deadline {
+            return Err(error);
+        }
+        memory = after;
+        tokio::time::sleep(PAUSE / 10).await;
     }
 }
 
@@ -350,5 +352,62 @@ impl Supervised for AuthorityActor {
         self.actor_health.restarting();
         // Every certificate is issued anew: its key is nowhere else.
         self.workloads = Workloads::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures::{FutureExt, future::BoxFuture};
+
+    use super::*;
+    use crate::{identity::cluster_root::SecretStore, sources::kube::SecretContent};
+
+    /// The self-made root of a cluster, which is read and written without conflicts.
+    #[derive(Default)]
+    struct OneSecret(Arc<Mutex<Option<SecretContent>>>);
+
+    impl SecretStore for OneSecret {
+        fn read(&self, name: &'static str) -> BoxFuture<'static, Result<Option<SecretContent>, WriteError>> {
+            let found = self.0.lock().unwrap().clone().filter(|_| name == "istio-ca-secret");
+            async move { Ok(found) }.boxed()
+        }
+
+        fn write(
+            &self,
+            _: &'static str,
+            _: &'static str,
+            content: SecretContent,
+        ) -> BoxFuture<'static, Result<(), WriteError>> {
+            *self.0.lock().unwrap() = Some(content);
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_start_with_a_broken_secret_goes_on_with_the_kept_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = Arc::new(Mutex::new(None));
+        let cluster = ClusterRoot {
+            store: Arc::new(OneSecret(secret.clone())),
+            state_folder: Some(folder.path().into()),
+            organization: "cluster.local".into(),
+            root_lifetime: Duration::from_secs(86_400),
+        };
+        let settings = Arc::new(TrustSettings {
+            root_lifetime: Duration::from_secs(86_400),
+            server_names: vec!["localhost".into()],
+            ..TrustSettings::default()
+        });
+        let (good, _) = first(&settings, Some(&cluster)).await.unwrap();
+        for part in secret.lock().unwrap().as_mut().unwrap().data.values_mut() {
+            *part = b"no certificate".to_vec();
+        }
+        let (kept, _) = first(&settings, Some(&cluster)).await.unwrap();
+        assert_eq!(kept.authority.roots(), good.authority.roots());
+        std::fs::remove_dir_all(folder.path().join("identity")).unwrap();
+        let error = first(&settings, Some(&cluster)).await.unwrap_err().to_string();
+        assert!(error.contains("istio-ca-secret"), "{error}");
     }
 }
