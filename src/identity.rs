@@ -10,6 +10,7 @@
 mod actor;
 pub mod authenticate;
 pub mod authority;
+mod client_certificate;
 mod cluster_root;
 mod files;
 pub mod forwarded;

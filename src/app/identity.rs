@@ -114,6 +114,9 @@ pub(super) async fn start(
         .await
         .map_err(|error| Error::Identity(error.to_string()))?;
     let server = authority.server();
+    if let Some(authenticator) = &ports.authenticator {
+        authenticator.follow_roots(&authority);
+    }
     if let Some(cluster) = cluster {
         let writer = KubeWriter::new(cluster.clone());
         let reviewer = Arc::new(ClusterAccess(writer.clone()));

@@ -40,6 +40,7 @@ pub(super) fn presented(request: &HttpRequest<Body>) -> Presented {
     Presented {
         secure: tls.is_some(),
         certificate: tls.and_then(|tls| tls.certificate.clone()),
+        intermediates: tls.map(|tls| tls.intermediates.clone()).unwrap_or_default(),
         authorization: text(&header::AUTHORIZATION, MAX_AUTHORIZATION),
         forwarded: text(&HeaderName::from_static(FORWARDED), MAX_HEADER),
         peer: xds::peer_address(request),

@@ -74,6 +74,11 @@ impl AuthorityHandle {
         self.trust.borrow().authority.clone()
     }
 
+    /// The trust in force, and its changes.
+    pub(super) fn follow(&self) -> watch::Receiver<Arc<Trust>> {
+        self.trust.clone()
+    }
+
     /// Tells the namespaces of a cluster the roots, by a ConfigMap in each.
     #[must_use]
     pub fn telling_namespaces(

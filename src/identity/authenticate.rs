@@ -6,21 +6,25 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::SystemTime,
 };
 
 use futures::future::BoxFuture;
 use ipnet::IpNet;
 use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
 
 use super::{
-    IssuedTokens, TokenReviewer, forwarded,
+    AuthorityHandle, IssuedTokens, TokenReviewer,
+    client_certificate::CertificateProof,
+    forwarded,
     issuer::IssuedError,
     join_token::{JoinProof, JoinTokens, MAX_TOKEN},
     reviewed_tokens::ReviewedTokens,
     revocations::Revocations,
     tls::identity_of,
+    trust::Trust,
     users::{LocalUsers, Standing},
 };
 use crate::{model::Identity, sources::kube::TokenVerdict, telemetry::LogThrottle};
@@ -32,6 +36,8 @@ pub struct Presented {
     pub secure: bool,
     /// Its certificate, which the handshake has verified.
     pub certificate: Option<CertificateDer<'static>>,
+    /// The certificates that lead from it to its root.
+    pub intermediates: Vec<CertificateDer<'static>>,
     /// The text of its header `authorization`.
     pub authorization: Option<String>,
     /// The text of its header `x-forwarded-client-cert`.
@@ -59,6 +65,8 @@ pub struct Proof {
     pub believes_node: bool,
     /// The join token that proves it.
     token: Option<JoinProof>,
+    /// The client certificate that proves it.
+    certificate: Option<Arc<CertificateProof>>,
 }
 
 impl From<Identity> for Proof {
@@ -105,6 +113,9 @@ impl TrustDomains {
     }
 }
 
+/// The reason after a change of the roots or of the lists of revoked certificates.
+const NOT_TRUSTED: &str = "it is trusted no more";
+
 /// Proves identities.
 #[derive(Clone)]
 pub struct Authenticator {
@@ -116,6 +127,8 @@ pub struct Authenticator {
     /// Clients over plain text have to prove an identity as well.
     plain_text: bool,
     users: LocalUsers,
+    /// The roots of client certificates, once there is an authority.
+    trust: Arc<OnceLock<watch::Receiver<Arc<Trust>>>>,
     trust_domains: Arc<dyn Fn() -> TrustDomains + Send + Sync>,
     refusals: Arc<LogThrottle>,
 }
@@ -138,6 +151,7 @@ impl Authenticator {
             gateways: Arc::new([]),
             plain_text: false,
             users: LocalUsers::default(),
+            trust: Arc::default(),
             trust_domains,
             refusals: Arc::default(),
         }
@@ -167,6 +181,12 @@ impl Authenticator {
         Self { plain_text, ..self }
     }
 
+    /// Follows the roots of client certificates from now on: streams end when theirs is taken away.
+    pub fn follow_roots(&self, authority: &AuthorityHandle) {
+        // An authority is started once.
+        let _ = self.trust.set(authority.follow());
+    }
+
     /// Believes these users of this machine, who come over a Unix socket.
     #[must_use]
     pub fn with_users(self, users: LocalUsers) -> Self {
@@ -181,8 +201,14 @@ impl Authenticator {
         if !presented.secure && presented.user.is_none() && !self.plain_text {
             return Ok(Proof::default());
         }
-        if let Some(certificate) = &presented.certificate {
-            return self.of_certificate(certificate).map(Proof::from);
+        if let Some(certificate) = presented.certificate {
+            let identity = self.of_certificate(&certificate)?;
+            let proof = CertificateProof::of(certificate, presented.intermediates);
+            // The handshake may have been before a change of the roots.
+            if self.trust.get().is_some_and(|trust| !proof.holds(&*trust.borrow().clients.clone())) {
+                return Err(Unauthenticated::Certificate(NOT_TRUSTED.to_string()));
+            }
+            return Ok(Proof { certificate: Some(Arc::new(proof)), ..identity.into() });
         }
         if let Some(bearer) = presented.authorization.as_deref().and_then(bearer) {
             if bearer.len() > MAX_TOKEN {
@@ -222,15 +248,20 @@ impl Authenticator {
     /// Ends when a proof holds no more, with the reason.
     #[must_use]
     pub fn lapse(&self, proof: &Proof) -> BoxFuture<'static, &'static str> {
-        let followed = self.tokens.as_ref().map(|(_, revocations)| revocations.clone());
-        let token = proof.token.clone();
-        Box::pin(async move {
-            match followed.zip(token) {
-                Some((revocations, token)) => revocations.lapse(token).await,
-                None => std::future::pending().await,
-            }
-            "the join token is revoked"
-        })
+        let revocations = self.tokens.as_ref().map(|(_, revocations)| revocations.clone());
+        if let Some((revocations, token)) = revocations.zip(proof.token.clone()) {
+            return Box::pin(async move {
+                revocations.lapse(token).await;
+                "the join token is revoked"
+            });
+        }
+        if let Some((trust, certificate)) = self.trust.get().cloned().zip(proof.certificate.clone()) {
+            return Box::pin(async move {
+                certificate.lapse(trust).await;
+                "the client certificate is refused: it is trusted no more"
+            });
+        }
+        Box::pin(std::future::pending())
     }
 
     fn of_certificate(&self, certificate: &CertificateDer<'_>) -> Result<Identity, Unauthenticated> {

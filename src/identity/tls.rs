@@ -11,7 +11,7 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 use tokio_rustls::rustls::{
     self, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    server::WebPkiClientVerifier,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use x509_parser::extensions::GeneralName;
 
@@ -56,7 +56,7 @@ pub struct Clients<'a> {
 }
 
 /// The configuration of a listener: TLS 1.2 and 1.3 as far as `rules` and the compliance policy have them, HTTP/2, client
-/// certificates of these roots or none. All parts are PEM.
+/// certificates of these roots or none. All parts are PEM. Beside it, the part of it that verifies those certificates.
 ///
 /// # Errors
 /// [`TlsError`] when a part cannot be read, certificate and key do not fit, or the rules leave nothing.
@@ -64,7 +64,7 @@ pub fn server_config(
     (chain, key): (&str, &str),
     clients: &Clients<'_>,
     (rules, compliance): (&ListenerTls, CompliancePolicy),
-) -> Result<Arc<ServerConfig>, TlsError> {
+) -> Result<(Arc<ServerConfig>, Arc<dyn ClientCertVerifier>), TlsError> {
     let (provider, versions) = rules::provider(rules, compliance)?;
     let chain = certificates(chain, "the server's certificate")?;
     if chain.is_empty() {
@@ -86,13 +86,13 @@ pub fn server_config(
         .build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&versions)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(verifier.clone())
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     // A fleet that comes back resumes its sessions, which costs no signature.
     config.ticketer = ring::Ticketer::new()?;
     config.max_early_data_size = 0;
-    Ok(Arc::new(config))
+    Ok((Arc::new(config), verifier))
 }
 
 /// The cryptography of TLS.

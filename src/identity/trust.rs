@@ -16,7 +16,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{ServerConfig, server::danger::ClientCertVerifier};
 
 use super::{
     authority::{self, Authority, AuthorityError, IssueError, KeyAndCertificate, Material},
@@ -103,6 +103,8 @@ pub struct Trust {
     pub origin: Origin,
     /// TLS of the secure listener.
     pub server: Arc<ServerConfig>,
+    /// Verifies the certificates of clients, as the handshake does.
+    pub clients: Arc<dyn ClientCertVerifier>,
     /// When the server's own certificate is to be issued anew; `None` where it comes from files.
     renew_server: Option<SystemTime>,
     /// Hash of the files that all this was made of.
@@ -172,8 +174,9 @@ impl Trust {
             }
         };
         let clients = Clients { roots: &client_roots, revoked: authority.revoked() };
-        let server = tls::server_config((&chain, &key), &clients, (&settings.tls, settings.compliance))?;
-        Ok(Arc::new(Self { authority: Arc::new(authority), origin: read.origin, server, renew_server, made_of }))
+        let (server, clients) = tls::server_config((&chain, &key), &clients, (&settings.tls, settings.compliance))?;
+        let authority = Arc::new(authority);
+        Ok(Arc::new(Self { authority, origin: read.origin, server, clients, renew_server, made_of }))
     }
 }
 

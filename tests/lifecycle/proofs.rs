@@ -288,6 +288,65 @@ async fn a_stream_ends_with_the_token_that_opened_it() {
     assert!(clusters(&second).await.is_ok());
 }
 
+#[tokio::test]
+async fn a_stream_ends_with_the_last_root_above_the_certificate_that_opened_it() {
+    let world = World::new();
+    let cacerts = tempfile::tempdir().unwrap();
+    let make = |name: &str| {
+        let day = Duration::from_secs(86_400);
+        pilothouse::identity::authority::new_root(name, SystemTime::now(), day).unwrap()
+    };
+    let (one, two) = (make("one"), make("two"));
+    let put = |material: &pilothouse::identity::authority::Material, roots: &str| {
+        for (name, text) in
+            [("ca-key.pem", material.key.as_str()), ("ca-cert.pem", &material.certificate), ("root-cert.pem", roots)]
+        {
+            let (path, new) = (cacerts.path().join(name), cacerts.path().join("new"));
+            std::fs::write(&new, text).unwrap();
+            std::fs::rename(new, path).unwrap();
+        }
+    };
+    let both = one.roots.clone() + &two.roots;
+    put(&one, &one.roots);
+    let (mut server, secure) = world.serve(&["--cacerts-dir", cacerts.path().to_str().unwrap()]);
+    let token = world.token(&["-n", "shop", "-s", "cart"]);
+    let connection = channel(secure, &one.roots, None).await.unwrap();
+    served(&AdsClient::over(connection.clone(), node("shop")).with_token(&token)).await;
+    let key = KeyPair::generate().unwrap();
+    let chain = certificate(connection.clone(), Some(&token), &key, 3600).await.unwrap();
+    let identity = tonic::transport::Identity::from_pem(&chain[0], key.serialize_pem());
+    let certified = AdsClient::over(channel(secure, &one.roots, Some(identity)).await.unwrap(), node("shop"));
+    let by_token = AdsClient::over(connection, node("shop")).with_token(&token);
+    let open = async |client: &AdsClient| {
+        let mut stream = client.sotw(None).await.unwrap();
+        stream.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+        stream.next().await.unwrap();
+        stream
+    };
+    let (mut first, mut second) = (open(&certified).await, open(&by_token).await);
+
+    // While both roots are trusted the stream stands, whichever of them issues.
+    put(&two, &both);
+    server.until("the new authority", |line| line.contains("a new certificate authority is in force").then_some(()));
+    first.subscribe(ResourceType::Listener, &[], "").await.unwrap();
+    first.next().await.unwrap();
+    assert!(clusters(&certified).await.is_ok());
+
+    put(&two, &two.roots);
+    let ended = loop {
+        match first.next().await {
+            Err(ClientError::Status(status)) => break status,
+            Err(ClientError::Silence) => panic!("the stream stands"),
+            Ok(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(ended.code(), Code::Unauthenticated, "{ended}");
+    assert_eq!(code(clusters(&certified).await), Code::Unauthenticated, "on the connection that stands");
+    second.subscribe(ResourceType::Listener, &[], "").await.unwrap();
+    second.next().await.unwrap();
+}
+
 /// An address of this machine that is none of the loopback interface; nothing is sent to find it.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;

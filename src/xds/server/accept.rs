@@ -92,6 +92,8 @@ pub(crate) struct Socket {
 pub struct PeerTls {
     /// Its certificate, if it has shown one; it is signed by a root that the listener was given.
     pub certificate: Option<CertificateDer<'static>>,
+    /// The certificates that lead from it to its root.
+    pub intermediates: Vec<CertificateDer<'static>>,
 }
 
 /// A connection, as its requests know it.
@@ -195,9 +197,10 @@ async fn handshake(
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection makes room for another"));
         }
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.map(|certificate| certificate.clone().into_owned());
-    Ok((stream, PeerTls { certificate }))
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let mut chain = chain.iter().map(|certificate| certificate.clone().into_owned());
+    let tls = PeerTls { certificate: chain.next(), intermediates: chain.collect() };
+    Ok((stream, tls))
 }
 
 /// Clients that may wait to be accepted: a fleet that comes back at once. With the default of 128 the system
