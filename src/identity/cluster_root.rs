@@ -140,7 +140,7 @@ impl ClusterRoot {
                 Some(material) => authority::renewed_root(material, &self.organization, now, self.root_lifetime),
                 None => authority::new_root(&self.organization, now, self.root_lifetime),
             };
-            let new = new.map_err(|e| WriteError::Other(format!("no root can be made: {e}")))?;
+            let new = new.map_err(|e| WriteError::Other(format!("Secret {SELF_MADE}: no root can be made: {e}")))?;
             match self.store.write(SELF_MADE, SELF_MADE_TYPE, content_of(&new, version)).await {
                 Ok(()) => return Ok(found(new)),
                 // Another process was first: its root is the mesh's.

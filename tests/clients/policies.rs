@@ -1,6 +1,7 @@
 //! Policies in force: real Envoys refuse and take requests as AuthorizationPolicies and RequestAuthentications say.
 
 mod authorizers;
+mod bulletins;
 mod encodings;
 mod gateways;
 mod oracle;

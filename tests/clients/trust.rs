@@ -18,6 +18,7 @@ use crate::{
     mesh::{ControlPlane, Envoy, folder},
     mutual_tls::{CLIENT, SERVER, mesh_of, metadata},
     network::Machine,
+    policies::authorization,
     process::{Process, free_port, scratch, wait_for, wait_until},
     strangers::{ask, ask_with, certificate_with, issuer},
     tls::Certificate,
@@ -30,6 +31,8 @@ struct Strict {
     mesh: Mesh,
     server: Envoy,
     inbound: u16,
+    /// The objects without policies of the test's own.
+    text: String,
     _echo: Echo,
 }
 
@@ -39,9 +42,9 @@ impl Strict {
         plug_in(&mine, "mine");
         let settings = Settings { mesh: Some(config), authority: Some(&mine), environment, ..Settings::default() };
         let text = mesh_of(echo.port, inbound, free_port(), "STRICT");
-        let mesh = Mesh::start_on(&Machine::default(), Ipv4Addr::LOCALHOST.into(), text, settings);
+        let mesh = Mesh::start_on(&Machine::default(), Ipv4Addr::LOCALHOST.into(), text.clone(), settings);
         let server = mesh.join(SERVER, "server", &metadata("server"));
-        Self { mine, mesh, server, inbound, _echo: echo }
+        Self { mine, mesh, server, inbound, text, _echo: echo }
     }
 
     fn ask(&self, own: &[PathBuf; 2]) -> Result<String, String> {
@@ -192,6 +195,36 @@ fn a_revoked_certificate_is_refused_by_workloads_and_by_the_control_plane() {
     replace(mine, "ca-crl.pem", &revoked(mine, &[8]));
     strict.until_taken("a certificate that is not listed any more is taken", &bad);
     strict.until_refused("the next one is refused", &good, "ALERT_CERTIFICATE_REVOKED");
+    strict.server.assert_no_nacks();
+}
+
+/// CVE-2026-39350: a dot of a name was a wildcard in the expressions made of it.
+#[test]
+fn cve_2026_39350_names_in_policies_match_themselves_alone() {
+    let strict = Strict::start(&json!({}), &[]);
+    let of = |account: &str| certificate(&strict.mine, &format!("spiffe://cluster.local/ns/shop/sa/{account}"));
+    let (alike, itself) = (of("axb"), of("a.b"));
+    strict.until_taken("nothing is denied", &alike);
+    let from = |source: Value| {
+        let rules = json!({"selector": {"matchLabels": {"app": "server"}}, "rules": [{"from": [{"source": source}]}]});
+        strict.mesh.write(&(strict.text.clone() + &authorization("callers", &rules)));
+    };
+    for source in [
+        json!({"serviceAccounts": ["shop/a.b"]}),
+        json!({"principals": ["cluster.local/ns/shop/sa/a.b"]}),
+        json!({"principals": ["*/a.b"]}),
+        json!({"serviceAccounts": ["a.b"]}),
+    ] {
+        from(json!({"serviceAccounts": ["nobody"]}));
+        strict.until_refused("nobody is let in", &itself, "status 403");
+        from(source.clone());
+        strict.until_taken("the named one is let in", &itself);
+        assert!(strict.ask(&alike).unwrap_err().contains("status 403"), "{source}");
+    }
+    for source in [json!({"namespaces": ["sh.p"]}), json!({"trustDomains": ["cluster-local"]})] {
+        from(source);
+        strict.until_refused("another name is not let in", &itself, "status 403");
+    }
     strict.server.assert_no_nacks();
 }
 

@@ -10,6 +10,7 @@ use pilothouse::{
             service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
         },
         istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse},
+        mesh::ProxyConfig,
     },
     testing::{AdsClient, ClientError, SotwStream},
     xds::ResourceType,
@@ -186,6 +187,45 @@ async fn a_machine_joins_by_token_and_stays_by_certificate() {
     assert_eq!(code(clusters(&certified.with_node(node("other"))).await), Code::PermissionDenied);
     let renewed = certificate(connection, None, &key, 60).await.unwrap();
     assert_ne!(renewed[0], chain[0], "a certificate is renewed by the one before");
+}
+
+#[tokio::test]
+async fn agents_follow_the_roots_of_the_mesh_over_pcds() {
+    let (world, settings) = (World::new(), tempfile::tempdir().unwrap());
+    let (file, next) = (settings.path().join("mesh.yaml"), settings.path().join("new"));
+    let configure = |config: Value| {
+        std::fs::write(&next, config.to_string()).unwrap();
+        std::fs::rename(&next, &file).unwrap();
+    };
+    configure(serde_json::json!({}));
+    let arguments = ["--mesh-config", file.to_str().unwrap()];
+    let (_server, secure, _) = world.serve_with(&arguments, &[("ISTIO_MULTIROOT_MESH", "true")]);
+    let root = world.root();
+    let token = world.token(&["-n", "shop", "-s", "cart"]);
+    let agent = AdsClient::over(channel(secure, &root, None).await.unwrap(), node("shop")).with_token(&token);
+    served(&agent).await;
+    let mut stream = agent.sotw(None).await.unwrap();
+    stream.subscribe(ResourceType::ProxyConfig, &[], "").await.unwrap();
+    let mut expected = vec![root.clone()];
+    let now = std::time::SystemTime::now();
+    let other = pilothouse::identity::authority::new_root("other", now, Duration::from_secs(86_400)).unwrap().roots;
+    for anchor in [None, Some(other)] {
+        if let Some(anchor) = anchor {
+            configure(serde_json::json!({"caCertificates": [{"pem": anchor}]}));
+            expected.push(anchor);
+        }
+        expected.sort();
+        loop {
+            let response = stream.next().await.expect("the roots are told");
+            stream.subscribe(ResourceType::ProxyConfig, &[], &response.nonce).await.unwrap();
+            let told = response.resources.iter().map(|any| ProxyConfig::decode(&*any.value).unwrap());
+            let told: Vec<_> =
+                told.flat_map(|config| config.ca_certificates_pem).map(|pem| pem.trim().to_string()).collect();
+            if told == expected.iter().map(|pem| pem.trim().to_string()).collect::<Vec<String>>() {
+                break;
+            }
+        }
+    }
 }
 
 /// Bytes of URL-safe base64 without padding.

@@ -6,6 +6,7 @@
 mod aliases;
 mod attacks;
 mod binary;
+mod bulletins;
 mod confirm;
 mod context_fault;
 mod debug;

@@ -55,7 +55,7 @@ impl Issuer {
     }
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 

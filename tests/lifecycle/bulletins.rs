@@ -1,0 +1,273 @@
+//! The classes of security bulletins of Istio and its neighbours that are about the control plane itself. Those about traffic
+//! are in the tests of the clients, floods and stubborn clients in `attacks` and in the tests of the protocol.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use pilothouse::{
+    proto::{
+        envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
+        json_to_struct,
+    },
+    testing::AdsClient,
+    xds::ResourceType,
+};
+use serde_json::{Value, json};
+use tonic::{Code, Status, client::Grpc, transport::Channel};
+use tonic_prost::ProstCodec;
+
+use crate::{
+    identity::{World, channel, clusters, code, node, served},
+    stage::DEADLINE,
+};
+
+/// What `validate` says of these documents, and how long it took.
+fn validated(documents: &str) -> (String, Duration) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), documents).unwrap();
+    let start = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_pilothouse")).arg("validate").arg(dir.path()).output().unwrap();
+    assert!(output.status.code().is_some(), "it crashed: {output:?}");
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    (text.concat(), start.elapsed())
+}
+
+fn object(group: &str, kind: &str, spec: &Value) -> String {
+    let metadata = json!({"name": "a", "namespace": "shop"});
+    json!({"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec}).to_string()
+}
+
+/// ISTIO-SECURITY-2026-006, CVE-2022-24726, CVE-2022-24921, CVE-2022-39278: expressions without bounds, compiled when an
+/// object is admitted.
+#[test]
+fn istio_security_2026_006_expressions_are_bounded_before_they_are_compiled() {
+    let long = "a".repeat(1 << 20);
+    let nested = "(".repeat(50_000) + &")".repeat(50_000);
+    let counted = "((a{900}){900}){900}".to_string();
+    for expression in [long, nested, counted] {
+        let filter = json!({"configPatches": [{"applyTo": "CLUSTER", "match": {"proxy": {"proxyVersion": expression}},
+            "patch": {"operation": "MERGE", "value": {}}}]});
+        let route = json!({"hosts": ["a.example"], "http": [{"match": [{"uri": {"regex": expression}}],
+            "route": [{"destination": {"host": "a.example"}}]}]});
+        let cors = json!({"hosts": ["a.example"], "http": [{"corsPolicy": {"allowOrigins": [{"regex": expression}]},
+            "route": [{"destination": {"host": "a.example"}}]}]});
+        for document in [
+            object("networking.istio.io/v1alpha3", "EnvoyFilter", &filter),
+            object("networking.istio.io/v1", "VirtualService", &route),
+            object("networking.istio.io/v1", "VirtualService", &cors),
+        ] {
+            let (text, time) = validated(&document);
+            let about = &document[..80];
+            assert!(!text.contains("0 refused, 0 warnings"), "{about}: {}", &text[..text.len().min(500)]);
+            assert!(text.len() < 64 << 10, "{about}: {} bytes are said", text.len());
+            assert!(time < DEADLINE, "{about}: {time:?}");
+        }
+    }
+}
+
+/// CVE-2019-11253, CVE-2019-11254: aliases that multiply, and depth without end.
+#[test]
+fn cve_2019_11253_documents_that_grow_are_refused_and_take_no_other_along() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_string();
+    for level in 1..12 {
+        let references = vec![format!("*a{}", level - 1); 9].join(", ");
+        bomb += &format!("a{level}: &a{level} [{references}]\n");
+    }
+    let deep = format!("spec: {}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let fine = object("networking.istio.io/v1", "DestinationRule", &json!({"host": "a.example"}));
+    for document in [bomb, deep] {
+        let (text, time) = validated(&format!("{document}\n---\n{fine}\n"));
+        assert!(text.contains("1 objects taken"), "{}", &text[..text.len().min(500)]);
+        assert!(time < DEADLINE, "{time:?}");
+    }
+}
+
+/// One call with an empty message to any method, as nobody.
+async fn call(channel: &Channel, path: &str) -> Result<(), Status> {
+    let mut grpc = Grpc::new(channel.clone());
+    grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
+    let codec = ProstCodec::<DiscoveryRequest, DiscoveryRequest>::default();
+    let request = tonic::Request::new(tokio_stream::iter([DiscoveryRequest::default()]));
+    let mut answers = grpc.streaming(request, path.parse().unwrap(), codec).await?.into_inner();
+    let next = tokio::time::timeout(DEADLINE, answers.message()).await;
+    next.map_err(|_| Status::deadline_exceeded("no answer"))?.map(drop)
+}
+
+/// CVE-2026-53714 of Envoy Gateway: streams were guarded, single calls were not. CVE-2026-31838 of Istio: pages without a proof.
+#[tokio::test]
+async fn cve_2026_53714_no_method_of_the_secure_listener_answers_a_stranger() {
+    let world = World::new();
+    let (_server, secure) = world.serve(&[]);
+    let channel = channel(secure, &world.root(), None).await.unwrap();
+    let kinds = [
+        ("cluster", "Cluster"),
+        ("endpoint", "Endpoint"),
+        ("listener", "Listener"),
+        ("route", "Route"),
+        ("secret", "Secret"),
+    ];
+    let single = kinds.iter().flat_map(|(package, kind)| {
+        ["Stream", "Delta", "Fetch"]
+            .map(|verb| format!("/envoy.service.{package}.v3.{kind}DiscoveryService/{verb}{kind}s"))
+    });
+    let others = [
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+        "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+        "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats",
+        "/istio.v1.auth.IstioCertificateService/CreateCertificate",
+        "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus",
+        "/envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus",
+    ];
+    for path in single.chain(others.map(String::from)) {
+        let status = call(&channel, &path).await.expect_err(&path);
+        assert!(matches!(status.code(), Code::Unauthenticated | Code::Unimplemented), "{path}: {status:?}");
+    }
+    for page in ["istio.io/debug/configz", "istio.io/debug/syncz", "istio.io/connections"] {
+        let mut stream = AdsClient::over(channel.clone(), node("istio-system")).sotw(None).await.unwrap();
+        let request = DiscoveryRequest { type_url: page.into(), ..DiscoveryRequest::default() };
+        let _ = stream.send(request).await;
+        assert!(stream.next().await.is_err(), "{page}");
+    }
+}
+
+/// ISTIO-SECURITY-2026: the `api` generator gave all objects to any client. Here it is one of the root namespace that has them.
+#[tokio::test]
+async fn objects_over_xds_are_for_the_root_namespace_alone() {
+    let world = World::new();
+    let (_server, secure) = world.serve(&[]);
+    let channel = channel(secure, &world.root(), None).await.unwrap();
+    let of = |namespace: &str| {
+        let token = world.token(&["-n", namespace, "-s", "reader"]);
+        let metadata = json_to_struct(&json!({"GENERATOR": "api"}));
+        AdsClient::over(channel.clone(), Node { metadata, ..node(namespace) }).with_token(&token)
+    };
+    let (own, other) = (of("istio-system"), of("shop"));
+    served(&AdsClient::over(channel.clone(), node("shop")).with_token(&world.token(&["-n", "shop", "-s", "a"]))).await;
+    let entries = |client: AdsClient| async move {
+        let mut stream = client.sotw(None).await?;
+        let type_url = "networking.istio.io/v1/ServiceEntry".into();
+        let _ = stream.send(DiscoveryRequest { type_url, ..DiscoveryRequest::default() }).await;
+        stream.next().await.map(|response| response.resources.len())
+    };
+    assert_eq!(entries(own).await.unwrap(), 1);
+    assert!(entries(other).await.is_err(), "a namespace of users reads all objects");
+}
+
+/// CVE-2022-23635: a crafted message crashed the control plane before its sender proved anything. RUSTSEC-2020-0002: messages
+/// without end of depth.
+#[tokio::test]
+async fn cve_2022_23635_noise_before_a_proof_harms_nobody() {
+    let world = World::new();
+    let (mut server, secure) = world.serve(&[]);
+    let root = world.root();
+    for bytes in
+        [&b"\x16\x03\x01\xff\xff"[..], &[0; 4096], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"]
+    {
+        noise(secure, bytes);
+    }
+    let channel = channel(secure, &root, None).await.unwrap();
+    let stranger = AdsClient::over(channel, node("shop"));
+    assert_eq!(code(clusters(&stranger).await), Code::Unauthenticated);
+    let known = stranger.with_token(&world.token(&["-n", "shop", "-s", "cart"]));
+    served(&known).await;
+    // Deeper than any decoder follows.
+    let deep = (0..300).fold(json!({}), |inner, _| json!({ "a": inner }));
+    let metadata = json_to_struct(&deep);
+    for client in [&stranger, &known] {
+        let crafted = client.with_node(Node { metadata: metadata.clone(), ..node("shop") });
+        assert!(clusters(&crafted).await.is_err(), "a crafted message is answered");
+    }
+    served(&known).await;
+    assert_eq!(server.lines_with("panic"), 0);
+}
+
+/// Sends bytes and waits until the server has enough of them.
+fn noise(address: SocketAddr, bytes: &[u8]) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let _ = socket.write_all(bytes);
+    let _ = socket.shutdown(std::net::Shutdown::Write);
+    let _ = socket.read_to_end(&mut Vec::new());
+}
+
+/// CVE-2022-39388: callers on the same machine could claim any identity.
+#[tokio::test]
+async fn cve_2022_39388_the_address_of_a_client_proves_nothing_to_the_secure_listener() {
+    let world = World::new();
+    let (_server, secure) = world.serve(&[]);
+    assert!(secure.ip().is_loopback());
+    let channel = channel(secure, &world.root(), None).await.unwrap();
+    let stranger = AdsClient::over(channel, node("istio-system"));
+    assert_eq!(code(clusters(&stranger).await), Code::Unauthenticated);
+    let cart = stranger.with_node(node("shop")).with_token(&world.token(&["-n", "shop", "-s", "cart"]));
+    served(&cart).await;
+    assert_eq!(code(clusters(&cart.with_node(node("istio-system"))).await), Code::PermissionDenied);
+    let claimed = json_to_struct(&json!({"SERVICE_ACCOUNT": "admin", "NAMESPACE": "shop"}));
+    let claims = cart.with_node(Node { metadata: claimed, ..node("shop") });
+    assert_eq!(code(clusters(&claims).await), Code::PermissionDenied);
+}
+
+/// GHSA-fgw5-hp8f-xfhc: a policy led the control plane to servers that only it can reach.
+#[test]
+fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_link_local_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules: Vec<Value> = ["http://169.254.169.254/keys", "http://[fe80::1]/keys", "http://100.100.100.200/keys"]
+        .iter()
+        .map(|uri| json!({"issuer": uri, "jwksUri": uri}))
+        .collect();
+    let text = object("security.istio.io/v1", "RequestAuthentication", &json!({"jwtRules": rules}));
+    fs::write(dir.path().join("a.yaml"), text).unwrap();
+    let mut server = serve(dir.path());
+    for _ in 0..rules.len() {
+        server.until("an address is not connected to", |line| line.contains("may not be connected to").then_some(()));
+    }
+}
+
+fn serve(folder: &Path) -> crate::binary::Binary {
+    crate::binary::Binary::serve(folder, &[], &[])
+}
+
+/// CVE-2021-31921: a gateway between networks let callers reach services that are not for them.
+#[tokio::test]
+async fn cve_2021_31921_auto_passthrough_leads_to_exported_services_alone() {
+    let world = World::new();
+    let document = |kind: &str, namespace: &str, name: &str, spec: Value| {
+        let metadata = json!({"name": name, "namespace": namespace});
+        let object = json!({"apiVersion": "networking.istio.io/v1", "kind": kind, "metadata": metadata, "spec": spec});
+        fs::write(world.config.path().join(format!("{namespace}-{name}.yaml")), object.to_string()).unwrap();
+    };
+    for (name, export_to) in [("public", "*"), ("hidden", ".")] {
+        let spec = json!({"hosts": [format!("{name}.example.com")], "exportTo": [export_to], "location": "MESH_INTERNAL",
+            "resolution": "STATIC", "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}],
+            "endpoints": [{"address": "10.0.0.1"}]});
+        document("ServiceEntry", "bank", name, spec);
+    }
+    let server = json!({"port": {"number": 15443, "name": "tls", "protocol": "TLS"}, "hosts": ["*.example.com"],
+        "tls": {"mode": "AUTO_PASSTHROUGH"}});
+    document("Gateway", "edge", "gateway", json!({"selector": {"app": "edge"}, "servers": [server]}));
+    let (_server, _, plain) = world.serve_with(&[], &[]);
+    let client = AdsClient::connect(plain, "10.0.0.9").await.unwrap().with_node(Node {
+        id: "router~10.0.0.9~gateway.edge~edge.svc.cluster.local".into(),
+        metadata: json_to_struct(&json!({"LABELS": {"app": "edge"}})),
+        ..Node::default()
+    });
+    let start = Instant::now();
+    let listeners = loop {
+        assert!(start.elapsed() < DEADLINE, "no listener");
+        let Ok(mut stream) = client.sotw(None).await else { continue };
+        stream.subscribe(ResourceType::Listener, &[], "").await.unwrap();
+        match stream.next().await {
+            Ok(response) if !response.resources.is_empty() => break response.resources,
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    let text: String = listeners.iter().map(|any| String::from_utf8_lossy(&any.value).into_owned()).collect();
+    assert!(text.contains("public.example.com"), "{text}");
+    assert!(!text.contains("hidden.example.com"), "{text}");
+}
