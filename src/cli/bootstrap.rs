@@ -181,6 +181,11 @@ fn secure_envoy(bootstrap: &mut Value, secrets: &Path, name: &str, token: Option
             "sni": name,
             "common_tls_context": {
                 "alpn_protocols": ["h2"],
+                // By default Envoy offers nothing above 1.2 as a client.
+                "tls_params": {
+                    "tls_minimum_protocol_version": "TLSv1_2",
+                    "tls_maximum_protocol_version": "TLSv1_3",
+                },
                 "combined_validation_context": {
                     "default_validation_context": {
                         "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": name}}],

@@ -239,6 +239,26 @@ fn the_lowest_version_of_the_mesh_holds_for_workloads() {
     strict.server.assert_no_nacks();
 }
 
+#[test]
+fn versions_and_ciphers_of_the_control_plane_are_those_of_its_flags_and_of_the_policy() {
+    for (variable, value, taken, refused) in
+        [("PILOTHOUSE_TLS_MIN_VERSION", "1.3", "1.3", "1.2"), ("COMPLIANCE_POLICY", "fips-140-2", "1.2", "1.3")]
+    {
+        // An Envoy joins, so it speaks a version that is taken.
+        let strict = Strict::start(&json!({}), &[(variable, value)]);
+        let (plane, root) = (strict.mesh.secure.port(), strict.mine.join("root-cert.pem"));
+        let own = certificate(&strict.mine, OURS);
+        let ask = |version: &str| {
+            ask_with((plane, &root), Some(&own), &[("ALPN", "h2"), ("TLS_VERSION", version)]).unwrap_err()
+        };
+        assert!(ask(refused).contains("PROTOCOL_VERSION"), "{variable}: {}", ask(refused));
+        // It is no HTTP/2 that follows.
+        assert!(!ask(taken).contains("SSL"), "{variable}: {}", ask(taken));
+        wait_for("an Envoy is connected", || (strict.server.stat("control_plane.connected_state") == 1).then_some(()));
+        strict.server.assert_no_nacks();
+    }
+}
+
 /// Two Envoys with certificate files that call each other under this policy; the versions of TLS that they speak.
 fn spoken_under(policy: &str) -> String {
     let (authority, echo, inbound, egress) =
