@@ -138,7 +138,8 @@ pub fn file(path: &str) -> DataSource {
     DataSource { specifier: Some(Specifier::Filename(path.to_string())), ..DataSource::default() }
 }
 
-/// The folder whose renames tell Envoy that a file in it is new.
+/// The folder whose renames tell Envoy that a file in it is new. Envoy heeds it where a secret names the file; in the TLS
+/// context of a listener or cluster it has no effect yet.
 #[must_use]
 pub fn folder_of(path: &str) -> Option<WatchedDirectory> {
     let folder = std::path::Path::new(path).parent().filter(|p| !p.as_os_str().is_empty())?;
