@@ -34,6 +34,7 @@ mod policies;
 mod process;
 mod refusals;
 mod registration;
+mod roots;
 mod rotation;
 mod samples;
 #[path = "../kubernetes/server.rs"]
@@ -46,6 +47,5 @@ mod taken_away;
 mod tls;
 mod tools;
 mod traffic;
-mod trust;
 mod two_machines;
 mod unix;

@@ -1,5 +1,5 @@
 //! The classes of Istio's security bulletins that are about traffic, each with a real Envoy. Encodings of paths are in
-//! `encodings`, names in regular expressions in `crate::trust`.
+//! `encodings`, names in regular expressions in `crate::roots`.
 
 use serde_json::{Value, json};
 
