@@ -101,12 +101,13 @@ fn the_guides_mesh_on_two_machines_works_as_it_is_printed() {
     let [serve, workload, caller] = blocks().try_into().expect("three blocks");
     let (on_a, on_b) = (Shell::new(&a), Shell::new(&b));
     let _control_plane = on_a.run(serve);
-    let root = on_a.folder.join("mtls/state/identity/root-cert.pem");
+    let root = on_a.folder.join("target/try/mtls/state/identity/root-cert.pem");
     wait_until("the root is made", || if root.exists() { Ok(()) } else { Err("no file") }.map_err(String::from));
     let _of_a = on_a.run(workload);
-    fs::create_dir(on_b.folder.join("mtls")).unwrap();
-    fs::copy(&root, on_b.folder.join("mtls/root-cert.pem")).unwrap();
-    fs::copy(on_a.folder.join("mtls/client.token"), on_b.folder.join("mtls/client.token")).unwrap();
+    fs::create_dir_all(on_b.folder.join("target/try/mtls")).unwrap();
+    fs::copy(&root, on_b.folder.join("target/try/mtls/root-cert.pem")).unwrap();
+    fs::copy(on_a.folder.join("target/try/mtls/client.token"), on_b.folder.join("target/try/mtls/client.token"))
+        .unwrap();
     let of_b = on_b.run(caller);
     let sidecar = SocketAddr::new("127.0.0.1".parse().unwrap(), 8001);
     wait_until("the call passes both Envoys", || match b.within(|| get_at(sidecar, HOST, "/", &[])) {

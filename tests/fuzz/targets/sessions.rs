@@ -46,7 +46,7 @@ fn run(protocol: Protocol, data: &[u8]) {
     let updates = Updates::default();
     let mut nonces: Vec<String> = vec![String::new()];
     let mut version = 0u8;
-    let mut content = [0b0000_0111u8; 7];
+    let mut content = [0b0000_0111u8; ResourceType::COUNT];
     for _ in 0..200 {
         if choices.is_empty() {
             break;
@@ -117,7 +117,13 @@ fn request(protocol: Protocol, kind: ResourceType, choices: &mut Choices<'_>, no
     }
 }
 
-fn serve(session: &mut Session, updates: &Updates, content: &[u8; 7], version: u8, nonces: &mut Vec<String>) {
+fn serve(
+    session: &mut Session,
+    updates: &Updates,
+    content: &[u8; ResourceType::COUNT],
+    version: u8,
+    nonces: &mut Vec<String>,
+) {
     let mut offers = 0;
     while let Some((kind, scope)) = session.next() {
         offers += 1;
