@@ -26,7 +26,7 @@ use crate::{
         cluster::v3::Cluster,
         core::v3::address::Address as AddressKind,
         endpoint::v3::ClusterLoadAssignment,
-        listener::v3::Listener,
+        listener::v3::{FilterChain, Listener},
         route::v3::{DirectResponseAction, Route, VirtualHost, route::Action},
     },
 };
@@ -165,8 +165,10 @@ pub fn cluster(
     }
 }
 
-/// Checks a listener: filter chains that Envoy would refuse are taken out of it. Gives its bytes, `None` for a listener that
-/// Envoy would refuse all the same. `object` gives the object behind a chain for these server names.
+/// Checks a listener: of a filter chain that Envoy would refuse only its match stays, so that it closes its connections and
+/// they do not fall to a chain that lets more in (STRICT for a port, beside PERMISSIVE for the workload). Gives the bytes of
+/// the listener; `None` where no chain is left, or Envoy would refuse it all the same. `object` gives the object behind a
+/// chain for these server names.
 #[must_use]
 pub fn listener(
     listener: &mut Listener,
@@ -178,16 +180,24 @@ pub fn listener(
     };
     let mut refused = Vec::new();
     let name = listener.name.clone();
-    let had_chains = !listener.filter_chains.is_empty();
-    listener.filter_chains.retain(|chain| {
-        let Err(found) = encoded(chain) else { return true };
+    let (had_chains, mut has_chains) = (!listener.filter_chains.is_empty(), false);
+    // Envoy takes no chain of QUIC without its transport socket.
+    let may_close = listener.udp_listener_config.is_none();
+    listener.filter_chains.retain_mut(|chain| {
+        let Err(found) = encoded(chain) else {
+            has_chains = true;
+            return true;
+        };
         let hosts = chain.filter_chain_match.iter().flat_map(|m| &m.server_names).cloned().collect::<Vec<_>>();
         let shown = if hosts.is_empty() { "any name".to_string() } else { hosts.join(", ") };
-        let message = format!("listener {name}: a filter chain for {shown} is left out: {}", reasons(&found));
+        *chain = closing(chain);
+        let closes = may_close && encoded(chain).is_ok();
+        let fate = if closes { "closes its connections" } else { "is left out" };
+        let message = format!("listener {name}: a filter chain for {shown} {fate}: {}", reasons(&found));
         refused.push(Refusal::new(object(&hosts), message));
-        false
+        closes
     });
-    let empty = had_chains && listener.filter_chains.is_empty() && listener.default_filter_chain.is_none();
+    let empty = had_chains && !has_chains && listener.default_filter_chain.is_none();
     match encoded_listener(listener) {
         Ok(bytes) if !empty => (Some(bytes), refused),
         _ => {
@@ -195,6 +205,15 @@ pub fn listener(
             refused.push(Refusal::new(object(&[]), message));
             (None, refused)
         }
+    }
+}
+
+/// The same chain without filters: Envoy closes its connections.
+fn closing(chain: &FilterChain) -> FilterChain {
+    FilterChain {
+        name: chain.name.clone(),
+        filter_chain_match: chain.filter_chain_match.clone(),
+        ..FilterChain::default()
     }
 }
 

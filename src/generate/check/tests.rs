@@ -247,7 +247,10 @@ fn a_filter_chain_that_envoy_refuses_is_left_out_alone() {
     let (left, told) = super::listener(&mut of_port, |names| {
         listener::object_of(&context, &view(&context, "router"), "0.0.0.0_443", names)
     });
-    let chains = of_port.filter_chains;
+    let (closing, chains): (Vec<_>, Vec<_>) = of_port.filter_chains.iter().partition(|chain| chain.filters.is_empty());
+    let server_names = |chain: &FilterChain| chain.filter_chain_match.clone().unwrap_or_default().server_names;
+    assert_eq!(closing.len(), 1, "{told:?}");
+    assert!(server_names(closing[0]) != ["good.example"] && closing[0].transport_socket.is_none(), "{told:?}");
     let names: Vec<_> =
         chains.iter().filter_map(|c| c.filter_chain_match.as_ref()).flat_map(|m| &m.server_names).collect();
     assert!(left.is_some());
