@@ -13,7 +13,7 @@ pub mod authority;
 mod client_certificate;
 mod cluster_root;
 mod files;
-pub mod forwarded;
+mod forwarded;
 mod holders;
 pub mod issuer;
 pub mod join_token;

@@ -22,11 +22,8 @@ use actix_web::{
 use super::AdminState;
 use crate::{
     discovery::debug::DebugAudience,
-    identity::{Presented, Unauthenticated, forwarded::MAX_HEADER},
+    identity::{Presented, Unauthenticated},
 };
-
-/// Bytes of a header that is looked at: a token has less.
-const MAX_AUTHORIZATION: usize = 32 << 10;
 
 /// The caller of a page.
 #[derive(Debug, Clone, Default)]
@@ -123,18 +120,8 @@ async fn viewer(request: &ServiceRequest, state: &AdminState) -> Result<Viewer, 
 
 /// The proofs of its identity that a caller presents. It has to prove one, although HTTP is plain text.
 fn presented(request: &ServiceRequest) -> Presented {
-    let text = |name: &str, most: usize| {
-        let value = request.headers().get(name).filter(|value| value.len() <= most)?;
-        value.to_str().ok().map(String::from)
-    };
-    Presented {
-        secure: true,
-        authorization: text("authorization", MAX_AUTHORIZATION),
-        forwarded: text("x-forwarded-client-cert", MAX_HEADER),
-        peer: request.peer_addr(),
-        cluster: text("clusterid", 253).unwrap_or_default(),
-        ..Presented::default()
-    }
+    let headers = Presented::of_headers(|name| request.headers().get(name)?.to_str().ok());
+    Presented { secure: true, peer: request.peer_addr(), ..headers }
 }
 
 pub(super) fn refusal(

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use http::{HeaderName, Request as HttpRequest, header};
+use http::Request as HttpRequest;
 use prost::Message;
 use tonic::{Status, body::Body};
 
 use super::state::XdsState;
 use crate::{
     generate::api,
-    identity::{Presented, Unauthenticated, forwarded::MAX_HEADER},
+    identity::{Presented, Unauthenticated},
     model::{Config, Identity, Kind, Node},
     proto::{envoy::config::core::v3 as core, wkt},
     push::PushContext,
@@ -20,32 +20,16 @@ use crate::{
 /// hundred.
 const MAX_NODE_VALUES: usize = 4096;
 
-/// The text of a header that is kept of a request: a token has less.
-const MAX_AUTHORIZATION: usize = 32 << 10;
-
-/// The header with the id of the cluster that a token is of, as Istio's agent sends it, and its length.
-const CLUSTER: &str = "clusterid";
-const MAX_CLUSTER: usize = 253;
-
-/// The header by which a gateway tells of its client's certificate.
-const FORWARDED: &str = "x-forwarded-client-cert";
-
 /// The proofs of its identity that the client of a request presents.
 pub(super) fn presented(request: &HttpRequest<Body>) -> Presented {
     let tls = xds::peer_tls(request);
-    let text = |name: &HeaderName, most: usize| {
-        let value = request.headers().get(name).filter(|value| value.len() <= most)?;
-        value.to_str().ok().map(String::from)
-    };
     Presented {
         secure: tls.is_some(),
         certificate: tls.and_then(|tls| tls.certificate.clone()),
         intermediates: tls.map(|tls| tls.intermediates.clone()).unwrap_or_default(),
-        authorization: text(&header::AUTHORIZATION, MAX_AUTHORIZATION),
-        forwarded: text(&HeaderName::from_static(FORWARDED), MAX_HEADER),
         peer: xds::peer_address(request),
         user: xds::peer_user(request),
-        cluster: text(&HeaderName::from_static(CLUSTER), MAX_CLUSTER).unwrap_or_default(),
+        ..Presented::of_headers(|name| request.headers().get(name)?.to_str().ok())
     }
 }
 

@@ -29,6 +29,11 @@ use super::{
 };
 use crate::{model::Identity, sources::kube::TokenVerdict, telemetry::LogThrottle};
 
+/// Bytes of the header `authorization` that are read: a token has less.
+const MAX_AUTHORIZATION: usize = 32 << 10;
+/// Bytes of the id of a cluster that are read.
+const MAX_CLUSTER: usize = 253;
+
 /// The credentials of a client.
 #[derive(Clone, Default)]
 pub struct Presented {
@@ -48,6 +53,22 @@ pub struct Presented {
     pub user: Option<u32>,
     /// Its header `clusterid`: the cluster that its token is of; empty for the control plane's own.
     pub cluster: String,
+}
+
+impl Presented {
+    /// The credentials in the headers of a request, over gRPC and HTTP alike; `header` gives the text of a header by its name.
+    /// A header that is longer than any credential counts as absent.
+    #[must_use]
+    pub fn of_headers<'a>(header: impl Fn(&'static str) -> Option<&'a str>) -> Self {
+        let text = |name, most| header(name).filter(|text| text.len() <= most).map(String::from);
+        Self {
+            authorization: text("authorization", MAX_AUTHORIZATION),
+            forwarded: text("x-forwarded-client-cert", forwarded::MAX_HEADER),
+            // As Istio's agent sends it.
+            cluster: text("clusterid", MAX_CLUSTER).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
 }
 
 impl std::fmt::Debug for Presented {

@@ -7,7 +7,7 @@
 use crate::model::Identity;
 
 /// Bytes of a header that are read. Envoy's own limit for all headers is 60 kB; a chain of certificates may be among them.
-pub const MAX_HEADER: usize = 48 << 10;
+pub(super) const MAX_HEADER: usize = 48 << 10;
 /// Elements and fields that are read.
 const MAX_PARTS: usize = 256;
 
