@@ -187,7 +187,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
 
     // Credentials of clients are checked against files, clusters and the keys of an issuer.
     let reviewing = identity::clusters(cluster.clone(), aliases, (has_remotes, remotes.follow()));
-    let authenticator = identity::proofs(&inputs, (&xds, &kept), reviewing, issued);
+    let authenticator = identity::proofs(&inputs, (&xds, &kept), reviewing.clone(), issued);
     sources::follow_resyncs(resyncs, list.clone(), keeper.clone(), shutdown.child());
     let keeping = [
         last_good::start(keeper.clone(), &started.kept, &kept, &shutdown),
@@ -248,8 +248,11 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     };
     let mut tls = None;
     if sockets.secure_grpc.is_some() || sockets.unix.is_some() {
-        let read = (&identities, &kept, cluster.as_ref());
-        tls = Some(identity::start(&supervision, &inputs, read, &xds_for_certificates, &mut ports).await?);
+        let clusters = (cluster.as_ref(), reviewing);
+        tls = Some(
+            identity::start(&supervision, &inputs, (&identities, &kept), clusters, &xds_for_certificates, &mut ports)
+                .await?,
+        );
     }
     let secure = sockets.secure_grpc.zip(tls);
     let listeners = ListeningSockets { plain: sockets.grpc, secure, unix: sockets.unix };

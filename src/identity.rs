@@ -31,7 +31,7 @@ pub use actor::{AuthorityActor, AuthorityHandle, CertificatePublisher};
 pub use authenticate::{Authenticator, Presented, Proof, TrustDomains, Unauthenticated};
 pub use authority::{Authority, IssueError, Lifetimes};
 pub use cluster_root::{ClusterRoot, SecretStore};
-pub use holders::IdentityHold;
+pub use holders::{IdentityHold, SecretReaderHold};
 pub use issuer::{IssuedTokens, IssuerRule};
 pub use join_token::JoinTokens;
 pub use reviewed_tokens::{ClusterTokens, FindCluster, TokenReviewer};

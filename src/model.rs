@@ -54,7 +54,7 @@ pub use node::{Node, NodeMetadata, NodeType};
 pub use policy_targets::PolicyTargets;
 pub use ports::{RegistryPort, XdsUpdater};
 pub use push_request::{PushKey, PushKind, PushRequest, Reason};
-pub use secret_access::{AccessRefusal, SecretAccess};
+pub use secret_access::{AccessRefusal, SecretAccess, SecretReader};
 pub use service::{Port, Protocol, Registry, Resolution, Service, ServiceTarget, Visibility};
 pub use snapshot::{ConfigSnapshot, PushInputs, RegistrySnapshot, ResolvedNames, Workload, WorkloadDirectory};
 pub use workload_certificate::{WorkloadCertificate, WorkloadCertificates};

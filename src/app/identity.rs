@@ -86,7 +86,8 @@ fn own_user() -> Option<u32> {
 pub(super) async fn start(
     supervision: &Supervision,
     inputs: &Arc<Inputs>,
-    (identity, state, cluster): (&IdentitySettings, &StateSettings, Option<&Arc<Cluster>>),
+    (identity, state): (&IdentitySettings, &StateSettings),
+    (cluster, clusters): (Option<&Arc<Cluster>>, Option<FindCluster>),
     xds: &XdsServerHandle,
     ports: &mut Ports,
 ) -> Result<watch::Receiver<Arc<ServerConfig>>, Error> {
@@ -117,14 +118,13 @@ pub(super) async fn start(
     if let Some(authenticator) = &ports.authenticator {
         authenticator.follow_roots(&authority);
     }
-    if let Some(cluster) = cluster {
-        let writer = KubeWriter::new(cluster.clone());
-        let reviewer = Arc::new(ClusterAccess(writer.clone()));
+    if let Some(clusters) = clusters {
+        let reviewer = Arc::new(ClusterAccess(clusters));
         ports.secret_access = Some(SecretAccessActor::start(supervision, reviewer, access_publisher(inputs, xds)));
-        if features.enable_ca_server {
-            let followed = (inputs.follow_configs(), inputs.follow_mesh());
-            authority = authority.telling_namespaces(supervision, Arc::new(writer), followed);
-        }
+    }
+    if let Some(cluster) = cluster.filter(|_| features.enable_ca_server) {
+        let followed = (inputs.follow_configs(), inputs.follow_mesh());
+        authority = authority.telling_namespaces(supervision, Arc::new(KubeWriter::new(cluster.clone())), followed);
     }
     ports.authority = Some(authority).filter(|_| features.enable_ca_server);
     Ok(server)

@@ -27,6 +27,7 @@ use super::{
 use crate::{
     generate::api,
     identity::{IdentityHold, Presented},
+    model::SecretReader,
     runtime::{Panicked, catch_task},
     telemetry::LogThrottle,
     xds::{
@@ -259,7 +260,11 @@ impl Stream {
         }
         if kind == ResourceType::Secret && self.connection.is_proven {
             let subscription = self.session.subscription(kind);
-            self.secret_access.ask(subscription.map(|s| s.scope()), self.connection.identity.as_ref());
+            let connection = &self.connection;
+            self.secret_access.ask(subscription.map(|s| s.scope()), || {
+                let identity = connection.identity.clone()?;
+                Some(SecretReader { identity, cluster: connection.node.cluster_id.clone() })
+            });
         }
         self.note(kind, received);
         Ok(())

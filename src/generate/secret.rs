@@ -21,7 +21,7 @@ use self::{
 };
 use crate::{
     generate::{sds, trust_bundle},
-    model::{Credential, CredentialKind, Identity},
+    model::{Credential, CredentialKind, Identity, SecretReader},
     proto::envoy::{
         config::core::v3::{DataSource, data_source::Specifier},
         extensions::transport_sockets::tls::v3::{CertificateValidationContext, Secret, TlsCertificate, secret::Type},
@@ -51,7 +51,7 @@ pub struct RefusedSecret {
 ///
 /// `kubernetes://` names have to be of the identity's namespace; `kubernetes-gateway://` names have to be referred to by a
 /// Gateway that trusts the identity; CA bundles in ConfigMaps are public. Secrets are looked up in the proxy's cluster, then
-/// in the main one; those of a cluster go to identities that it lets list the Secrets of their namespace.
+/// in the main one; those of a cluster go to identities that the proxy's cluster lets list the Secrets of their namespace.
 #[must_use]
 pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identity: Option<&Identity>) -> Secrets {
     let mut out = Secrets::default();
@@ -65,7 +65,8 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
     let wanted: Vec<(&String, Option<Credential>)> =
         names.iter().map(|n| (n, Credential::parse(n, &identity.namespace))).collect();
     // Only a proven identity is asked about: on loopback the operator decided that the word of the node does.
-    let access = Access(view.is_proven.then_some((&*context.inputs.secret_access, identity)));
+    let reader = SecretReader { identity: identity.clone(), cluster: view.cluster_id.clone() };
+    let access = Access(view.is_proven.then_some((&*context.inputs.secret_access, &reader)));
     let store = Store::of(context, &view.cluster_id, access, wanted.iter().filter_map(|(_, c)| c.as_ref()));
     let verified = match context.merged_gateway(view) {
         Some(merged) if view.is_router() => merged.verified_references(identity, &context.translation),

@@ -41,7 +41,7 @@ mod watch;
 mod watch_error;
 mod write;
 
-pub use ca_objects::SecretContent;
+pub use ca_objects::{CRL_MAP, MapPlace, ROOT_CERT_MAP, SecretContent};
 pub use cluster::Cluster;
 pub use connect::{ConnectError, check_access};
 pub use groups::Group;

@@ -2,7 +2,7 @@
 //! are read from the server as they were applied, and each request is permitted or refused as in Kubernetes.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     fs,
     path::{Path, PathBuf},
@@ -42,7 +42,7 @@ struct State {
     client: Client,
     /// By `namespace:name` of a service account.
     grants: Mutex<Vec<(String, Grant)>>,
-    used: Mutex<BTreeSet<Triple>>,
+    used: Mutex<BTreeMap<Triple, usize>>,
     denied: Mutex<Vec<String>>,
     connections: Mutex<Vec<AbortHandle>>,
 }
@@ -118,7 +118,13 @@ impl Gate {
 
     /// The permitted requests.
     pub fn used(&self) -> BTreeSet<Triple> {
-        self.state.used.lock().unwrap().clone()
+        self.state.used.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// The number of permitted requests of this kind.
+    pub fn times(&self, group: &str, resource: &str, verb: &str) -> usize {
+        let kind = (group.to_string(), resource.to_string(), verb.to_string());
+        self.state.used.lock().unwrap().get(&kind).copied().unwrap_or_default()
     }
 
     /// The refused requests.
@@ -141,7 +147,8 @@ impl State {
             // Discovery needs no right.
             (None, Some(_)) => self.forward(request).await,
             (Some(action), Some(subject)) if self.allows(&subject, &action) => {
-                self.used.lock().unwrap().insert((action.group, action.resource, action.verb.to_string()));
+                let used = (action.group, action.resource, action.verb.to_string());
+                *self.used.lock().unwrap().entry(used).or_default() += 1;
                 self.forward(request).await
             }
             (Some(action), Some(subject)) => {

@@ -6,7 +6,10 @@ use std::{path::Path, time::Duration};
 use pilothouse::{
     app::{self, Running},
     identity::authority::new_root,
-    proto::envoy::{config::core::v3::Node, extensions::transport_sockets::tls::v3::Secret},
+    proto::{
+        envoy::{config::core::v3::Node, extensions::transport_sockets::tls::v3::Secret},
+        json_to_struct,
+    },
     runtime::Shutdown,
     settings::{
         AdminSettings, KubeAccess, ListenAddress, MeshSettings, RemoteCluster, Settings, SourceSettings, StateSettings,
@@ -77,12 +80,19 @@ async fn roots(admin: &Admin, namespace: &str) -> String {
 }
 
 async fn client(running: &Running, roots: &str, account: &str) -> AdsClient {
+    client_in("", running, roots, account).await
+}
+
+/// A client whose node names this cluster.
+async fn client_in(cluster: &str, running: &Running, roots: &str, account: &str) -> AdsClient {
     let tls =
         ClientTlsConfig::new().ca_certificate(Certificate::from_pem(roots)).domain_name("istiod.istio-system.svc");
     let address = running.addresses.secure_grpc.unwrap();
     let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap().tls_config(tls).unwrap();
     let channel: Channel = endpoint.connect().await.unwrap();
-    let node = Node { id: format!("router~10.0.0.9~{account}-1.shop~shop.svc.cluster.local"), ..Node::default() };
+    let id = format!("router~10.0.0.9~{account}-1.shop~shop.svc.cluster.local");
+    let metadata = (!cluster.is_empty()).then(|| json_to_struct(&json!({"CLUSTER_ID": cluster}))).flatten();
+    let node = Node { id, metadata, ..Node::default() };
     AdsClient::over(channel, node)
 }
 
@@ -200,6 +210,38 @@ async fn tokens_of_remote_clusters_are_reviewed_by_their_own_api_server() {
 }
 
 #[actix::test]
+async fn the_cluster_of_a_client_says_whether_it_may_read_secrets() {
+    let denied = |account: &str| ["-deny".to_string(), format!("system:serviceaccount:shop:{account}:secrets")];
+    let (of_main, of_west) = (denied("edge"), denied("web"));
+    let Some((server, admin)) = server_with(&of_main.each_ref().map(|text| &**text), &[]).await else { return };
+    let Some((west, admin_of_west)) = server_with(&of_west.each_ref().map(|text| &**text), &[]).await else { return };
+    for object in documents(NAMESPACES) {
+        admin.apply_soon(&object).await;
+        admin_of_west.apply_soon(&object).await;
+    }
+    admin.apply(&credential()).await;
+    let running = start_with(&server.kubeconfig, None, |settings| {
+        let path = west.kubeconfig.clone();
+        settings.sources.remote_clusters = vec![RemoteCluster { name: "west".to_string(), path }];
+    })
+    .await;
+    let (roots, names) = (roots(&admin, "shop").await, ["kubernetes://credential"]);
+    let of = |cluster: &'static str, account: &'static str| {
+        let (running, roots) = (&running, &roots);
+        async move {
+            let client = client_in(cluster, running, roots, account).await;
+            outcome(&client.with_token(&format!("sa:shop:{account}:istio-ca")), &names).await
+        }
+    };
+    let given = Ok(vec![names[0].to_string()]);
+    assert_eq!(of("west", "edge").await, given, "the main cluster denies the account of its own by this name");
+    assert_eq!(of("", "web").await, given);
+    let (web_of_west, edge, unknown) = tokio::join!(of("west", "web"), of("", "edge"), of("east", "edge"));
+    assert_eq!((web_of_west, edge, unknown), (Ok(Vec::new()), Ok(Vec::new()), Ok(Vec::new())));
+    end(running).await;
+}
+
+#[actix::test]
 async fn the_root_lives_in_the_cluster_and_each_namespace_is_told_it() {
     let Some((server, admin)) = server_with(&[], &[]).await else { return };
     for object in documents(NAMESPACES) {
@@ -265,4 +307,12 @@ async fn the_rights_of_the_manifest_suffice_for_identities() {
     assert_eq!(outcome(&edge, &names).await, Ok(vec![names[0].to_string()]));
     end(running).await;
     assert_eq!(gate.denied(), Vec::<String>::new());
+
+    // The ConfigMaps stand: the next process writes that of a new namespace alone.
+    let gate = Gate::start(&admin).await;
+    let running = start(&gate.kubeconfig(dir.path(), "sa:istio-system:pilothouse"), None).await;
+    admin.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "late"}})).await;
+    self::roots(&admin, "late").await;
+    end(running).await;
+    assert_eq!(gate.times("", "configmaps", "patch"), 1);
 }

@@ -4,8 +4,8 @@
 
 use crate::{
     generate::sds,
-    identity::{IdentityHold, SecretAccessHandle},
-    model::Identity,
+    identity::{SecretAccessHandle, SecretReaderHold},
+    model::SecretReader,
     xds::Scope,
 };
 
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct SecretAsking {
     handle: Option<SecretAccessHandle>,
-    hold: Option<IdentityHold>,
+    hold: Option<SecretReaderHold>,
 }
 
 impl SecretAsking {
@@ -22,12 +22,12 @@ impl SecretAsking {
         Self { handle, hold: None }
     }
 
-    /// Has the cluster asked about this identity where the client wants a Secret.
-    pub(super) fn ask(&mut self, scope: Option<&Scope>, identity: Option<&Identity>) {
-        let (Some(handle), Some(scope), Some(identity)) = (&self.handle, scope, identity) else { return };
+    /// Has the client's cluster asked about it where it wants a Secret.
+    pub(super) fn ask(&mut self, scope: Option<&Scope>, reader: impl FnOnce() -> Option<SecretReader>) {
+        let (Some(handle), Some(scope), None) = (&self.handle, scope, &self.hold) else { return };
         let is_secret = |name: &str| !matches!(name, sds::DEFAULT | sds::ROOT_CA);
-        if self.hold.is_none() && scope.names.names().iter().any(|name| is_secret(name)) {
-            self.hold = Some(handle.hold(identity));
+        if scope.names.names().iter().any(|name| is_secret(name)) {
+            self.hold = reader().map(|reader| handle.hold(&reader));
         }
     }
 }

@@ -7,7 +7,9 @@ use std::{
 
 use super::material::{self, Data, Material};
 use crate::{
-    model::{AccessRefusal, Config, Credential, CredentialKind, Identity, Kind, SecretAccess, credential::CA_SUFFIX},
+    model::{
+        AccessRefusal, Config, Credential, CredentialKind, Kind, SecretAccess, SecretReader, credential::CA_SUFFIX,
+    },
     push::PushContext,
 };
 
@@ -19,17 +21,18 @@ pub(super) struct Store<'a> {
     access: Access<'a>,
 }
 
-/// Whether a client may be sent Secrets of a cluster; without an identity it need not be asked.
+/// Whether a client may be sent Secrets of a cluster; without a reader it need not be asked.
 #[derive(Clone, Copy)]
-pub(super) struct Access<'a>(pub Option<(&'a SecretAccess, &'a Identity)>);
+pub(super) struct Access<'a>(pub Option<(&'a SecretAccess, &'a SecretReader)>);
 
 impl Access<'_> {
     fn check(self, object: &Config) -> Result<(), String> {
-        let Some((access, identity)) = self.0.filter(|_| object.kind() == Kind::Secret && object.origin.is_cluster())
+        let Some((access, reader)) = self.0.filter(|_| object.kind() == Kind::Secret && object.origin.is_cluster())
         else {
             return Ok(());
         };
-        access.check(identity).map_err(|refusal| match refusal {
+        let identity = &reader.identity;
+        access.check(reader).map_err(|refusal| match refusal {
             AccessRefusal::Denied => format!("the cluster does not let {identity} list secrets"),
             AccessRefusal::Unanswered => format!("the cluster has not said yet whether {identity} may list secrets"),
         })

@@ -6,7 +6,7 @@ use actix::{Actor, ActorFutureExt, Addr, AsyncContext, Context, Supervised, Supe
 use futures::future::join_all;
 use tokio::{sync::watch, time::Instant};
 
-use super::{NAME, RootConfigMaps, lacking};
+use super::{Lacking, RootConfigMaps, lacking, texts};
 use crate::{
     identity::trust::Trust,
     model::{ConfigSnapshot, Mesh},
@@ -18,7 +18,7 @@ use crate::{
 const AT_ONCE: usize = 8;
 /// The pause after a change of the inputs: more come with it.
 const SETTLED: Duration = Duration::from_millis(200);
-/// The pause after a failure in one namespace.
+/// The pause after a failure of one ConfigMap.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// The inputs: the objects, the mesh settings, the authority.
@@ -35,9 +35,9 @@ pub struct Readers {
 pub struct RootConfigMapsActor {
     maps: Arc<dyn RootConfigMaps>,
     readers: Readers,
-    /// Namespaces that were written or refused, with the roots and the time until which nothing is tried again: the watch
+    /// ConfigMaps that were written or refused, with the text and the time until which nothing is tried again: the watch
     /// brings our own writes a moment later.
-    tried: BTreeMap<Arc<str>, (Arc<str>, Instant)>,
+    tried: BTreeMap<Lacking, (Arc<str>, Instant)>,
     /// The last failure, told once.
     failed: String,
     actor_health: ActorHealth,
@@ -52,37 +52,48 @@ impl RootConfigMapsActor {
 
     fn look(&mut self, context: &mut Context<Self>) {
         let now = Instant::now();
-        let roots: Arc<str> = self.readers.trust.borrow_and_update().authority.roots().into();
+        let texts = texts(&self.readers.trust.borrow_and_update().authority);
         let configs = self.readers.configs.borrow_and_update().clone();
         let mesh = self.readers.mesh.borrow_and_update().clone();
-        let lacking = self.actor_health.guard(context, || lacking(&configs, &mesh, &roots)).unwrap_or_default();
-        self.tried.retain(|namespace, (of, until)| *until > now && *of == roots && lacking.contains(namespace));
-        let due: Vec<Arc<str>> =
-            lacking.into_iter().filter(|namespace| !self.tried.contains_key(namespace)).take(AT_ONCE).collect();
+        let lacking = self.actor_health.guard(context, || lacking(&configs, &mesh, &texts)).unwrap_or_default();
+        let is_told = |map: &Lacking, text: &Arc<str>| texts.get(&map.1) == Some(text);
+        self.tried.retain(|map, (text, until)| *until > now && is_told(map, text) && lacking.contains(map));
+        let due: Vec<(Lacking, Arc<str>)> = lacking
+            .into_iter()
+            .filter(|map| !self.tried.contains_key(map))
+            .filter_map(|map| texts.get(&map.1).cloned().map(|text| (map, text)))
+            .take(AT_ONCE)
+            .collect();
         let is_full = due.len() == AT_ONCE;
-        let writes = due.into_iter().map(|namespace| {
-            let write = self.maps.write(&namespace, &roots);
-            async move { (namespace, write.await) }
+        let writes = due.into_iter().map(|((namespace, place), text)| {
+            let write = self.maps.write(&namespace, place, &text);
+            async move { ((namespace, place), text, write.await) }
         });
         let written = join_all(writes.collect::<Vec<_>>());
         context.spawn(written.into_actor(self).map(move |written, actor, context| {
-            actor.take(written, &roots);
+            actor.take(written);
             actor.wait(context, is_full);
         }));
     }
 
-    fn take(&mut self, written: Vec<(Arc<str>, Result<(), WriteError>)>, roots: &Arc<str>) {
-        for (namespace, written) in written {
+    fn take(&mut self, written: Vec<(Lacking, Arc<str>, Result<(), WriteError>)>) {
+        for (map, text, written) in written {
             let error = match written {
                 // The namespace is being deleted.
                 Ok(()) | Err(WriteError::Gone) => String::new(),
                 Err(error) => error.to_string(),
             };
             if !error.is_empty() && error != self.failed {
-                tracing::warn!(namespace = &*namespace, error, "the roots are not told to a namespace ({NAME})");
+                let (namespace, place) = &map;
+                tracing::warn!(
+                    namespace = &**namespace,
+                    config_map = place.name,
+                    error,
+                    "a ConfigMap of the authority is not written"
+                );
             }
             self.failed = error;
-            self.tried.insert(namespace, (roots.clone(), Instant::now() + AGAIN));
+            self.tried.insert(map, (text, Instant::now() + AGAIN));
         }
     }
 

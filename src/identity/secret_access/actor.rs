@@ -1,4 +1,4 @@
-//! The actor that asks the cluster and publishes the answers.
+//! The actor that asks the clusters and publishes the answers.
 
 use std::{
     sync::Arc,
@@ -10,8 +10,8 @@ use futures::future::join_all;
 
 use super::{AT_ONCE, AccessPublisher, AccessReviewer, Answers};
 use crate::{
-    identity::holders::{Holders, IdentityHold},
-    model::{Identity, SecretAccess},
+    identity::holders::{Holders, SecretReaderHold},
+    model::{SecretAccess, SecretReader},
     runtime::{ActorHealth, Supervision},
 };
 
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Asks, and publishes the answers.
 pub struct SecretAccessActor {
     reviewer: Arc<dyn AccessReviewer>,
-    holders: Arc<Holders>,
+    holders: Arc<Holders<SecretReader>>,
     answers: Answers,
     publish: AccessPublisher,
     published: Arc<SecretAccess>,
@@ -30,10 +30,10 @@ pub struct SecretAccessActor {
     actor_health: ActorHealth,
 }
 
-/// The identities of clients that ask for Secrets.
+/// The clients that ask for Secrets.
 #[derive(Clone)]
 pub struct SecretAccessHandle {
-    holders: Arc<Holders>,
+    holders: Arc<Holders<SecretReader>>,
     /// The actor lives as long as its handles.
     _address: Addr<SecretAccessActor>,
 }
@@ -45,21 +45,21 @@ impl std::fmt::Debug for SecretAccessHandle {
 }
 
 impl SecretAccessHandle {
-    /// Has the cluster asked about this identity, for as long as it is held.
+    /// Has the workload's cluster asked about it, for as long as it is held.
     #[must_use]
-    pub fn hold(&self, identity: &Identity) -> IdentityHold {
-        self.holders.hold(identity)
+    pub fn hold(&self, reader: &SecretReader) -> SecretReaderHold {
+        self.holders.hold(reader)
     }
 }
 
 impl SecretAccessActor {
-    /// Starts the actor. No identity may read Secrets before an answer.
+    /// Starts the actor. No workload may read Secrets before an answer.
     pub fn start(
         supervision: &Supervision,
         reviewer: Arc<dyn AccessReviewer>,
         publish: AccessPublisher,
     ) -> SecretAccessHandle {
-        let holders = Arc::<Holders>::default();
+        let holders = Arc::<Holders<SecretReader>>::default();
         let (shared, actor_health) = (holders.clone(), supervision.admit("secret-access"));
         let published = Arc::new(Answers::default().in_force());
         publish(published.clone());
@@ -75,13 +75,13 @@ impl SecretAccessActor {
         SecretAccessHandle { holders, _address: address }
     }
 
-    /// Asks the due questions, publishes, and looks again after a pause or when an identity is new.
+    /// Asks the due questions, publishes, and looks again after a pause or when a workload is new.
     fn look(&mut self, context: &mut Context<Self>) {
         let due = self.answers.due(&self.holders.current(SystemTime::now()), SystemTime::now());
         let is_full = due.len() == AT_ONCE;
-        let questions = due.into_iter().map(|identity| {
-            let question = self.reviewer.may_list_secrets(&identity);
-            async move { (identity, question.await) }
+        let questions = due.into_iter().map(|reader| {
+            let question = self.reviewer.may_list_secrets(&reader);
+            async move { (reader, question.await) }
         });
         let asked = join_all(questions.collect::<Vec<_>>());
         context.spawn(asked.into_actor(self).map(move |answers, actor, context| {
@@ -100,19 +100,22 @@ impl SecretAccessActor {
         context.spawn(next.into_actor(self).map(|(), actor, context| actor.look(context)));
     }
 
-    fn take(&mut self, answers: Vec<(Identity, Result<bool, String>)>, context: &mut Context<Self>) {
+    fn take(&mut self, answers: Vec<(SecretReader, Result<bool, String>)>, context: &mut Context<Self>) {
         let now = SystemTime::now();
         let mut failed = None;
-        for (identity, answer) in answers {
+        for (reader, answer) in answers {
             if let Err(error) = &answer {
                 failed = Some(error.clone());
             } else {
                 self.failed.clear();
             }
-            self.answers.note(identity, answer.ok(), now);
+            self.answers.note(reader, answer.ok(), now);
         }
         if let Some(error) = failed.filter(|error| *error != self.failed) {
-            tracing::warn!(error, "the cluster does not say who may read Secrets; its last answers stay");
+            tracing::warn!(
+                error,
+                "a cluster does not tell the service accounts that may read Secrets; its last answers stay"
+            );
             self.failed = error;
         }
         let in_force = self.answers.in_force();

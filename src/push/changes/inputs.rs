@@ -66,7 +66,7 @@ impl InputChanges {
             secret_access: if Arc::ptr_eq(&old.secret_access, &new.secret_access) {
                 BTreeSet::new()
             } else {
-                new.secret_access.differing(&old.secret_access).into_iter().collect()
+                new.secret_access.differing(&old.secret_access)
             },
             keys,
             kinds: kinds.into_iter().filter_map(changed).collect(),

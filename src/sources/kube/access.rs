@@ -89,7 +89,7 @@ pub fn identity_rights() -> Vec<Right> {
     let right =
         |group: &str, resource: &str, verb| Right { group: group.to_string(), resource: resource.to_string(), verb };
     vec![
-        // `istio-ca-root-cert` of each namespace; to apply what is missing takes both.
+        // `istio-ca-root-cert` and `istio-ca-crl` of each namespace; to apply a missing one takes both.
         right("", "configmaps", "create"),
         right("", "configmaps", "patch"),
         right("authentication.k8s.io", "tokenreviews", "create"),

@@ -16,6 +16,20 @@ use kube::{
 use super::{KubeWriter, write::MANAGER};
 use crate::sources::WriteError;
 
+/// The place of a text in the ConfigMaps of the namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MapPlace {
+    /// Name of the ConfigMap.
+    pub name: &'static str,
+    /// Key in it.
+    pub key: &'static str,
+}
+
+/// The roots, as pods of a mesh mount them.
+pub const ROOT_CERT_MAP: MapPlace = MapPlace { name: "istio-ca-root-cert", key: "root-cert.pem" };
+/// The list of revoked certificates, as Istio's agent reads it.
+pub const CRL_MAP: MapPlace = MapPlace { name: "istio-ca-crl", key: "ca-crl.pem" };
+
 /// The content of a Secret.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct SecretContent {
@@ -73,27 +87,27 @@ impl KubeWriter {
         self.patient(write).await.map(drop)
     }
 
-    /// Puts these values and labels into a ConfigMap of any namespace; it is created where it is missing.
+    /// Puts this text and these labels into a ConfigMap of any namespace; it is created where it is missing.
     ///
     /// # Errors
     /// [`WriteError`]; `Gone` where the namespace is missing.
     pub async fn apply_config_map(
         &self,
         namespace: &str,
-        name: &str,
+        place: &MapPlace,
         labels: &[(&str, &str)],
-        data: &[(&str, &str)],
+        text: &str,
     ) -> Result<(), WriteError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client().await?, namespace);
         let owned = |pairs: &[(&str, &str)]| {
             Some(pairs.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect())
         };
         let map = ConfigMap {
-            metadata: ObjectMeta { name: Some(name.to_string()), labels: owned(labels), ..ObjectMeta::default() },
-            data: owned(data),
+            metadata: ObjectMeta { name: Some(place.name.to_string()), labels: owned(labels), ..ObjectMeta::default() },
+            data: owned(&[(place.key, text)]),
             ..ConfigMap::default()
         };
         let params = PatchParams::apply(MANAGER).force();
-        self.patient(async move { api.patch(name, &params, &Patch::Apply(&map)).await }).await.map(drop)
+        self.patient(async move { api.patch(place.name, &params, &Patch::Apply(&map)).await }).await.map(drop)
     }
 }

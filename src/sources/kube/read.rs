@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    RawObject,
+    CRL_MAP, ROOT_CERT_MAP, RawObject,
     content::{Item, Verdict},
 };
 use crate::{
@@ -24,7 +24,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const CREDENTIAL_KEYS: &[&str] =
     &["tls.crt", "tls.key", "ca.crt", "ca.crl", "tls.ocsp-staple", "cert", "key", "cacert", "crl", ".dockerconfigjson"];
 /// Keys of a ConfigMap that are ever read.
-const CONFIG_MAP_KEYS: &[&str] = &["ca.crt", "ca.crl", "cacert", "crl", "mesh", "meshNetworks"];
+const CONFIG_MAP_KEYS: &[&str] =
+    &["ca.crt", "ca.crl", "cacert", "crl", "mesh", "meshNetworks", ROOT_CERT_MAP.key, CRL_MAP.key];
 
 /// Field of mesh settings.
 const TRUST_DOMAIN: &str = "trustDomain";
