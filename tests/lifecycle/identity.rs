@@ -111,8 +111,21 @@ pub fn node(namespace: &str) -> Node {
     Node { id: format!("sidecar~10.0.0.9~client.{namespace}~{namespace}.svc.cluster.local"), ..Node::default() }
 }
 
-/// The clusters that a client is sent.
+/// The clusters that a client is sent once the server is ready.
 pub async fn clusters(client: &AdsClient) -> Result<usize, ClientError> {
+    let deadline = std::time::Instant::now() + DEADLINE;
+    loop {
+        match asked(client).await {
+            Err(ClientError::Status(status)) if status.message().starts_with("not ready") => {
+                assert!(std::time::Instant::now() < deadline, "{status}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn asked(client: &AdsClient) -> Result<usize, ClientError> {
     let mut stream = client.sotw(None).await?;
     let request = DiscoveryRequest { type_url: ResourceType::Cluster.url().into(), ..DiscoveryRequest::default() };
     // A stream that is refused may be closed before; its status tells why.
