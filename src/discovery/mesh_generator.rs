@@ -21,7 +21,7 @@ use left_out::{NOT_APPLIED, SECRET_ERRORS, of_policy, omission, others, without_
 
 use super::{
     generator::{Affected, Audience, Claim, Generator, Layout, Part, Slot},
-    omission::{Omission, REJECTED},
+    omission::{NOT_ENFORCED, Omission, REJECTED},
     omissions::{NewOmissions, Omissions},
 };
 use crate::{
@@ -104,6 +104,36 @@ impl MeshGenerator {
             tracing::warn!(namespace, times, reason, "fields of routes have no effect for gRPC");
         }
         made
+    }
+
+    /// Listeners of proxyless gRPC; policies of a server that it cannot enforce are told.
+    fn grpc_listeners(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
+        let view = &*slot.view;
+        let omission = |(object, effect): (ConfigKey, &str)| Omission {
+            metric: NOT_ENFORCED,
+            resource: object.to_string(),
+            message: effect.to_string(),
+            object: Some(object),
+        };
+        let is_server = names.iter().any(|name| name.starts_with(grpc::SERVER_LISTENER_PREFIX));
+        if is_server {
+            let found = grpc::not_enforced(context, view).into_iter().map(omission).collect();
+            let told = self.omissions.set(slot, ResourceType::Listener, None, found);
+            if let Some(NewOmissions { line: Some(times), new }) = told {
+                let (namespace, others) = (&*view.namespace, others(&new));
+                let (policy, effect) = (new.first().map(|o| &*o.resource), new.first().map(|o| &*o.message));
+                tracing::warn!(
+                    policy,
+                    effect,
+                    namespace,
+                    times,
+                    ?others,
+                    "policies are not enforced as they are written"
+                );
+            }
+        }
+        let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
+        encoded(grpc::listeners(context, view, &texts)).collect()
     }
 
     fn secrets(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
@@ -322,7 +352,7 @@ impl Generator for MeshGenerator {
             ResourceType::Route => self.routes(context, slot, names),
             ResourceType::Secret => self.secrets(context, slot, names),
             ResourceType::Cluster if is_grpc(view) => encoded(grpc::clusters(context, view, &texts())).collect(),
-            ResourceType::Listener if is_grpc(view) => encoded(grpc::listeners(context, view, &texts())).collect(),
+            ResourceType::Listener if is_grpc(view) => self.grpc_listeners(context, slot, names),
             _ => Vec::new(),
         }
     }

@@ -22,7 +22,16 @@ pub(super) const REJECTED: &str = "pilot_total_rejected_configs";
 /// Prefix of the metrics that are gauges.
 pub(super) const GAUGES: &str = "pilot_conflict_";
 
+/// Policies that gRPC servers cannot enforce as they are written.
+pub(super) const NOT_ENFORCED: &str = "pilothouse_grpc_policies_not_enforced";
+
 impl Omission {
+    /// Whether it is a policy without the effect that it says.
+    #[must_use]
+    pub fn is_not_enforced(&self) -> bool {
+        self.metric == NOT_ENFORCED
+    }
+
     /// Whether Envoy would refuse it, or a part of it.
     #[must_use]
     pub fn is_refused(&self) -> bool {

@@ -25,6 +25,12 @@ struct OfSlot {
     lines: LogThrottle,
 }
 
+impl OfSlot {
+    fn is_gone(&self) -> bool {
+        self.view.strong_count() == 0
+    }
+}
+
 /// Omissions of resources asked for by name that are kept for one slot; further ones only count.
 const MOST: usize = 256;
 
@@ -79,8 +85,10 @@ impl Omissions {
             let room = MOST.saturating_sub(entry.found.len());
             entry.found.extend(before.into_iter().filter(|o| !names.contains(&*o.resource)).take(room));
         }
+        let gone = slots.values().filter(|of| of.is_gone()).count() as u64;
+        self.changes.fetch_add(gone, Ordering::Release);
         slots.retain(|_, of| {
-            let alive = of.view.strong_count() > 0 && !of.found.is_empty();
+            let alive = !of.is_gone() && !of.found.is_empty();
             if !alive {
                 metrics.extend(of.found.iter().map(|o| o.metric));
             }
@@ -93,15 +101,17 @@ impl Omissions {
         told
     }
 
-    /// Grows with each change.
+    /// Grows with each change; a view that is let go is one.
     pub(super) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        let slots = self.lock();
+        let gone = slots.values().filter(|of| of.is_gone()).count() as u64;
+        self.changes.load(Ordering::Acquire) + gone
     }
 
     /// All omissions of now, each once.
     pub(super) fn all(&self) -> Vec<Omission> {
         let slots = self.lock();
-        let alive = slots.values().filter(|of| of.view.strong_count() > 0);
+        let alive = slots.values().filter(|of| !of.is_gone());
         alive.flat_map(|of| of.found.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -145,10 +155,13 @@ mod tests {
         assert_eq!(omissions.of(&second), [of("a"), of("c")]);
         omissions.set(&first, ResourceType::Route, None, BTreeSet::new());
         omissions.set(&first, ResourceType::Listener, Some(&["b".into()]), BTreeSet::new());
+        let before = omissions.changes();
         drop(second);
+        assert!(omissions.changes() > before, "a view that is let go takes its omissions along");
         assert_eq!(omissions.all(), [of("a")]);
+        let before = omissions.changes();
         omissions.set(&first, ResourceType::Listener, None, BTreeSet::new());
-        assert!(omissions.all().is_empty());
+        assert!(omissions.all().is_empty() && omissions.changes() > before);
     }
 
     #[test]

@@ -2,8 +2,7 @@
 //!
 //! A client target `host[:port]` is a listener of exactly that name with an API listener; a server asks for
 //! `xds.istio.io/grpc/lds/inbound/ADDRESS`. Routes are named `outbound|port||host` and hold the virtual hosts of that host
-//! only. Clusters are built for the requested names. Follows Istio's `grpcgen`. AuthorizationPolicies are not turned into
-//! RBAC filters here.
+//! only. Clusters are built for the requested names. Follows Istio's `grpcgen`.
 
 mod cluster;
 mod listener;
@@ -13,6 +12,7 @@ mod tls;
 
 pub use cluster::clusters;
 pub use listener::{SERVER_LISTENER_PREFIX, listeners};
+pub use rbac::not_enforced;
 
 use std::collections::BTreeSet;
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Leadership, Levels, Report, ReportBoard, Reporter,
-    desired::Said,
+    desired::{Omitted, Said},
     plan::{Job, WriteOutcome},
     ports::StatusSink,
     term::Term,
@@ -199,7 +199,11 @@ fn by_object(omissions: Vec<Omission>) -> Said {
 /// Looks at the publication in force, once its effects on every proxy are known.
 fn look(core: &mut Reporter, xds: &XdsState, peers: &[Report]) -> bool {
     let Some(published) = xds.current().filter(|p| p.version <= xds.propagated_version()) else { return false };
-    core.left_out(xds.omission_changes(), || by_object(xds.omissions()), by_object(xds.refused_by_clients()));
+    let found = || {
+        let (not_enforced, refused) = xds.omissions().into_iter().partition(Omission::is_not_enforced);
+        Omitted { refused: by_object(refused), not_enforced: by_object(not_enforced) }
+    };
+    core.left_out(xds.omission_changes(), found, by_object(xds.refused_by_clients()));
     let levels = || Levels::of(xds.connections().iter().filter(|c| c.is_proxy()).map(|c| c.held_version()));
     core.look(published.version, &published.context, levels, peers)
 }

@@ -20,13 +20,22 @@ use crate::{
 /// Messages about objects.
 pub type Said = BTreeMap<ConfigKey, BTreeSet<String>>;
 
-/// What proxies are not sent of an object, since they would refuse it.
+/// The parts of objects that proxies are not sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Found here: it is so for every such proxy.
-    pub found: Said,
+    /// Found here.
+    pub found: Omitted,
     /// Complaints of clients, which are reported and never written to a status: a client may say anything.
     pub complaints: Said,
+}
+
+/// Messages about objects of which connected proxies are not sent a part.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Omitted {
+    /// Proxies would refuse it.
+    pub refused: Said,
+    /// A policy that gRPC servers cannot enforce.
+    pub not_enforced: Said,
 }
 
 /// The statuses of all objects, without transition times. Those of Istio's kinds hold only the fields that are ours.
@@ -63,12 +72,17 @@ fn not_in_force_of<'a>(
         followed.filter_map(|c| Some((c, "NotEnforced", c.without_effect()?.to_string())))
     });
     let policies = unmet_policies(context).filter(|(c, ..)| is_followed(c));
-    let kinds: BTreeSet<Kind> = left_out.found.keys().map(|key| key.kind).collect();
-    let refused = kinds.into_iter().flat_map(|kind| configs.list(kind)).filter(|c| is_followed(c)).filter_map(|c| {
-        let messages: Vec<&str> = left_out.found.get(&c.key())?.iter().map(String::as_str).collect();
-        Some((c, "RefusedByProxies", messages.join("; ")))
+    let omitted = [(&left_out.found.not_enforced, "NotEnforced"), (&left_out.found.refused, "RefusedByProxies")];
+    let omitted = omitted.map(|(said, reason)| {
+        let kinds: BTreeSet<Kind> = said.keys().map(|key| key.kind).collect();
+        let followed = kinds.into_iter().flat_map(|kind| configs.list(kind)).filter(|c| is_followed(c));
+        let told = followed.filter_map(move |c| {
+            let messages: Vec<&str> = said.get(&c.key())?.iter().map(String::as_str).collect();
+            Some((c, reason, messages.join("; ")))
+        });
+        told.collect::<Vec<_>>()
     });
-    policies.chain(without_effect).chain(refused.collect::<Vec<_>>())
+    policies.chain(without_effect).chain(omitted.into_iter().flatten())
 }
 
 /// The part of a status that is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway
@@ -106,7 +120,8 @@ pub fn reports<'a>(context: &'a PushContext, left_out: &'a LeftOut) -> BTreeMap<
     for report in &context.translation.reports {
         all.entry(report.key.clone()).or_default().push(&report.message);
     }
-    for (key, said) in left_out.found.iter().chain(&left_out.complaints) {
+    let found = left_out.found.refused.iter().chain(&left_out.found.not_enforced);
+    for (key, said) in found.chain(&left_out.complaints) {
         all.entry(key.clone()).or_default().extend(said.iter().map(String::as_str));
     }
     all

@@ -3,8 +3,14 @@
 
 use std::{fs, process::Command, time::Duration};
 
-use pilothouse::{app::Running, model::Kind, testing::AdsClient, xds::ResourceType};
-use serde_json::Value;
+use pilothouse::{
+    app::Running,
+    model::Kind,
+    proto::{envoy::config::core::v3::Node, json_to_struct},
+    testing::AdsClient,
+    xds::ResourceType,
+};
+use serde_json::{Value, json};
 
 use crate::{
     confirm::{aside, ask},
@@ -85,6 +91,34 @@ metadata: {name: far, namespace: shop}
 spec: {host: far.example, trafficPolicy: {tls: {mode: SIMPLE, sni: SNI}}}
 ";
 
+/// A gRPC server, and a policy of each kind that it cannot enforce.
+const GRPC: &str = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: api, namespace: shop}
+spec: {hosts: [api.example], ports: [{number: 80, name: grpc, protocol: GRPC, targetPort: 8080}], resolution: STATIC, endpoints: [{address: 10.0.0.1}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: enforced, namespace: shop}
+spec: {rules: [{}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: audit, namespace: shop}
+spec: {action: AUDIT, rules: [{}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: tried, namespace: shop, annotations: {istio.io/dry-run: 'true'}}
+spec: {action: DENY, rules: [{}]}
+---
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: tokens, namespace: shop}
+spec: {jwtRules: [{issuer: a, jwks: '{\"keys\": []}'}]}
+";
+
 fn refused() -> String {
     REFUSED.replace("SNI", &"a".repeat(400))
 }
@@ -141,6 +175,40 @@ async fn a_policy_without_effect_is_never_reconciled() {
     for kind in KINDS {
         assert!(sources.contains(&format!("{kind} has no effect yet")), "{kind}: {sources}");
     }
+    end(running).await;
+}
+
+#[actix::test]
+async fn policies_that_a_grpc_server_cannot_enforce_say_so_while_it_is_connected() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), GRPC).unwrap();
+    let running = start(&[dir.path()], None).await;
+    until(&running, |c| c.inputs.registry.services.len() == 1).await;
+    let sidecar = subscribed(&running).await;
+    let id = "sidecar~10.0.0.1~api.shop~shop.svc.cluster.local".to_string();
+    let metadata = json_to_struct(&json!({"GENERATOR": "grpc"}));
+    let server = sidecar.with_node(Node { id, metadata, ..Node::default() });
+    let mut stream = server.sotw(None).await.unwrap();
+    let names = ["xds.istio.io/grpc/lds/inbound/0.0.0.0:8080"];
+    stream.subscribe(ResourceType::Listener, &names, "").await.unwrap();
+    let first = stream.next().await.unwrap();
+    assert_eq!(first.resources.len(), 1);
+    stream.subscribe(ResourceType::Listener, &names, &first.nonce).await.unwrap();
+    until_says(&running, "AuthorizationPolicy", "audit", "False", "no AUDIT").await;
+    until_says(&running, "AuthorizationPolicy", "tried", "False", "no dry runs").await;
+    until_says(&running, "RequestAuthentication", "tokens", "False", "verify no tokens").await;
+    until_says(&running, "AuthorizationPolicy", "enforced", "True", "1/1 proxies").await;
+    let address = running.addresses.http;
+    let clients = aside(move || ask(address, "GET /debug/adsz HTTP/1.0")).await;
+    for policy in ["shop/audit", "shop/tried", "shop/tokens"] {
+        assert!(clients.contains(policy), "{policy}: {clients}");
+    }
+    drop(stream);
+    let mut other = sidecar.sotw(None).await.unwrap();
+    other.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    let first = other.next().await.unwrap();
+    other.subscribe(ResourceType::Cluster, &[], &first.nonce).await.unwrap();
+    until_says(&running, "AuthorizationPolicy", "audit", "True", "1/1 proxies").await;
     end(running).await;
 }
 

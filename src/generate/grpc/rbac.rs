@@ -14,7 +14,7 @@ use crate::{
         },
         listener::filter::http_filter,
     },
-    model::Config,
+    model::{Config, ConfigKey},
     proto::envoy::{
         config::rbac::v3::{Policy, Rbac, rbac::Action},
         extensions::filters::{http::rbac::v3::Rbac as HttpRbac, network::http_connection_manager::v3::HttpFilter},
@@ -33,6 +33,27 @@ pub(super) fn of_server(context: &PushContext, view: &ProxyView) -> Vec<HttpFilt
     let deny = filter(DENY, Action::Deny, refused, &domains);
     let allow = filter(ALLOW, Action::Allow, policies.allow.iter(), &domains);
     deny.into_iter().chain(allow).collect()
+}
+
+/// The policies of a server that gRPC cannot enforce as they are written, each with the effect that they have instead.
+#[must_use]
+pub fn not_enforced(context: &PushContext, view: &ProxyView) -> Vec<(ConfigKey, &'static str)> {
+    let policies = context.policies.authorization(view);
+    let enforced = policies.allow.iter().chain(&policies.deny).filter(|c| is_dry_run(c));
+    let tried = enforced.map(|c| (c.key(), "gRPC servers have no dry runs: the policy has no effect on them"));
+    let audit =
+        policies.audit.iter().map(|c| (c.key(), "gRPC servers have no AUDIT: the policy has no effect on them"));
+    let custom = policies.custom.iter().map(|c| {
+        let effect = if is_dry_run(c) {
+            "gRPC servers have no dry runs: the policy has no effect on them"
+        } else {
+            "gRPC servers ask no external authorizer: they refuse the requests that the policy is for"
+        };
+        (c.key(), effect)
+    });
+    let tokens = context.policies.authentication(view);
+    let tokens = tokens.map(|c| (c.key(), "gRPC servers verify no tokens: the policy has no effect on them"));
+    tried.chain(audit).chain(custom).chain(tokens).collect()
 }
 
 fn filter<'a>(
