@@ -38,7 +38,7 @@ pub(super) fn of_endpoint(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> M
     let mut metadata = core::Metadata::default();
     add_tls_mode(&mut metadata, tls_mode);
     if telemetry_labels(inputs) {
-        add_workload(&mut metadata, &workload(inputs, endpoint));
+        add_workload(&mut metadata, workload(inputs, endpoint));
     }
     Member {
         labels: endpoint.labels.clone(),
@@ -63,7 +63,7 @@ pub(super) fn of_gateway(inputs: &EndpointInputs<'_>, gateway: &NetworkGateway, 
     let mut metadata = core::Metadata::default();
     add_tls_mode(&mut metadata, ISTIO_MUTUAL);
     if telemetry_labels(inputs) {
-        add_workload(&mut metadata, &format!(";;;;{}", gateway.cluster));
+        add_workload(&mut metadata, format!(";;;;{}", gateway.cluster));
     }
     LbEndpoint {
         load_balancing_weight: Some(weight),
@@ -130,20 +130,20 @@ fn workload(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> String {
             revision = if revision == "latest" { "" } else { revision };
         }
     }
-    format!("{};{namespace};{name};{revision};{}", endpoint.workload_name, endpoint.cluster)
+    [&*endpoint.workload_name, namespace, name, revision, &*endpoint.cluster].join(";")
 }
 
 fn add_tls_mode(metadata: &mut core::Metadata, mode: &str) {
     if !mode.is_empty() && mode != "disabled" {
-        metadata.filter_metadata.insert(TRANSPORT_SOCKET_MATCH.to_string(), text_field(TLS_MODE, mode));
+        metadata.filter_metadata.insert(TRANSPORT_SOCKET_MATCH.to_string(), text_field(TLS_MODE, mode.to_string()));
     }
 }
 
-fn add_workload(metadata: &mut core::Metadata, workload: &str) {
+fn add_workload(metadata: &mut core::Metadata, workload: String) {
     metadata.filter_metadata.insert("istio".to_string(), text_field("workload", workload));
 }
 
-fn text_field(key: &str, value: &str) -> wkt::Struct {
-    let value = wkt::Value { kind: Some(wkt::value::Kind::StringValue(value.to_string())) };
+fn text_field(key: &str, value: String) -> wkt::Struct {
+    let value = wkt::Value { kind: Some(wkt::value::Kind::StringValue(value)) };
     wkt::Struct { fields: BTreeMap::from([(key.to_string(), value)]) }
 }
