@@ -4,12 +4,14 @@
 //! Exit codes follow sysexits: 0 success, 64 wrong usage, 65 bad input, 70 an internal error.
 
 pub mod bootstrap;
+pub mod certificate;
 pub mod completion;
 pub mod confirm_deletion;
 mod http;
 pub mod proxy_status;
 pub mod render;
 pub mod serve;
+mod server;
 pub mod status;
 mod table;
 pub mod token;
@@ -59,6 +61,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Let through a mass deletion that a source of a running server holds back.
     ConfirmDeletion(confirm_deletion::ConfirmDeletionArgs),
+    /// Write the certificate of a workload to files, for programs without an agent, and renew it.
+    Certificate(certificate::CertificateArgs),
     /// Make and revoke join tokens.
     Token(token::TokenArgs),
     /// Print the version.
@@ -107,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::ProxyStatus(args) => proxy_status::run(args),
         Command::Status(args) => status::run(args),
         Command::ConfirmDeletion(args) => confirm_deletion::run(args),
+        Command::Certificate(args) => certificate::run(args),
         Command::Token(args) => token::run(args),
         Command::Version(args) => version::run(args),
         Command::Completion(args) => completion::run(args),

@@ -10,6 +10,8 @@
 mod actor;
 pub mod authenticate;
 pub mod authority;
+pub mod certificate_folder;
+mod certificate_request;
 mod client_certificate;
 mod cluster_root;
 mod files;
@@ -30,6 +32,8 @@ mod workloads;
 pub use actor::{AuthorityActor, AuthorityHandle, CertificatePublisher};
 pub use authenticate::{Authenticator, Presented, Proof, TrustDomains, Unauthenticated};
 pub use authority::{Authority, IssueError, Lifetimes};
+pub use certificate_folder::CertificateFolder;
+pub use certificate_request::{CertificateRequest, RequestError, WorkloadFiles};
 pub use cluster_root::{ClusterRoot, SecretStore};
 pub use holders::{IdentityHold, SecretReaderHold};
 pub use issuer::{IssuedTokens, IssuerRule};

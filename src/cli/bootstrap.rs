@@ -10,9 +10,10 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use super::EXIT_USAGE;
+use super::{EXIT_USAGE, server::Server};
 use crate::{
     generate::grpc::SERVER_LISTENER_PREFIX,
+    identity::certificate_folder,
     model::{Locality, Node},
 };
 
@@ -20,6 +21,8 @@ use crate::{
 const XDS_CLUSTER: &str = "xds-grpc";
 /// The secret that holds the root certificates of this server.
 const ROOT_SECRET: &str = "xds-root";
+/// Files of certificates are read again by gRPC after this time, as Istio's agent has it.
+const REFRESH: &str = "900s";
 /// Largest program of a regular expression, as in Istio's bootstrap; Envoy's own limit is 100.
 const RE2_PROGRAM_SIZE: u32 = 32_768;
 
@@ -61,8 +64,13 @@ pub struct BootstrapArgs {
     #[arg(long, env = "PILOTHOUSE_XDS_NAME", default_value = "istiod.istio-system.svc", value_name = "NAME")]
     pub xds_name: String,
     /// Join token of the workload (`pilothouse token create`). Envoy has no file for it: the bootstrap file holds its text.
-    #[arg(long, env = "PILOTHOUSE_TOKEN_FILE", value_name = "FILE", requires = "root_cert")]
+    /// It is sent over TLS (--root-cert), by Envoy also over a Unix socket.
+    #[arg(long, env = "PILOTHOUSE_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Folder with the certificate of the workload (`pilothouse certificate`): cert-chain.pem, key.pem, root-cert.pem. Stands for
+    /// the TLS_… entries of the node metadata that it lacks, and with --root-cert for the token of a gRPC program.
+    #[arg(long, env = "PILOTHOUSE_CERTS_DIR", value_name = "DIR")]
+    pub certs_dir: Option<PathBuf>,
     /// Use the delta protocol.
     #[arg(long, env = "PILOTHOUSE_DELTA")]
     pub delta: bool,
@@ -107,30 +115,74 @@ pub fn document(args: &BootstrapArgs, mut metadata: Map<String, Value>) -> Resul
     if args.client == Client::Grpc {
         metadata.insert("GENERATOR".to_string(), Value::from("grpc"));
     }
+    if let Some(folder) = &args.certs_dir {
+        add_files(&mut metadata, folder)?;
+    }
     let metadata = Value::Object(metadata);
     let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
     let node = Node::from_parts(&args.node, metadata.clone(), locality).map_err(|e| e.to_string())?;
     let address = &args.xds_address;
     let server = Server::parse(address)?;
-    if matches!(server, Server::Unix(_)) && args.root_cert.is_some() {
-        return Err("--root-cert: there is no TLS on a Unix socket".to_string());
-    }
+    check_proof(args, server)?;
     Ok(match args.client {
         Client::Envoy => {
             let mut bootstrap = envoy(&node, &metadata, &server, args.delta);
             if args.root_cert.is_some() {
-                secure_envoy(&mut bootstrap, &args.sds_file(), &args.xds_name, args.token_file.as_deref())?;
+                secure_envoy(&mut bootstrap, &args.sds_file(), &args.xds_name);
+            }
+            if let Some(path) = &args.token_file {
+                prove_envoy(&mut bootstrap, path)?;
             }
             bootstrap
         }
         Client::Grpc => {
             let mut bootstrap = grpc(&node, &metadata, address);
             if let Some(root) = &args.root_cert {
-                secure_grpc(&mut bootstrap, root, args.token_file.as_deref());
+                secure_grpc(&mut bootstrap, root);
+                match (&args.token_file, &args.certs_dir) {
+                    (Some(token), _) => prove_grpc(&mut bootstrap, token),
+                    (None, Some(folder)) => prove_grpc_by_certificate(&mut bootstrap, &absolute(folder)?),
+                    (None, None) => {}
+                }
             }
             bootstrap
         }
     })
+}
+
+/// A token is a secret: it is sent over TLS, or within the machine.
+fn check_proof(args: &BootstrapArgs, server: Server<'_>) -> Result<(), String> {
+    let is_local = matches!(server, Server::Unix(_));
+    let wrong = match (&args.root_cert, &args.token_file) {
+        (Some(_), _) if is_local => "--root-cert: there is no TLS on a Unix socket",
+        (None, Some(_)) if !is_local => "--token-file: a token is sent over TLS alone, which needs --root-cert",
+        (None, Some(_)) if args.client == Client::Grpc => {
+            "--token-file: gRPC sends tokens over TLS alone, and there is none on a Unix socket"
+        }
+        _ => return Ok(()),
+    };
+    Err(wrong.to_string())
+}
+
+/// The folder of certificates, wherever the client starts.
+fn absolute(folder: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(folder).map_err(|e| format!("--certs-dir {}: {e}", folder.display()))
+}
+
+/// Names the files of the workload's certificate in the node metadata, but for those that it names itself.
+fn add_files(metadata: &mut Map<String, Value>, folder: &Path) -> Result<(), String> {
+    let folder = absolute(folder)?;
+    for (name, file) in [
+        ("CERT_CHAIN", certificate_folder::CHAIN),
+        ("KEY", certificate_folder::KEY),
+        ("ROOT_CERT", certificate_folder::ROOTS),
+    ] {
+        for side in ["CLIENT", "SERVER"] {
+            let path = folder.join(file).to_string_lossy().into_owned();
+            metadata.entry(format!("TLS_{side}_{name}")).or_insert_with(|| path.into());
+        }
+    }
+    Ok(())
 }
 
 impl BootstrapArgs {
@@ -172,8 +224,8 @@ fn write_secrets(path: &Path, root: &Path) -> std::io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// TLS towards the server, whose roots are in the secrets of this file, and the token as a header of every stream.
-fn secure_envoy(bootstrap: &mut Value, secrets: &Path, name: &str, token: Option<&Path>) -> Result<(), String> {
+/// TLS towards the server, whose roots are in the secrets of this file.
+fn secure_envoy(bootstrap: &mut Value, secrets: &Path, name: &str) {
     bootstrap["static_resources"]["clusters"][0]["transport_socket"] = json!({
         "name": "envoy.transport_sockets.tls",
         "typed_config": {
@@ -201,68 +253,34 @@ fn secure_envoy(bootstrap: &mut Value, secrets: &Path, name: &str, token: Option
             },
         },
     });
-    if let Some(path) = token {
-        let text = fs::read_to_string(path).map_err(|e| format!("--token-file {}: {e}", path.display()))?;
-        let header = json!({"key": "authorization", "value": format!("Bearer {}", text.trim())});
-        bootstrap["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"] = json!([header]);
-    }
+}
+
+/// The token as a header of every stream.
+fn prove_envoy(bootstrap: &mut Value, token: &Path) -> Result<(), String> {
+    let text = fs::read_to_string(token).map_err(|e| format!("--token-file {}: {e}", token.display()))?;
+    let header = json!({"key": "authorization", "value": format!("Bearer {}", text.trim())});
+    bootstrap["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"] = json!([header]);
     Ok(())
 }
 
-/// TLS towards the server (gRFC A65), and the token by file (gRFC A97).
-fn secure_grpc(bootstrap: &mut Value, root: &Path, token: Option<&Path>) {
-    let server = &mut bootstrap["xds_servers"][0];
-    server["channel_creds"] = json!([{"type": "tls", "config": {"ca_certificate_file": root.to_string_lossy()}}]);
-    if let Some(path) = token {
-        let config = json!({"jwt_token_file": path.to_string_lossy()});
-        server["call_creds"] = json!([{"type": "jwt_token_file", "config": config}]);
-    }
+/// TLS towards the server (gRFC A65).
+fn secure_grpc(bootstrap: &mut Value, root: &Path) {
+    let config = json!({"ca_certificate_file": root.to_string_lossy()});
+    bootstrap["xds_servers"][0]["channel_creds"] = json!([{"type": "tls", "config": config}]);
 }
 
-/// A server, as a client dials it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Server<'a> {
-    /// Host and port.
-    Tcp(&'a str, u16),
-    /// Path of a Unix socket.
-    Unix(&'a str),
+/// The token by file (gRFC A97).
+fn prove_grpc(bootstrap: &mut Value, token: &Path) {
+    let config = json!({"jwt_token_file": token.to_string_lossy()});
+    bootstrap["xds_servers"][0]["call_creds"] = json!([{"type": "jwt_token_file", "config": config}]);
 }
 
-impl<'a> Server<'a> {
-    fn parse(text: &'a str) -> Result<Self, String> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            // A path relative to the folder in which the client starts would be another one.
-            let absolute = if path.starts_with("///") { &path[2..] } else { path };
-            let is_one = absolute.starts_with('/') && !absolute.starts_with("//");
-            return if is_one {
-                Ok(Self::Unix(absolute))
-            } else {
-                Err(format!("--xds-address {text:?}: the path is not absolute"))
-            };
-        }
-        let (host, port) = split_address(text).ok_or_else(|| format!("--xds-address {text:?} is not HOST:PORT"))?;
-        Ok(Self::Tcp(host, port))
-    }
-
-    /// As Envoy writes it.
-    fn address(self) -> Value {
-        match self {
-            Self::Tcp(host, port) => json!({"socket_address": {"address": host, "port_value": port}}),
-            Self::Unix(path) => json!({"pipe": {"path": path}}),
-        }
-    }
-
-    /// A name, which is to be resolved.
-    fn is_name(self) -> bool {
-        matches!(self, Self::Tcp(host, _) if host.parse::<std::net::IpAddr>().is_err())
-    }
-}
-
-/// Host (without brackets) and port of an address to dial.
-fn split_address(text: &str) -> Option<(&str, u16)> {
-    let (host, port) = text.rsplit_once(':')?;
-    let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    Some((host, port.parse().ok()?)).filter(|(host, port)| !host.is_empty() && *port != 0)
+/// The workload's own certificate as the proof, by file (gRFC A65).
+fn prove_grpc_by_certificate(bootstrap: &mut Value, folder: &Path) {
+    let config = &mut bootstrap["xds_servers"][0]["channel_creds"][0]["config"];
+    config["certificate_file"] = folder.join(certificate_folder::CHAIN).to_string_lossy().into();
+    config["private_key_file"] = folder.join(certificate_folder::KEY).to_string_lossy().into();
+    config["refresh_interval"] = REFRESH.into();
 }
 
 /// `app.namespace`, Istio's service cluster; without an `app` label the name of the node.
@@ -280,6 +298,14 @@ fn described(node: &Node, metadata: &Value) -> Value {
     let locality: Map<String, Value> =
         parts.filter(|(_, part)| !part.is_empty()).map(|(key, part)| (key.to_string(), Value::from(&**part))).collect();
     json!({"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata, "locality": locality})
+}
+
+/// The address of the server, as Envoy writes it.
+fn address_of(server: Server<'_>) -> Value {
+    match server {
+        Server::Tcp(host, port) => json!({"socket_address": {"address": host, "port_value": port}}),
+        Server::Unix(path) => json!({"pipe": {"path": path}}),
+    }
 }
 
 fn envoy(node: &Node, metadata: &Value, server: &Server<'_>, delta: bool) -> Value {
@@ -316,7 +342,7 @@ fn envoy(node: &Node, metadata: &Value, server: &Server<'_>, delta: bool) -> Val
                 "connect_timeout": "1s",
                 "load_assignment": {
                     "cluster_name": XDS_CLUSTER,
-                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": server.address()}}]}],
+                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address_of(*server)}}]}],
                 },
                 "typed_extension_protocol_options": {
                     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
@@ -358,98 +384,9 @@ fn certificate_provider(node: &Node) -> Option<Value> {
     if !m.tls_client_root_cert.is_empty() {
         config.insert("ca_certificate_file".to_string(), Value::from(&*m.tls_client_root_cert));
     }
-    config.insert("refresh_interval".to_string(), Value::from("900s"));
+    config.insert("refresh_interval".to_string(), Value::from(REFRESH));
     Some(json!({"plugin_name": "file_watcher", "config": config}))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(metadata: Value) -> Node {
-        Node::from_parts("sidecar~10.0.0.1~web.shop~shop.svc.cluster.local", metadata, Locality::default()).unwrap()
-    }
-
-    #[test]
-    fn a_server_by_name_is_resolved_and_one_by_address_is_not() {
-        let node = node(json!({"LABELS": {"app": "web"}}));
-        let kind = |host: &str| {
-            envoy(&node, &json!({}), &Server::Tcp(host, 15010), true)["static_resources"]["clusters"][0]["type"].clone()
-        };
-        assert_eq!(kind("pilothouse.example"), "STRICT_DNS");
-        assert_eq!(kind("::1"), "STATIC");
-        let bootstrap = envoy(&node, &json!({}), &Server::Tcp("::1", 1), true);
-        assert_eq!(bootstrap["node"]["cluster"], "web.shop");
-        let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
-        assert_eq!(layer["re2.max_program_size.error_level"], 32_768);
-    }
-
-    #[test]
-    fn a_root_certificate_makes_both_clients_dial_the_secure_listener() {
-        let folder = tempfile::tempdir().unwrap();
-        let token = folder.path().join("token");
-        fs::write(&token, "abc\n").unwrap();
-        let mut of_envoy = envoy(&node(json!({})), &json!({}), &Server::Tcp("h", 15012), false);
-        secure_envoy(&mut of_envoy, Path::new("/root.pem.sds.json"), "istiod", Some(&token)).unwrap();
-        let header = &of_envoy["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"][0];
-        assert_eq!(header["value"], "Bearer abc");
-        let socket = &of_envoy["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
-        let validation = &socket["common_tls_context"]["combined_validation_context"];
-        let source = &validation["validation_context_sds_secret_config"]["sds_config"]["path_config_source"];
-        assert_eq!(source["path"], "/root.pem.sds.json");
-        let names = &validation["default_validation_context"]["match_typed_subject_alt_names"];
-        assert_eq!(names[0]["matcher"]["exact"], "istiod");
-        let secret = &root_secret(Path::new("/etc/pki/root.pem"))["resources"][0]["validation_context"];
-        assert_eq!(secret["trusted_ca"]["filename"], "/etc/pki/root.pem");
-        assert_eq!(secret["watched_directory"]["path"], "/etc/pki");
-        let missing = secure_envoy(&mut of_envoy, Path::new("/root.pem"), "istiod", Some(Path::new("/nowhere")));
-        assert!(missing.unwrap_err().contains("/nowhere"));
-        let mut of_grpc = grpc(&node(json!({})), &json!({}), "h:15012");
-        secure_grpc(&mut of_grpc, Path::new("/root.pem"), Some(&token));
-        assert_eq!(of_grpc["xds_servers"][0]["channel_creds"][0]["type"], "tls");
-    }
-
-    #[test]
-    fn both_clients_say_where_they_are() {
-        let of = |locality: &str| {
-            let id = "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local";
-            let node = Node::from_parts(id, json!({}), Locality::parse(locality)).unwrap();
-            [envoy(&node, &json!({}), &Server::Tcp("h", 1), false), grpc(&node, &json!({}), "h:1")]
-                .map(|bootstrap| bootstrap["node"]["locality"].clone())
-        };
-        let whole = json!({"region": "east", "zone": "z1", "sub_zone": "rack"});
-        assert_eq!(of("east/z1/rack"), [whole.clone(), whole]);
-        assert_eq!(of("east"), [json!({"region": "east"}), json!({"region": "east"})]);
-        assert_eq!(of(""), [json!({}), json!({})]);
-    }
-
-    #[test]
-    fn certificates_of_grpc_come_from_the_metadata() {
-        assert!(grpc(&node(json!({})), &json!({}), "h:1").get("certificate_providers").is_none());
-        let metadata = json!({"TLS_CLIENT_CERT_CHAIN": "/c.pem", "TLS_CLIENT_KEY": "/k.pem"});
-        let bootstrap = grpc(&node(metadata.clone()), &metadata, "h:1");
-        assert_eq!(bootstrap["certificate_providers"]["default"]["config"]["private_key_file"], "/k.pem");
-    }
-
-    #[test]
-    fn a_unix_socket_is_a_pipe() {
-        let node = node(json!({}));
-        let bootstrap = envoy(&node, &json!({}), &Server::parse("unix:/run/xds.sock").unwrap(), true);
-        let cluster = &bootstrap["static_resources"]["clusters"][0];
-        let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
-        assert_eq!(endpoint["address"], json!({"pipe": {"path": "/run/xds.sock"}}));
-        assert_eq!((&cluster["type"], &cluster["upstream_connection_options"]), (&json!("STATIC"), &json!({})));
-        assert_eq!(Server::parse("unix:///run/xds.sock"), Ok(Server::Unix("/run/xds.sock")));
-        for wrong in ["unix:", "unix:xds.sock", "unix://host/xds.sock"] {
-            assert!(Server::parse(wrong).unwrap_err().contains("absolute"), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn addresses_need_a_host_and_a_port() {
-        assert_eq!(split_address("[::1]:15010"), Some(("::1", 15010)));
-        for wrong in ["15010", ":15010", "host:", "host:0", "host:99999"] {
-            assert_eq!(split_address(wrong), None, "{wrong}");
-        }
-    }
-}
+mod tests;

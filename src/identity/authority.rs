@@ -3,6 +3,7 @@
 //! Pure but for randomness: the time is given. A certificate holds exactly the identity that its caller proved; names,
 //! purposes and lifetimes in a request are ignored, only its public key is taken.
 
+mod chain;
 mod key;
 mod revocation;
 
@@ -14,8 +15,10 @@ use rcgen::{
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls_pki_types::{CertificateDer, CertificateSigningRequestDer, pem::PemObject};
-use x509_parser::{certificate::X509Certificate, prelude::FromDer, public_key::PublicKey};
+use x509_parser::{prelude::FromDer, public_key::PublicKey};
 
+use self::chain::facts;
+pub(super) use self::chain::{end_of_first, leads_to_root};
 pub use self::key::KeyError;
 use crate::model::{Identity, pem::fault};
 
@@ -241,7 +244,7 @@ impl Authority {
         let above = chain.into_iter().filter(|link| *link != certificate && !roots.contains(link));
         let own = (!issues_as_root).then(|| certificate.clone());
         let chain: Vec<CertificateDer<'static>> = own.into_iter().chain(above).collect();
-        trusted(&certificate, &chain, &roots, now)?;
+        leads_to_root(&certificate, &chain, &roots, now).map_err(AuthorityError::Unfit)?;
         if !material.revoked.is_empty() {
             let issuing: Vec<_> = std::iter::once(&certificate).chain(&chain).cloned().collect();
             let issuers: Vec<_> = issuing.iter().chain(&roots).cloned().collect();
@@ -436,50 +439,6 @@ fn to_pem(certificate: &CertificateDer<'_>) -> String {
         &pem::Pem::new("CERTIFICATE", certificate.to_vec()),
         pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF),
     )
-}
-
-struct Facts {
-    is_ca: bool,
-    public_key: Vec<u8>,
-    not_after: SystemTime,
-}
-
-fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|e| e.to_string())?;
-    Ok(Facts { is_ca: parsed.is_ca(), public_key: parsed.public_key().raw.to_vec(), not_after: end_of(&parsed) })
-}
-
-/// The last moment of a certificate.
-fn end_of(certificate: &X509Certificate<'_>) -> SystemTime {
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
-    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-}
-
-/// The issuing certificate is a root, or the chain leads from it to one.
-fn trusted(
-    certificate: &CertificateDer<'static>,
-    chain: &[CertificateDer<'static>],
-    roots: &[CertificateDer<'static>],
-    now: SystemTime,
-) -> Result<(), AuthorityError> {
-    let mut current = certificate.clone();
-    for _ in 0..=chain.len() + 1 {
-        if roots.contains(&current) {
-            return Ok(());
-        }
-        let (_, child) = x509_parser::parse_x509_certificate(&current)
-            .map_err(|e| AuthorityError::Certificate("the certificate chain", e.to_string()))?;
-        let issuer = roots.iter().chain(chain).find(|candidate| {
-            x509_parser::parse_x509_certificate(candidate).is_ok_and(|(_, parent)| {
-                parent.subject() == child.issuer()
-                    && child.verify_signature(Some(parent.public_key())).is_ok()
-                    && end_of(&parent) > now
-            })
-        });
-        let Some(issuer) = issuer.cloned() else { break };
-        current = issuer;
-    }
-    Err(AuthorityError::Unfit("the certificate chain does not lead to a root certificate that is in force".to_string()))
 }
 
 #[cfg(test)]

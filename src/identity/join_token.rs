@@ -106,6 +106,17 @@ pub(super) fn issuer_of(token: &str) -> Option<String> {
     jsonwebtoken::dangerous::insecure_decode::<Issuer>(token).ok().map(|data| data.claims.iss)
 }
 
+/// The moment at which a token of any issuer says that it expires; nothing of it was verified.
+#[must_use]
+pub fn expiry_of(token: &str) -> Option<SystemTime> {
+    #[derive(Deserialize)]
+    struct Expiry {
+        exp: f64,
+    }
+    let exp = jsonwebtoken::dangerous::insecure_decode::<Expiry>(token).ok()?.claims.exp;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(exp).ok()?)
+}
+
 /// The key and the revocations of a state folder.
 #[derive(Debug, Clone)]
 pub struct JoinTokens {

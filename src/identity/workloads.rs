@@ -95,7 +95,7 @@ impl Workloads {
 }
 
 /// The part of its life after which a certificate is renewed: 0.4 to 0.6.
-fn part() -> f64 {
+pub(super) fn part() -> f64 {
     let mut byte = [128u8];
     // Without random numbers all are renewed at half.
     let _ = SystemRandom::new().fill(&mut byte);

@@ -7,6 +7,7 @@ mod aliases;
 mod attacks;
 mod binary;
 mod bulletins;
+mod certificate;
 mod confirm;
 mod context_fault;
 mod debug;
