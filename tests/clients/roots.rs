@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use crate::{
     certificate_files,
     config::object,
-    http::{Echo, get},
+    http::{Answer, Echo, get},
     joined::{Mesh, Settings, plug_in, replace},
     mesh::{ControlPlane, Envoy, folder},
     mutual_tls::{CLIENT, SERVER, mesh_of, metadata},
     network::Machine,
-    policies::authorization,
+    policies::{authorization, policy},
     process::{Process, free_port, scratch, wait_for, wait_until},
     strangers::{ask, ask_with, certificate_with, issuer},
     tls::Certificate,
@@ -99,6 +99,116 @@ fn a_root_of_the_mesh_config_is_trusted_for_its_trust_domains_and_as_long_as_it_
     strict.until_refused("a root that is taken out is not trusted any more", &theirs, "ALERT_UNKNOWN_CA");
     strict.ask(&own).expect("the mesh is let in as before");
     strict.server.assert_no_nacks();
+}
+
+/// Two meshes, each below a root of its own, with one Envoy each that serves and calls.
+struct Neighbours {
+    meshes: [(Mesh, Envoy); 2],
+    roots: [String; 2],
+    /// The port of each service.
+    ports: [u16; 2],
+    _echoes: [Echo; 2],
+}
+
+impl Neighbours {
+    const NAMES: [&'static str; 2] = ["ours", "theirs"];
+    const TRUST_DOMAINS: [&'static str; 2] = ["cluster.local", "their.example"];
+
+    fn start() -> Self {
+        let echoes = Self::NAMES.map(Echo::start);
+        let [ports, inbound] = [(); 2].map(|()| [(); 2].map(|()| free_port()));
+        let text = (0..2)
+            .fold(policy("PeerAuthentication", "default", &json!({"mtls": {"mode": "STRICT"}})), |all, at| {
+                all + &Self::objects(at, echoes[at].port, inbound[at], ports)
+            });
+        let authorities = [(); 2].map(|()| scratch());
+        let roots = [0, 1].map(|at| plug_in(&authorities[at], Self::NAMES[at]));
+        let meshes = [0, 1].map(|at| {
+            let config = Self::config(&roots, at, true);
+            let settings = Settings {
+                mesh: Some(&config),
+                authority: Some(&authorities[at]),
+                environment: &[SEVERAL_ROOTS],
+                ..Settings::default()
+            };
+            let mesh = Mesh::start_on(&Machine::default(), Ipv4Addr::LOCALHOST.into(), text.clone(), settings);
+            let name = Self::NAMES[at];
+            let node = format!("sidecar~127.0.0.1~{name}.shop~shop.svc.cluster.local");
+            let envoy = mesh.join(&node, name, &metadata(name));
+            (mesh, envoy)
+        });
+        Self { meshes, roots, ports, _echoes: echoes }
+    }
+
+    fn identity(at: usize) -> String {
+        format!("spiffe://{}/ns/shop/sa/{}", Self::TRUST_DOMAINS[at], Self::NAMES[at])
+    }
+
+    fn host(at: usize) -> String {
+        format!("{}.example", Self::NAMES[at])
+    }
+
+    /// The service of a mesh, each request of which has a connection of its own, and its sidecar, which calls the other one.
+    fn objects(at: usize, app: u16, inbound: u16, ports: [u16; 2]) -> String {
+        let (name, host) = (Self::NAMES[at], Self::host(at));
+        let labels = json!({"app": name, "security.istio.io/tlsMode": "istio"});
+        let service = json!({"hosts": [host], "location": "MESH_INTERNAL", "resolution": "STATIC",
+            "ports": [{"number": ports[at], "name": "http", "protocol": "HTTP", "targetPort": inbound}],
+            "endpoints": [{"address": "127.0.0.1", "serviceAccount": name, "labels": labels}],
+            "subjectAltNames": [Self::identity(at)]});
+        let once =
+            json!({"host": host, "trafficPolicy": {"connectionPool": {"http": {"maxRequestsPerConnection": 1}}}});
+        let sidecar = json!({"workloadSelector": {"labels": {"app": name}},
+            "ingress": [{"port": {"number": inbound, "protocol": "HTTP", "name": "http"}, "bind": "127.0.0.1",
+                "captureMode": "NONE", "defaultEndpoint": format!("127.0.0.1:{app}")}],
+            "egress": [{"port": {"number": ports[1 - at], "protocol": "HTTP", "name": "egress"}, "bind": "127.0.0.1",
+                "captureMode": "NONE", "hosts": ["./*"]}]});
+        object("ServiceEntry", name, &service)
+            + &object("DestinationRule", name, &once)
+            + &object("Sidecar", name, &sidecar)
+    }
+
+    /// The mesh config of a mesh that trusts the root of the other one too, or its own alone.
+    fn config(roots: &[String; 2], at: usize, trusts: bool) -> Value {
+        let entry = json!({"pem": roots[1 - at], "trustDomains": [Self::TRUST_DOMAINS[1 - at]]});
+        let entries = if trusts { vec![entry] } else { Vec::new() };
+        json!({"trustDomain": Self::TRUST_DOMAINS[at], "caCertificates": entries})
+    }
+
+    fn configure(&self, at: usize, trusts: bool) {
+        self.meshes[at].0.configure(&Self::config(&self.roots, at, trusts));
+    }
+
+    /// Waits until calls both ways have this status; gives the answer of each service.
+    fn until(&self, why: &str, status: u16) -> [Answer; 2] {
+        [0, 1].map(|to| {
+            wait_until(&format!("{why}, calls to {}", Self::NAMES[to]), || {
+                match get(self.ports[to], &Self::host(to), "/", &[]) {
+                    Ok(answer) if answer.status == status => Ok(answer),
+                    other => Err(format!("{other:?}")),
+                }
+            })
+        })
+    }
+}
+
+#[test]
+fn envoys_below_two_roots_call_each_other_while_each_mesh_trusts_both() {
+    let neighbours = Neighbours::start();
+    for at in [0, 1] {
+        let answers = neighbours.until("each trusts both roots", 200);
+        for (to, answer) in answers.iter().enumerate() {
+            assert_eq!(answer.seen("name"), Neighbours::NAMES[to]);
+            let peer = answer.seen("x-forwarded-client-cert");
+            assert!(peer.contains(&format!("URI={}", Neighbours::identity(1 - to))), "{peer:?}");
+        }
+        // As a server and as a client: the mesh without the root refuses both ways.
+        neighbours.configure(at, false);
+        neighbours.until("one mesh trusts its own root alone", 503);
+        neighbours.configure(at, true);
+    }
+    neighbours.until("each trusts both roots again", 200);
+    neighbours.meshes.iter().for_each(|(_, envoy)| envoy.assert_no_nacks());
 }
 
 #[test]
