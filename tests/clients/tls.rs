@@ -80,6 +80,45 @@ fn the_gateway_terminates_tls_with_files_and_with_secrets() {
     envoy.assert_no_nacks();
 }
 
+/// A server for one host that Envoy refuses, beside one for all hosts that demands less: connections to that host are closed.
+#[test]
+fn a_server_of_the_gateway_that_envoy_refuses_leaves_its_host_to_no_other() {
+    let (certificate, echo, port) = (Certificate::of("*.shop.example"), Echo::start("web"), free_port());
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "shop"},
+        "stringData": {"tls.crt": certificate.chain, "tls.key": certificate.key, "ca.crt": certificate.chain},
+    });
+    let server = |name: &str, host: &str, tls: serde_json::Value| json!({"port": {"number": port, "name": name, "protocol": "HTTPS"}, "hosts": [host], "tls": tls});
+    let with = |hash: &str| {
+        let guarded = json!({"mode": "MUTUAL", "credentialName": "cert", "verifyCertificateHash": [hash]});
+        let servers = json!([
+            server("guarded", "guarded.shop.example", guarded),
+            server("others", "*.shop.example", json!({"mode": "SIMPLE", "credentialName": "cert"})),
+        ]);
+        let routes = json!({"hosts": ["*.shop.example"], "gateways": ["edge"],
+            "http": [{"route": [{"destination": {"host": "web.example"}}]}]});
+        service("web.example", 80, "HTTP", &[(echo.port, "v1", "")])
+            + &object("Gateway", "edge", &json!({"selector": {"app": "edge"}, "servers": servers}))
+            + &object("VirtualService", "web", &routes)
+            + &format!("---\n{secret}\n")
+    };
+    let plane = ControlPlane::start(&[("edge.yaml", with("no hash"))]);
+    let envoy = Envoy::start(&plane, NODE, &json!({"LABELS": {"app": "edge"}}), true);
+    let ask = |host: &str| https_get(port, host, &certificate.chain_file);
+    let unproven = format!("listener.0.0.0.0_{port}.ssl.fail_verify_no_cert");
+    wait_for("another host is answered", || ask("other.shop.example"));
+    assert_eq!(ask("guarded.shop.example"), None, "a host that demands certificates is answered without one");
+    assert_eq!(envoy.stat(&unproven), 0, "its connections end before TLS");
+    assert!(plane.debug("/debug/push_status").to_string().contains("Gateway/shop/edge"));
+    plane.write("edge.yaml", &with(&"ab".repeat(32)));
+    wait_for("the mended server asks for a certificate", || {
+        assert_eq!(ask("guarded.shop.example"), None);
+        (envoy.stat(&unproven) > 0).then_some(())
+    });
+    assert!(ask("other.shop.example").is_some());
+    envoy.assert_no_nacks();
+}
+
 #[test]
 fn the_gateway_originates_tls() {
     let (certificate, upstream, port) = (Certificate::of("secure.example"), free_port(), free_port());
