@@ -19,10 +19,14 @@ use pilothouse::{
     xds::ResourceType,
 };
 use prost::Message;
+use rcgen::{
+    CertificateParams, CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SanType,
+    date_time_ymd,
+};
 use serde_json::{Value, json};
 use tonic::{
     Code,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
 use crate::{
@@ -79,21 +83,30 @@ async fn roots(admin: &Admin, namespace: &str) -> String {
     map["data"]["root-cert.pem"].as_str().unwrap().to_string()
 }
 
+fn tls(roots: &str) -> ClientTlsConfig {
+    ClientTlsConfig::new().ca_certificate(Certificate::from_pem(roots)).domain_name("istiod.istio-system.svc")
+}
+
+/// A client whose node names this cluster.
+async fn dial(
+    cluster: &str,
+    running: &Running,
+    account: &str,
+    tls: ClientTlsConfig,
+) -> Result<AdsClient, tonic::transport::Error> {
+    let address = running.addresses.secure_grpc.unwrap();
+    let channel: Channel = Endpoint::from_shared(format!("https://{address}"))?.tls_config(tls)?.connect().await?;
+    let id = format!("router~10.0.0.9~{account}-1.shop~shop.svc.cluster.local");
+    let metadata = (!cluster.is_empty()).then(|| json_to_struct(&json!({"CLUSTER_ID": cluster}))).flatten();
+    Ok(AdsClient::over(channel, Node { id, metadata, ..Node::default() }))
+}
+
 async fn client(running: &Running, roots: &str, account: &str) -> AdsClient {
     client_in("", running, roots, account).await
 }
 
-/// A client whose node names this cluster.
 async fn client_in(cluster: &str, running: &Running, roots: &str, account: &str) -> AdsClient {
-    let tls =
-        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(roots)).domain_name("istiod.istio-system.svc");
-    let address = running.addresses.secure_grpc.unwrap();
-    let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap().tls_config(tls).unwrap();
-    let channel: Channel = endpoint.connect().await.unwrap();
-    let id = format!("router~10.0.0.9~{account}-1.shop~shop.svc.cluster.local");
-    let metadata = (!cluster.is_empty()).then(|| json_to_struct(&json!({"CLUSTER_ID": cluster}))).flatten();
-    let node = Node { id, metadata, ..Node::default() };
-    AdsClient::over(channel, node)
+    dial(cluster, running, account, tls(roots)).await.unwrap()
 }
 
 /// The Secrets of these names that a client is sent within a while; none come where they are refused.
@@ -288,6 +301,57 @@ async fn the_root_lives_in_the_cluster_and_each_namespace_is_told_it() {
     let alone = start(&kubeconfig, Some(state.path())).await;
     client(&alone, &told, "edge").await;
     end(alone).await;
+}
+
+/// A certificate of `shop/cart` with this serial number, and its key.
+fn certified(issuer: &Issuer<'static, KeyPair>, serial: u64) -> Identity {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.subject_alt_names = vec![SanType::URI("spiffe://cluster.local/ns/shop/sa/cart".try_into().unwrap())];
+    params.serial_number = Some(serial.into());
+    let key = KeyPair::generate().unwrap();
+    Identity::from_pem(params.signed_by(&key, issuer).unwrap().pem(), key.serialize_pem())
+}
+
+#[actix::test]
+async fn a_list_of_revoked_certificates_in_the_secret_cacerts_is_in_force() {
+    let Some((server, admin)) = server_with(&[], &[]).await else { return };
+    for object in documents(NAMESPACES) {
+        admin.apply_soon(&object).await;
+    }
+    let material = new_root("mine", std::time::SystemTime::now(), Duration::from_secs(86_400)).unwrap();
+    let issuer = Issuer::from_ca_cert_pem(&material.certificate, KeyPair::from_pem(&material.key).unwrap()).unwrap();
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2024, 1, 1),
+        next_update: date_time_ymd(2090, 1, 1),
+        crl_number: 1.into(),
+        issuing_distribution_point: None,
+        revoked_certs: vec![RevokedCertParams {
+            serial_number: 7.into(),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        }],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&issuer).unwrap().pem().unwrap();
+    let mut secret = object("Secret", "istio-system", "cacerts");
+    secret["stringData"] = json!({"ca-cert.pem": material.certificate, "ca-key.pem": material.key,
+        "root-cert.pem": material.roots, "cert-chain.pem": "", "ca-crl.pem": list});
+    admin.apply(&secret).await;
+    let running = start(&server.kubeconfig, None).await;
+    let as_cart = |serial: u64| dial("", &running, "cart", tls(&material.roots).identity(certified(&issuer, serial)));
+
+    // A proxy is sent the list, and the listener goes by it: with TLS 1.3 a client learns of it after its handshake.
+    let good = as_cart(8).await.unwrap();
+    assert_eq!(outcome(&good, &["ROOTCA"]).await, Ok(vec!["ROOTCA".to_string()]));
+    let mut stream = good.sotw(None).await.unwrap();
+    stream.subscribe(ResourceType::Secret, &["ROOTCA"], "").await.unwrap();
+    let sent = Secret::decode(&*stream.next().await.unwrap().resources[0].value).unwrap();
+    assert!(format!("{sent:?}").contains("X509 CRL"), "{sent:?}");
+    if let Ok(bad) = as_cart(7).await {
+        assert!(secrets(&bad, &["ROOTCA"]).await.is_err(), "a revoked certificate proves an identity");
+    }
+    end(running).await;
 }
 
 #[actix::test]
