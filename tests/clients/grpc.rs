@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -27,12 +28,18 @@ pub fn bootstrap(plane: &ControlPlane, app: &str, ip: &str) -> PathBuf {
 
 /// As [`bootstrap`], of a node with this metadata.
 pub fn bootstrap_with(plane: &ControlPlane, app: &str, ip: &str, metadata: &Value) -> PathBuf {
+    bootstrap_from(&format!("127.0.0.1:{}", plane.grpc_port), (app, ip), metadata, &[])
+}
+
+/// As [`bootstrap_with`], from this address of the control plane and with more arguments of the command.
+pub fn bootstrap_from(address: &str, (app, ip): (&str, &str), metadata: &Value, arguments: &[&OsStr]) -> PathBuf {
     let folder = scratch();
     fs::write(folder.join("metadata.json"), metadata.to_string()).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
         .args(["bootstrap", "grpc", "--node", &format!("sidecar~{ip}~{app}.shop~shop.svc.cluster.local")])
-        .args(["--xds-address", &format!("127.0.0.1:{}", plane.grpc_port), "--metadata"])
+        .args(["--xds-address", address, "--metadata"])
         .arg(folder.join("metadata.json"))
+        .args(arguments)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

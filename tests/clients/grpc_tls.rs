@@ -1,12 +1,19 @@
-//! Mutual TLS between proxyless gRPC programs with certificate files: a strict server takes clients of the mesh, and refuses plain
-//! text and certificates of another root; a client refuses a server of another identity.
+//! Mutual TLS between proxyless gRPC programs with certificate files, in each language: a strict server takes clients of the
+//! mesh, and refuses plain text and certificates of another root; a client refuses a server of another identity.
 
-use serde_json::json;
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
 
 use crate::{
     certificate_files::{authority, metadata},
     config::{object, service},
-    grpc::{Client, Grpc, HOST, bootstrap_with, serve},
+    grpc::{Client, GO, Grpc, HOST, JAVA, OLDER_GO, OLDER_JAVA, bootstrap_from, bootstrap_with, serve},
+    joined::Mesh,
     mesh::ControlPlane,
     policies::policy,
     process::{free_port, wait_until},
@@ -15,17 +22,21 @@ use crate::{
 const SERVER: &str = "spiffe://cluster.local/ns/shop/sa/server";
 const CLIENT: &str = "spiffe://cluster.local/ns/shop/sa/client";
 
-fn proves_itself_to_a_strict_server(grpc: Grpc) {
+/// A strict service whose server proves this identity.
+fn strict(port: u16, of_server: &str) -> String {
+    let tls = json!({"mode": "ISTIO_MUTUAL", "subjectAltNames": [of_server]});
+    service(HOST, 9000, "GRPC", &[(port, "v1", "")])
+        + &object("DestinationRule", "echo", &json!({"host": HOST, "trafficPolicy": {"tls": tls}}))
+        + &policy("PeerAuthentication", "default", &json!({"mtls": {"mode": "STRICT"}}))
+}
+
+/// A client of one language and a server of another, or of the same.
+fn proves_itself_to_a_strict_server(grpc: Grpc, of_server: Grpc) {
+    let Some(server) = of_server.server() else { return };
     let (mine, foreign, port) = (authority(), authority(), free_port());
-    let objects = |of_server: &str| {
-        let tls = json!({"mode": "ISTIO_MUTUAL", "subjectAltNames": [of_server]});
-        service(HOST, 9000, "GRPC", &[(port, "v1", "")])
-            + &object("DestinationRule", "echo", &json!({"host": HOST, "trafficPolicy": {"tls": tls}}))
-            + &policy("PeerAuthentication", "default", &json!({"mtls": {"mode": "STRICT"}}))
-    };
-    let plane = ControlPlane::start(&[("echo.yaml", objects(SERVER))]);
-    let of_server = bootstrap_with(&plane, "server", "127.0.0.1", &metadata(&mine, "server", SERVER));
-    let _server = serve(Grpc::Python.server().unwrap(), "v1", port, Some(&of_server));
+    let plane = ControlPlane::start(&[("echo.yaml", strict(port, SERVER))]);
+    let bootstrap = bootstrap_with(&plane, "server", "127.0.0.1", &metadata(&mine, "server", SERVER));
+    let _server = serve(server, "v1", port, Some(&bootstrap));
     let command = |security: Option<&str>| {
         let mut command = grpc.client(&format!("xds:///{HOST}:9000")).unwrap();
         command.args(security);
@@ -42,7 +53,8 @@ fn proves_itself_to_a_strict_server(grpc: Grpc) {
     until("a client of the mesh is let in", &mut client, &|answer| answer == "v1");
     assert_eq!(client.call(20, "").into_iter().collect::<Vec<_>>(), [("v1".to_string(), 20)]);
 
-    let refused = |answer: &str| answer.contains("UNAVAILABLE");
+    // Go writes the code in its own way.
+    let refused = |answer: &str| answer.to_uppercase().contains("UNAVAILABLE");
     let mut plain = Client::start(command(None), &of_client);
     until("plain text is refused", &mut plain, &refused);
     // It knows the mesh's root, and no certificate below it.
@@ -53,7 +65,7 @@ fn proves_itself_to_a_strict_server(grpc: Grpc) {
     until("a certificate of another root is refused", &mut stranger, &refused);
     assert_eq!(client.attempt(), "v1");
 
-    plane.write("echo.yaml", &objects("spiffe://cluster.local/ns/shop/sa/other"));
+    plane.write("echo.yaml", &strict(port, "spiffe://cluster.local/ns/shop/sa/other"));
     wait_until("a new client refuses a server of another identity", || {
         // Connections that there are stay.
         let answer = Client::start(command(Some("tls")), &of_client).attempt();
@@ -64,10 +76,67 @@ fn proves_itself_to_a_strict_server(grpc: Grpc) {
 
 #[test]
 fn python_proves_itself_to_a_strict_server() {
-    proves_itself_to_a_strict_server(Grpc::Python);
+    proves_itself_to_a_strict_server(Grpc::Python, Grpc::Python);
 }
 
 #[test]
 fn javascript_proves_itself_to_a_strict_server() {
-    proves_itself_to_a_strict_server(Grpc::JavaScript);
+    proves_itself_to_a_strict_server(Grpc::JavaScript, Grpc::Python);
+}
+
+#[test]
+fn go_proves_itself_to_a_strict_server() {
+    proves_itself_to_a_strict_server(GO, GO);
+    proves_itself_to_a_strict_server(OLDER_GO, OLDER_GO);
+}
+
+#[test]
+fn java_proves_itself_to_a_strict_server() {
+    proves_itself_to_a_strict_server(JAVA, JAVA);
+    proves_itself_to_a_strict_server(OLDER_JAVA, OLDER_JAVA);
+}
+
+/// Without an agent: `pilothouse certificate` writes and renews the files, which both programs follow.
+#[test]
+fn programs_prove_themselves_with_certificates_that_the_command_keeps() {
+    const LIFE: Duration = Duration::from_secs(15);
+    let port = free_port();
+    // gRPC looks for the host that it dials in the certificate of the control plane.
+    let mesh = Mesh::start(strict(port, SERVER), &[("PILOTHOUSE_SERVER_NAME", "127.0.0.1")]);
+    let started = Instant::now();
+    let [(_renewal_of_server, server), (_renewal_of_client, client)] =
+        ["server", "client"].map(|account| mesh.keep_certificate(account, "15s"));
+    // The certificate is the proof of the control plane's client too: there is no token.
+    let bootstrap = |app: &str, ip: &str, folder: &Path| {
+        let root = folder.join("root-cert.pem");
+        let arguments = ["--certs-dir".as_ref(), folder.as_os_str(), "--root-cert".as_ref(), root.as_os_str()];
+        let metadata = json!({"LABELS": {"app": app}, "SERVICE_ACCOUNT": app});
+        let path = bootstrap_from(&mesh.secure.to_string(), (app, ip), &metadata, &arguments);
+        let mut text: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        text["certificate_providers"]["default"]["config"]["refresh_interval"] = "1s".into();
+        fs::write(&path, text.to_string()).unwrap();
+        path
+    };
+    let _server = serve(Grpc::Python.server().unwrap(), "v1", port, Some(&bootstrap("server", "127.0.0.1", &server)));
+    let of_client = bootstrap("client", "10.9.9.9", &client);
+    let call = |security: Option<&str>| {
+        let mut command = Grpc::Python.client(&format!("xds:///{HOST}:9000")).unwrap();
+        command.args(security);
+        Client::start(command, &of_client).attempt()
+    };
+    let until = |what: &str, wanted: &dyn Fn(&str) -> bool| {
+        wait_until(what, || {
+            let answer = call(Some("tls"));
+            if wanted(&answer) { Ok(()) } else { Err(answer) }
+        });
+    };
+    until("the client is let in", &|answer| answer == "v1");
+    assert!(call(None).contains("UNAVAILABLE"), "plain text is refused");
+    let first = fs::read_to_string(server.join("cert-chain.pem")).unwrap();
+    wait_until("the first certificates are expired", || {
+        if started.elapsed() > LIFE + Duration::from_secs(2) { Ok(()) } else { Err(String::new()) }
+    });
+    assert_ne!(first, fs::read_to_string(server.join("cert-chain.pem")).unwrap());
+    until("a new connection is let in with renewed certificates", &|answer| answer == "v1");
+    assert_eq!(mesh.plane.debug("/debug/push_status"), json!({}), "a client refused config");
 }

@@ -15,7 +15,7 @@ use crate::{
     envoy::Launch,
     mesh::{ControlPlane, Envoy, folder},
     network::Machine,
-    process::{free_port, scratch},
+    process::{Process, free_port, scratch, wait_until},
 };
 
 /// Settings of the control plane.
@@ -139,14 +139,30 @@ impl Mesh {
         Launch { host, arguments: &arguments, machine: machine.clone(), bootstrap, ..launch }.start()
     }
 
+    /// A process that keeps the certificate of this service account in a folder, once there is one.
+    pub fn keep_certificate(&self, account: &str, lifetime: &str) -> (Process, PathBuf) {
+        let folder = scratch().join("certs");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        command.args(["certificate", "--watch", "--ttl", lifetime, "--xds-address", &self.secure.to_string()]);
+        command.arg("--root-cert").arg(&self.root).arg("--token-file").arg(self.token(account));
+        let process = Process::start("certificate", command.arg("--certs-dir").arg(&folder));
+        wait_until("a certificate", || if folder.join("key.pem").exists() { Ok(()) } else { Err(process.tail()) });
+        (process, folder)
+    }
+
     /// The file of a token for this service account.
     pub fn token(&self, account: &str) -> PathBuf {
-        let mut create = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        create.args(["token", "create", "--namespace", "shop", "--service-account", account, "--state-dir"]);
-        let created = create.arg(&self.state).output().unwrap();
-        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
-        let token = scratch().join("token");
-        fs::write(&token, created.stdout).unwrap();
-        token
+        token_of(&self.state, account)
     }
+}
+
+/// The file of a token for this service account, of the control plane with this state folder.
+pub fn token_of(state: &Path, account: &str) -> PathBuf {
+    let mut create = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    create.args(["token", "create", "--namespace", "shop", "--service-account", account, "--state-dir"]);
+    let created = create.arg(state).output().unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let token = scratch().join("token");
+    fs::write(&token, created.stdout).unwrap();
+    token
 }

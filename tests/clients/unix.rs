@@ -1,10 +1,12 @@
-//! Envoys beside their control plane, over its Unix socket: the system names their user, no token and no TLS is needed.
+//! Envoys beside their control plane, over its Unix socket: the system names their user, so that neither a token nor TLS is needed; a
+//! token is taken as well.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use crate::{
     envoy::Launch,
     http::{Echo, get},
+    joined::token_of,
     mesh::{ControlPlane, folder},
     mutual_tls::{CLIENT, HANDSHAKES, SERVER, mesh_of, metadata},
     process::{free_port, scratch, wait_for},
@@ -20,15 +22,18 @@ fn envoys_get_certificates_over_the_unix_socket() {
         "--config-dir".into(),
         configs.clone().into(),
         "--state-dir".into(),
-        state.into(),
+        state.clone().into(),
         "--grpc-unix-socket".into(),
         socket.clone().into(),
     ];
     let mut plane = ControlPlane::launch(configs, &arguments);
     plane.wait_ready();
-    let join =
-        |node: &str, app: &str| Launch { socket: Some(&socket), ..Launch::new(&[], node, &metadata(app)) }.start();
-    let (server, client) = (join(SERVER, "server"), join(CLIENT, "client"));
+    let join = |node: &str, app: &str, arguments: &[&OsStr]| {
+        Launch { socket: Some(&socket), arguments, ..Launch::new(&[], node, &metadata(app)) }.start()
+    };
+    let server = join(SERVER, "server", &[]);
+    let token = token_of(&state, "client");
+    let client = join(CLIENT, "client", &["--token-file".as_ref(), token.as_os_str()]);
     let answer = || get(egress, "web.example", "/", &[]).ok().filter(|a| a.status == 200).map(|a| a.seen("name"));
     assert_eq!(wait_for("the call over mutual TLS", answer), "server");
     assert!(client.stat(HANDSHAKES) > 0, "the client's connection is TLS");

@@ -1,7 +1,8 @@
 // An echo program for gRPC-Go, as grpc_client.py and grpc_server.py are for Python.
 //
-//	echo client TARGET           reads `call N [KEY=VALUE]` lines, makes N calls of /test.Echo/Who, prints {answer: count};
-//	                             `try` instead of `call` does not wait until the channel is ready
+//	echo client TARGET [tls]     reads `call N [KEY=VALUE]` lines, makes N calls of /test.Echo/Who, prints {answer: count};
+//	                             `try` instead of `call` does not wait until the channel is ready; with `tls` the
+//	                             connection is as secure as xDS says
 //	echo server PORT NAME [xds]  answers /test.Echo/Who with NAME; `xds` makes it an xDS-enabled server
 package main
 
@@ -17,7 +18,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	xdscredentials "google.golang.org/grpc/credentials/xds"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
@@ -37,14 +40,20 @@ func (raw) Unmarshal(data []byte, v any) error {
 
 func main() {
 	if os.Args[1] == "client" {
-		client(os.Args[2])
+		client(os.Args[2], len(os.Args) > 3)
 	} else {
 		server(os.Args[2], os.Args[3], len(os.Args) > 4)
 	}
 }
 
-func client(target string) {
-	connection, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func client(target string, secure bool) {
+	var security credentials.TransportCredentials = insecure.NewCredentials()
+	if secure {
+		made, err := xdscredentials.NewClientCredentials(xdscredentials.ClientOptions{FallbackCreds: security})
+		check(err)
+		security = made
+	}
+	connection, err := grpc.NewClient(target, grpc.WithTransportCredentials(security))
 	check(err)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
@@ -93,7 +102,10 @@ func server(port, name string, withXds bool) {
 	}
 	var service registrar = grpc.NewServer(grpc.ForceServerCodec(raw{}))
 	if withXds {
-		made, err := xds.NewGRPCServer(grpc.ForceServerCodec(raw{}))
+		plain := insecure.NewCredentials()
+		security, err := xdscredentials.NewServerCredentials(xdscredentials.ServerOptions{FallbackCreds: plain})
+		check(err)
+		made, err := xds.NewGRPCServer(grpc.ForceServerCodec(raw{}), grpc.Creds(security))
 		check(err)
 		service = made
 	}

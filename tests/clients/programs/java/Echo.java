@@ -1,4 +1,5 @@
 import io.grpc.CallOptions;
+import io.grpc.ChannelCredentials;
 import io.grpc.ClientInterceptors;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
@@ -12,6 +13,7 @@ import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ClientCalls;
 import io.grpc.stub.MetadataUtils;
 import io.grpc.stub.ServerCalls;
+import io.grpc.xds.XdsChannelCredentials;
 import io.grpc.xds.XdsServerBuilder;
 import io.grpc.xds.XdsServerCredentials;
 import java.io.BufferedReader;
@@ -30,8 +32,9 @@ import java.util.stream.Collectors;
  * An echo program for gRPC-Java, as grpc_client.py and grpc_server.py are for Python.
  *
  * <pre>
- * Echo client TARGET           reads `call N [KEY=VALUE]` lines, makes N calls of /test.Echo/Who, prints {answer: count};
- *                              `try` instead of `call` does not wait until the channel is ready
+ * Echo client TARGET [tls]     reads `call N [KEY=VALUE]` lines, makes N calls of /test.Echo/Who, prints {answer: count};
+ *                              `try` instead of `call` does not wait until the channel is ready; with `tls` the
+ *                              connection is as secure as xDS says
  * Echo server PORT NAME [xds]  answers /test.Echo/Who with NAME; `xds` makes it an xDS-enabled server
  * </pre>
  */
@@ -61,14 +64,15 @@ public final class Echo {
 
   public static void main(String[] args) throws Exception {
     if (args[0].equals("client")) {
-      client(args[1]);
+      client(args[1], args.length > 2);
     } else {
       server(Integer.parseInt(args[1]), args[2], args.length > 3);
     }
   }
 
-  private static void client(String target) throws IOException {
-    ManagedChannel channel = Grpc.newChannelBuilder(target, InsecureChannelCredentials.create()).build();
+  private static void client(String target, boolean secure) throws IOException {
+    ChannelCredentials plain = InsecureChannelCredentials.create();
+    ManagedChannel channel = Grpc.newChannelBuilder(target, secure ? XdsChannelCredentials.create(plain) : plain).build();
     BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     for (String line = lines.readLine(); line != null; line = lines.readLine()) {
       String[] words = line.trim().split("\\s+");
