@@ -271,3 +271,57 @@ async fn cve_2021_31921_auto_passthrough_leads_to_exported_services_alone() {
     assert!(text.contains("public.example.com"), "{text}");
     assert!(!text.contains("hidden.example.com"), "{text}");
 }
+
+/// ISTIO-SECURITY-2026-002: a VirtualService of any namespace takes a host of another one. As in Istio it is in force, unless the
+/// mesh keeps VirtualServices to their own namespaces; `validate` tells of it.
+#[test]
+fn istio_security_2026_002_a_host_that_another_namespace_takes_is_told_and_can_be_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = |kind: &str, namespace: &str, name: &str, spec: &Value| {
+        let metadata = json!({"name": name, "namespace": namespace});
+        format!(
+            "---\n{}\n",
+            json!({"apiVersion": "networking.istio.io/v1", "kind": kind, "metadata": metadata, "spec": spec})
+        )
+    };
+    let service = |namespace: &str, host: &str| {
+        let spec = json!({"hosts": [host], "location": "MESH_INTERNAL", "resolution": "STATIC",
+            "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "endpoints": [{"address": "10.0.0.1"}]});
+        object("ServiceEntry", namespace, "own", &spec)
+    };
+    let routes = |namespace: &str, host: &str, more: &Value| {
+        let mut spec = json!({"hosts": [host], "http": [{"route": [{"destination": {"host": "evil.example"}}]}]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object("VirtualService", namespace, "routes", &spec)
+    };
+    let services = service("bank", "bank.example") + &service("evil", "evil.example");
+    fs::create_dir(dir.path().join("config")).unwrap();
+    let text = services.clone() + &routes("evil", "bank.example", &json!({}));
+    fs::write(dir.path().join("config/a.yaml"), text).unwrap();
+    // The cluster to which calls of `bank.example` go, of a caller in this namespace.
+    let called = |caller: &str, mesh: &Value| {
+        let (settings, out) = (dir.path().join("mesh.yaml"), dir.path().join("out"));
+        fs::write(&settings, mesh.to_string()).unwrap();
+        let mut render = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        render.args(["render", "--node", &format!("sidecar~10.0.0.9~a.{caller}~{caller}.svc.cluster.local")]);
+        render.arg("--config-dir").arg(dir.path().join("config")).arg("--mesh-config").arg(&settings);
+        let output = render.arg("--out").arg(&out).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let routes: Value = serde_json::from_slice(&fs::read(out.join("routes.json")).unwrap()).unwrap();
+        let hosts = routes.as_array().unwrap().iter().flat_map(|r| r["virtualHosts"].as_array().unwrap());
+        let bank = hosts.clone().find(|host| host["name"] == "bank.example:80").unwrap();
+        bank["routes"][0]["route"]["cluster"].as_str().unwrap().to_string()
+    };
+    assert_eq!(called("shop", &json!({})), "outbound|80||evil.example", "as in Istio");
+    let own = json!({"defaultVirtualServiceExportTo": ["."]});
+    assert_eq!(called("shop", &own), "outbound|80||bank.example");
+    assert_eq!(called("evil", &own), "outbound|80||evil.example");
+
+    let told = |routes: &str| validated(&(services.clone() + routes)).0.contains("routes callers of every namespace");
+    assert!(told(&routes("evil", "bank.example", &json!({}))));
+    assert!(told(&routes("evil", "bank.example", &json!({"gateways": ["mesh", "edge"], "exportTo": ["*"]}))));
+    for more in [json!({"exportTo": ["."]}), json!({"gateways": ["edge"]})] {
+        assert!(!told(&routes("evil", "bank.example", &more)), "{more}");
+    }
+    assert!(!told(&routes("bank", "bank.example", &json!({}))) && !told(&routes("evil", "evil.example", &json!({}))));
+}

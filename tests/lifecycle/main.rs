@@ -13,6 +13,7 @@ mod context_fault;
 mod debug;
 mod drain;
 mod files;
+mod frames;
 mod generator_fault;
 mod guide;
 mod handler_fault;

@@ -1,4 +1,4 @@
-//! References of VirtualServices to Gateways, hosts and subsets that are not among the objects.
+//! References of VirtualServices to Gateways, hosts and subsets that are not among the objects, and to hosts of others.
 //!
 //! Hosts are looked for only where some service is there, and subsets only where some DestinationRule is: files often hold one
 //! part of a mesh alone.
@@ -15,10 +15,36 @@ use crate::{
 /// The reserved name of the mesh among gateways.
 const MESH: &str = "mesh";
 
-/// A warning for each object that refers to something absent.
+/// A warning for each object that refers to something absent, and for each that takes the routes of another namespace's service.
 pub(super) fn warnings(context: &PushContext, configs: &[Arc<Config>]) -> Vec<Warned> {
-    let of = |config: &Arc<Config>| Some(warning(config, &absent(context, config, config.virtual_service()?)?));
-    configs.iter().filter_map(of).collect()
+    let of = |config: &Arc<Config>| {
+        let routes = config.virtual_service()?;
+        let found = [absent(context, config, routes), taken(context, config, routes)];
+        Some(found.into_iter().flatten().map(|message| warning(config, &message)).collect::<Vec<_>>())
+    };
+    configs.iter().filter_map(of).flatten().collect()
+}
+
+/// The services of other namespaces whose routes it gives to callers of every namespace, in words. As in Istio it is in force: the
+/// first VirtualService of a host counts, whosever it is (ISTIO-SECURITY-2026-002).
+fn taken(context: &PushContext, config: &Config, routes: &VirtualService) -> Option<String> {
+    let for_mesh = routes.gateways.is_empty() || routes.gateways.iter().any(|name| name == MESH);
+    let for_all = routes.export_to.is_empty() || routes.export_to.iter().any(|to| to == "*");
+    if !for_mesh || !for_all {
+        return None;
+    }
+    let namespace = &config.meta.namespace;
+    let of_others = |host: &String| {
+        let named = host::resolve_short_name(host, namespace, &context.inputs.mesh.domain);
+        let services = context.inputs.registry.services.iter().filter(|service| service.hostname == named);
+        let mut owners: BTreeSet<&str> = services.map(|service| &*service.namespace).collect();
+        let is_own = owners.remove(&**namespace);
+        owners.first().filter(|_| !is_own).map(|owner| format!("{host:?} of namespace {owner}"))
+    };
+    let all: BTreeSet<String> = routes.hosts.iter().filter_map(of_others).collect();
+    let all = all.into_iter().collect::<Vec<_>>().join(", ");
+    (!all.is_empty())
+        .then(|| format!("it routes callers of every namespace to {all}; exportTo [\".\"] limits it to its own"))
 }
 
 /// The absent objects that a VirtualService names, in words.
