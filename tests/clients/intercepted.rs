@@ -59,7 +59,7 @@ struct Shop {
     of_server: Envoy,
     /// The server's program.
     web: Echo,
-    _network: Network,
+    network: Network,
 }
 
 /// The services: HTTP with a version on each of two machines, of which one has no sidecar, and TCP.
@@ -151,7 +151,7 @@ impl Shop {
             mesh.join_on(machine, &node, app, &metadata)
         };
         let (of_client, of_server) = (sidecar(&client, "client"), sidecar(&server, "server"));
-        Some(Self { family, mesh, client, server, plain, of_client, of_server, web, _network: network })
+        Some(Self { family, mesh, client, server, plain, of_client, of_server, web, network })
     }
 
     fn write(&self, further: &str) {
@@ -265,7 +265,10 @@ fn redirected_requests_follow_routes_where_all_addresses_are_ipv6() {
 
 #[test]
 fn modes_of_mutual_tls_are_in_force_by_namespace_and_by_port() {
-    let Some(shop) = Shop::start(Interception::Redirect, Family::V4, &mode("PERMISSIVE", &Value::Null)) else { return };
+    let settings = Settings { mesh: Some(&json!({})), ..Settings::default() };
+    let setup = Setup { settings, metadata: json!({}) };
+    let permissive = mode("PERMISSIVE", &Value::Null);
+    let Some(shop) = Shop::start_with(Interception::Redirect, Family::V4, &permissive, &setup) else { return };
     shop.until("both are let in", true, true);
     let proven = |answer: &Answer| !answer.seen("x-forwarded-client-cert").is_empty();
     assert!(proven(&shop.ask(&shop.client, "/", &[]).unwrap()), "a certificate is used where it is not demanded");
@@ -287,6 +290,25 @@ fn modes_of_mutual_tls_are_in_force_by_namespace_and_by_port() {
     shop.until("a certificate is demanded at the port", true, false);
     until_hello(&shop.plain, shop.at_server(DB_PORT), Some("db"));
     until_hello(&shop.client, shop.db(), Some("db"));
+    assert_eq!(shop.ask_port(&shop.plain, OTHER_PORT).unwrap().seen("name"), "other");
+
+    // Envoy refuses this window, so all chains of HTTP close their connections: those of the strict port do not fall to the
+    // permissive chain of TCP.
+    shop.mesh.configure(&json!({"defaultConfig": {"connectionSettings": {"http2InitialStreamWindowSize": 1}}}));
+    wait_until("HTTP is closed", || match shop.ask_port(&shop.plain, OTHER_PORT) {
+        Err(_) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    let before = shop.web.paths().len();
+    for _ in 0..5 {
+        assert!(shop.ask_port(&shop.plain, WEB_PORT).is_err(), "plain text is let in at the strict port");
+    }
+    assert_eq!(shop.web.paths().len(), before, "plain text reaches the program behind the strict port");
+    assert_eq!(hello(&shop.plain, shop.at_server(DB_PORT)).unwrap(), "db over\n");
+    let told = shop.network.router.within(|| shop.mesh.plane.debug("/debug/push_status")).to_string();
+    assert!(told.contains("closes its connections"), "{told}");
+    shop.mesh.configure(&json!({}));
+    shop.until("the mesh is let in again", true, false);
     shop.assert_no_nacks();
 }
 
