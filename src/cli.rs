@@ -22,6 +22,8 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::settings::MeshSettings;
+
 /// Wrong usage (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
 /// Input that is refused (`EX_DATAERR`).
@@ -71,7 +73,7 @@ pub enum Command {
     Completion(completion::CompletionArgs),
 }
 
-/// Files and names of the mesh-wide settings; shared by `serve` and `render`.
+/// Files and names of the mesh-wide settings; shared by `serve`, `render` and `validate`.
 #[derive(Debug, Clone, Args)]
 pub struct MeshArgs {
     /// MeshConfig file (YAML).
@@ -86,6 +88,19 @@ pub struct MeshArgs {
     /// DNS suffix of services.
     #[arg(long, env = "PILOTHOUSE_DOMAIN", default_value = "cluster.local", value_name = "DOMAIN")]
     pub domain: String,
+}
+
+impl MeshArgs {
+    /// The settings of the files that are named here, without those that only a server has.
+    fn settings(&self) -> MeshSettings {
+        MeshSettings {
+            config_file: self.mesh_config.clone(),
+            networks_file: self.networks_config.clone(),
+            cluster_id: self.cluster_id.clone(),
+            domain: self.domain.clone(),
+            ..MeshSettings::default()
+        }
+    }
 }
 
 /// Parses the command line and runs it.

@@ -48,7 +48,7 @@ pub use intern::Interner;
 pub use interrupted::Interrupted;
 pub use kind::{Kind, KindClass};
 pub use labels::{LabelLookup, LabelSet, Labels};
-pub use mesh::Mesh;
+pub use mesh::{Mesh, MeshError};
 pub use moved::MovedNodes;
 pub use node::{Node, NodeMetadata, NodeType};
 pub use policy_targets::PolicyTargets;

@@ -32,7 +32,7 @@ pub use event::{Change, Findings, Ignored, Refused, SourceBatch, SourceId, Warne
 pub use findings_log::FindingsLog;
 pub use handle::SourceHandle;
 pub use list::SourceList;
-pub use mesh::{MeshSink, MeshSource, read_mesh};
+pub use mesh::{MeshSink, MeshSource, check_mesh, read_mesh};
 pub use port::{Applied, ConfigSink, Source, SourcePort};
 pub use register::SourceRegister;
 pub use starter::SourceStarter;

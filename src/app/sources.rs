@@ -166,7 +166,9 @@ pub(super) async fn mesh_of_cluster(
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         return true;
     }
-    let made = |(config, networks)| Mesh::from_values(&config, &networks, &mesh.domain, &mesh.cluster_id);
+    let made = |(config, networks)| {
+        Mesh::validated(&config, &networks, &mesh.domain, &mesh.cluster_id).map_err(|e| e.to_string())
+    };
     let error = match mesh_values(cluster).await.and_then(made) {
         Ok(mesh) => {
             inputs.set_mesh(Arc::new(mesh));

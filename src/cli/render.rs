@@ -20,7 +20,7 @@ use crate::{
     proto::to_json,
     push::{PushContext, context::PushInputs},
     registry::ServiceEntryStore,
-    settings::{MeshSettings, RemoteCluster, SourceSettings},
+    settings::{RemoteCluster, SourceSettings},
     sources::{Findings, file::load, mesh::read_mesh},
 };
 
@@ -84,7 +84,7 @@ pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
-    let mesh = match read_mesh(&mesh_settings(&args.mesh), SourceSettings::default().max_file_bytes) {
+    let mesh = match read_mesh(&args.mesh.settings(), SourceSettings::default().max_file_bytes) {
         Ok(mesh) => Arc::new(mesh),
         Err(error) => {
             eprintln!("pilothouse: {error}");
@@ -115,16 +115,6 @@ pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
 fn context(mesh: Arc<Mesh>, features: Arc<Features>, configs: ConfigSnapshot) -> PushContext {
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
     PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() })
-}
-
-fn mesh_settings(args: &MeshArgs) -> MeshSettings {
-    MeshSettings {
-        config_file: args.mesh_config.clone(),
-        networks_file: args.networks_config.clone(),
-        cluster_id: args.cluster_id.clone(),
-        domain: args.domain.clone(),
-        ..MeshSettings::default()
-    }
 }
 
 /// The objects of all folders; the first folder that holds a key wins. Remote clusters have keys of their own.

@@ -8,11 +8,14 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{EXIT_DATA, EXIT_USAGE};
+use super::{EXIT_DATA, EXIT_USAGE, MeshArgs};
 use crate::{
-    model::Origin,
+    model::{Mesh, Origin},
     settings::SourceSettings,
-    sources::file::load::{Loaded, load},
+    sources::{
+        check_mesh,
+        file::load::{Loaded, load},
+    },
 };
 
 /// Form of the answer.
@@ -31,6 +34,9 @@ pub struct ValidateArgs {
     /// Files and folders.
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+    /// Mesh-wide settings, which are checked too.
+    #[command(flatten)]
+    pub mesh: MeshArgs,
     /// Form of the answer.
     #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
     pub output: Output,
@@ -49,17 +55,24 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let mut all = Loaded::default();
+    let max_file_bytes = SourceSettings::default().max_file_bytes;
     for path in &args.paths {
         let origin = Origin { source: format!("file:{}", path.display()).into(), ..Origin::default() };
-        all.extend(load(path, &origin, SourceSettings::default().max_file_bytes));
+        all.extend(load(path, &origin, max_file_bytes));
     }
-    let context = refusals::context(&all.configs);
-    let found = context.iter().flat_map(|context| {
-        let mut found = refusals::warnings(context, &all.configs);
-        found.extend(references::warnings(context, &all.configs));
-        found
-    });
-    let found: Vec<_> = found.collect();
+    let mesh = match check_mesh(&args.mesh.settings(), max_file_bytes) {
+        Ok((mesh, warnings)) => {
+            all.findings.warned.extend(warnings);
+            mesh
+        }
+        Err(refused) => {
+            all.findings.refused.push(*refused);
+            Mesh::default()
+        }
+    };
+    let context = refusals::context(mesh, &all.configs);
+    let mut found = refusals::warnings(&context, &all.configs);
+    found.extend(references::warnings(&context, &all.configs));
     let findings = &mut all.findings;
     findings.warned.extend(found);
     if args.strict {

@@ -4,11 +4,26 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{decode::unknown_fields, trust_anchors};
+use super::{
+    decode::unknown_fields,
+    trust_anchors,
+    validation::{self, Validation},
+};
 use crate::proto::{
     from_json,
     mesh::{MeshConfig, MeshNetworks},
 };
+
+/// The document that keeps mesh settings from being used, with the reasons.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MeshError {
+    /// A fault of the mesh config; the text begins with the path of the field.
+    #[error("mesh config: {0}")]
+    Config(String),
+    /// A fault of the mesh networks; the text begins with the path of the field.
+    #[error("mesh networks: {0}")]
+    Networks(String),
+}
 
 /// The effective mesh settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,23 +57,41 @@ impl Mesh {
     /// `defaultConfig` and other messages are merged one level deep, as in Istio's `ApplyMeshConfig`.
     ///
     /// # Errors
-    /// A text that names the field whose value does not fit.
-    pub fn from_values(config: &Value, networks: &Value, domain: &str, cluster_id: &str) -> Result<Self, String> {
+    /// The document whose value does not fit, with the field.
+    pub fn from_values(config: &Value, networks: &Value, domain: &str, cluster_id: &str) -> Result<Self, MeshError> {
         let mut merged = default_mesh_config();
         if let (Some(base), Some(over)) = (merged.as_object_mut(), config.as_object()) {
             overlay(base, over);
         }
         let networks = if networks.is_null() { json!({}) } else { networks.clone() };
         let text = format!("{merged}{networks}{domain}{cluster_id}");
-        let config = from_json(&merged, false).map_err(|e| format!("mesh config: {e}"))?;
-        trust_anchors::check(&config).map_err(|e| format!("mesh config: {e}"))?;
+        let config = from_json(&merged, false).map_err(|e| MeshError::Config(e.to_string()))?;
+        trust_anchors::check(&config).map_err(MeshError::Config)?;
         Ok(Self {
             config: Arc::new(config),
-            networks: Arc::new(from_json(&networks, false).map_err(|e| format!("mesh networks: {e}"))?),
+            networks: Arc::new(from_json(&networks, false).map_err(|e| MeshError::Networks(e.to_string()))?),
             domain: domain.into(),
             cluster_id: cluster_id.into(),
             stamp: xxhash_rust::xxh3::xxh3_64(text.as_bytes()).max(1),
         })
+    }
+
+    /// As [`Mesh::from_values`], for settings that a user wrote: those that Istio refuses are refused.
+    ///
+    /// # Errors
+    /// The document at fault, with all its faults.
+    pub fn validated(config: &Value, networks: &Value, domain: &str, cluster_id: &str) -> Result<Self, MeshError> {
+        let mesh = Self::from_values(config, networks, domain, cluster_id)?;
+        let sound = |found: Validation| if found.is_valid() { Ok(()) } else { Err(found.errors.join("; ")) };
+        sound(validation::mesh_config(&mesh.config)).map_err(MeshError::Config)?;
+        sound(validation::mesh_networks(&mesh.networks)).map_err(MeshError::Networks)?;
+        Ok(mesh)
+    }
+
+    /// Settings of the mesh config that are valid but probably mistakes. Each text begins with the path of the field.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        validation::mesh_config(&self.config).warnings
     }
 
     /// Paths of the fields in a `MeshConfig` or `MeshNetworks` that the message with this name does not have.

@@ -177,7 +177,8 @@ mod tests {
     }
 
     fn mesh(entries: &Value) -> Result<Mesh, String> {
-        Mesh::from_values(&json!({"caCertificates": entries}), &Value::Null, "cluster.local", "Kubernetes")
+        let config = json!({"caCertificates": entries});
+        Mesh::from_values(&config, &Value::Null, "cluster.local", "Kubernetes").map_err(|e| e.to_string())
     }
 
     fn bundle(keys: &Value) -> Result<Bundle, String> {

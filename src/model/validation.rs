@@ -11,12 +11,15 @@ mod destination;
 mod destination_rule;
 mod envoy_filter;
 mod extension;
+#[cfg(any(test, feature = "testing"))]
+pub mod fragments;
 mod gateway;
 mod gateway_api;
 mod header;
 mod http_route;
 mod jwks;
 mod locality;
+mod mesh;
 mod names;
 mod peer_authentication;
 mod policy;
@@ -39,6 +42,7 @@ use serde_json::Value;
 
 use super::{Config, Kind, config::Spec, kind::KindClass};
 use check::Check;
+pub use mesh::{mesh_config, mesh_networks};
 
 const DRY_RUN: &str = "istio.io/dry-run";
 /// Annotations allowed on generated objects only, because they widen the effect of an object.

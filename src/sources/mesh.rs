@@ -15,7 +15,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Findings, FindingsLog, Source, SourceId, SourcePort, SourceState, Warned,
+    Findings, FindingsLog, Refused, Source, SourceId, SourcePort, SourceState, Warned,
     file::{
         disk::{Disk, Follow},
         parse::is_blank,
@@ -24,10 +24,10 @@ use super::{
         watch::{Watched, Watcher},
         writing::Writing,
     },
-    yaml,
+    yaml::{self, Outline},
 };
 use crate::{
-    model::{Interrupted, Mesh},
+    model::{Interrupted, Mesh, MeshError},
     runtime::catch,
     settings::{MeshSettings, SourceSettings, WatchMode},
 };
@@ -41,15 +41,42 @@ pub trait MeshSink: Send + Sync + 'static {
 /// Reads the mesh settings.
 ///
 /// # Errors
-/// A text that names the file and the field.
+/// A text that names the flag, the file and the field.
 pub fn read_mesh(settings: &MeshSettings, max_file_bytes: u64) -> Result<Mesh, String> {
+    check_mesh(settings, max_file_bytes)
+        .map(|(mesh, _)| mesh)
+        .map_err(|refused| format!("{}{refused}", flag(settings, Path::new(&refused.file))))
+}
+
+/// Reads the mesh settings, with their warnings.
+///
+/// # Errors
+/// The file at fault.
+pub fn check_mesh(settings: &MeshSettings, max_file_bytes: u64) -> Result<(Mesh, Vec<Warned>), Box<Refused>> {
     let mut texts = HashMap::new();
     for path in [&settings.config_file, &settings.networks_file].into_iter().flatten() {
-        let (text, _) =
-            text_of(&Disk::default(), path, max_file_bytes).map_err(|e| format!("{}{e}", flag(settings, path)))?;
+        let (text, _) = text_of(&Disk::default(), path, max_file_bytes)
+            .map_err(|e| Box::new(refused(settings, path, (0, 0), e.to_string())))?;
         texts.insert(path.clone(), text);
     }
-    Values::read(settings, &texts).and_then(|values| values.mesh(settings))
+    let values = Values::read(settings, &texts)?;
+    let mesh = values.mesh(settings, &texts)?;
+    let warnings = values.warnings(settings, &mesh, &texts);
+    Ok((mesh, warnings))
+}
+
+/// A file of mesh settings that is refused, by line and column.
+fn refused(settings: &MeshSettings, path: &Path, (line, column): (u32, u32), reason: String) -> Refused {
+    let networks = settings.config_file.as_deref() != Some(path);
+    Refused {
+        file: path.display().to_string(),
+        line,
+        column,
+        kind: if networks { "MeshNetworks" } else { "MeshConfig" }.to_string(),
+        namespace: String::new(),
+        name: String::new(),
+        reason,
+    }
 }
 
 /// The flag that names this file.
@@ -57,69 +84,98 @@ fn flag(settings: &MeshSettings, path: &Path) -> &'static str {
     if settings.config_file.as_deref() == Some(path) { "--mesh-config " } else { "--networks-config " }
 }
 
-fn text_of(disk: &Disk, path: &Path, max_file_bytes: u64) -> Result<(String, Stat), String> {
+fn text_of(disk: &Disk, path: &Path, max_file_bytes: u64) -> Result<(String, Stat), ReadError> {
     let read = disk.read(&mut vec![Arc::new(path.to_path_buf())], Follow::Yes, max_file_bytes).pop();
-    let result = read.map_or(Err(ReadError::NoAnswer), |(_, result)| result);
-    result.map_err(|error| format!("{}: {error}", path.display()))
+    read.map_or(Err(ReadError::NoAnswer), |(_, result)| result)
 }
 
-/// The documents of the files.
+/// The documents of the files, as written.
 struct Values {
     config: Value,
     networks: Value,
 }
 
 impl Values {
-    fn read(settings: &MeshSettings, texts: &HashMap<PathBuf, String>) -> Result<Self, String> {
+    fn read(settings: &MeshSettings, texts: &HashMap<PathBuf, String>) -> Result<Self, Box<Refused>> {
         let of = |path: &Option<PathBuf>| match path.as_ref().and_then(|p| Some((p, texts.get(p)?))) {
-            Some((path, text)) => document(path, text).map_err(|e| format!("{}{e}", flag(settings, path))),
+            Some((path, text)) => {
+                document(text).map_err(|(place, reason)| Box::new(refused(settings, path, place, reason)))
+            }
             None => Ok(Value::Null),
         };
         Ok(Self { config: of(&settings.config_file)?, networks: of(&settings.networks_file)? })
     }
 
-    fn mesh(&self, settings: &MeshSettings) -> Result<Mesh, String> {
-        Mesh::from_values(&self.config, &self.networks, &settings.domain, &settings.cluster_id).map_err(|error| {
-            let files = [&settings.config_file, &settings.networks_file];
-            let names: Vec<String> = files.into_iter().flatten().map(|p| p.display().to_string()).collect();
-            format!("{}: {error}", names.join(", "))
+    fn mesh(&self, settings: &MeshSettings, texts: &HashMap<PathBuf, String>) -> Result<Mesh, Box<Refused>> {
+        Mesh::validated(&self.config, &self.networks, &settings.domain, &settings.cluster_id).map_err(|error| {
+            let (file, reason) = match error {
+                MeshError::Config(reason) => (&settings.config_file, reason),
+                MeshError::Networks(reason) => (&settings.networks_file, reason),
+            };
+            let file = file.as_deref().unwrap_or(Path::new(""));
+            let place = texts.get(file).and_then(|text| Places::of(text)?.of_field(&reason));
+            Box::new(refused(settings, file, place.unwrap_or_default(), reason))
         })
     }
 
-    /// Fields that mesh settings do not have.
-    fn warnings(&self, settings: &MeshSettings) -> Vec<Warned> {
-        let files = [
-            (&settings.config_file, "MeshConfig", &self.config),
-            (&settings.networks_file, "MeshNetworks", &self.networks),
-        ];
+    /// Fields that mesh settings do not have, and settings of `mesh` that are probably mistakes.
+    fn warnings(&self, settings: &MeshSettings, mesh: &Mesh, texts: &HashMap<PathBuf, String>) -> Vec<Warned> {
+        let unknown = |kind, value| Mesh::unknown_fields(kind, value).into_iter().map(|f| format!("unknown field {f}"));
+        let of_config = unknown("MeshConfig", &self.config).chain(mesh.warnings()).collect::<Vec<_>>();
+        let of_networks = unknown("MeshNetworks", &self.networks).collect();
+        let files =
+            [(&settings.config_file, "MeshConfig", of_config), (&settings.networks_file, "MeshNetworks", of_networks)];
         let mut warnings = Vec::new();
-        for (path, kind, value) in files {
-            let Some(path) = path else { continue };
-            warnings.extend(Mesh::unknown_fields(kind, value).into_iter().map(|field| Warned {
-                file: path.display().to_string(),
-                line: 0,
-                column: 0,
-                kind: kind.to_string(),
-                namespace: String::new(),
-                name: String::new(),
-                warning: format!("unknown field {field}"),
+        for (path, kind, texts_of_warnings) in files {
+            let Some(path) = path.as_ref().filter(|_| !texts_of_warnings.is_empty()) else { continue };
+            let places = texts.get(path).and_then(|text| Places::of(text));
+            warnings.extend(texts_of_warnings.into_iter().map(|warning| {
+                let place = places.as_ref().and_then(|places| places.of_field(&warning));
+                let (line, column) = place.unwrap_or_default();
+                Warned {
+                    file: path.display().to_string(),
+                    line,
+                    column,
+                    kind: kind.to_string(),
+                    namespace: String::new(),
+                    name: String::new(),
+                    warning,
+                }
             }));
         }
         warnings
     }
 }
 
-/// The first document of a file; `Null` for an empty one.
-fn document(path: &Path, text: &str) -> Result<Value, String> {
+/// Lines and columns of the fields of a file.
+struct Places {
+    /// Line on which the document begins, from 1.
+    first: u32,
+    outline: Outline,
+}
+
+impl Places {
+    fn of(text: &str) -> Option<Self> {
+        let chunk = yaml::documents(text).first().copied()?;
+        Some(Self { first: chunk.line, outline: Outline::of(chunk.text)? })
+    }
+
+    /// The line and the column of the field that the text begins with, both from 1.
+    fn of_field(&self, text: &str) -> Option<(u32, u32)> {
+        let place = self.outline.place_of(text)?;
+        Some((self.first + place.line.saturating_sub(1), place.column))
+    }
+}
+
+/// The first document of a file; `Null` for an empty one. An error has its line and column.
+fn document(text: &str) -> Result<Value, ((u32, u32), String)> {
     let Some(chunk) = yaml::documents(text).first().copied() else { return Ok(Value::Null) };
-    let values = yaml::values(chunk.text).map_err(|e| {
-        format!("{}:{}:{}: {}", path.display(), chunk.line + e.line.saturating_sub(1), e.column, e.reason)
-    })?;
+    let values = yaml::values(chunk.text).map_err(|e| ((chunk.line + e.line.saturating_sub(1), e.column), e.reason))?;
     let value = values.into_iter().next().unwrap_or(Value::Null);
     if value.is_object() || value.is_null() {
         Ok(value)
     } else {
-        Err(format!("{}: it is not an object", path.display()))
+        Err(((chunk.line, 1), "it is not an object".to_string()))
     }
 }
 
@@ -199,7 +255,8 @@ impl Files {
     fn look(&mut self, work: &Work) -> Result<Option<Mesh>, String> {
         let (mut texts, mut seen, mut emptied) = (HashMap::new(), HashMap::new(), None);
         for path in self.paths() {
-            let (text, stat) = text_of(&self.disk, &path, self.max_file_bytes)?;
+            let (text, stat) = text_of(&self.disk, &path, self.max_file_bytes)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             let (key, now) = (Arc::new(path.clone()), Instant::now());
             let found = Seen { hash: xxh3_64(text.as_bytes()), stat, blank: is_blank(&text) };
             let before = self.seen.get(&key);
@@ -218,14 +275,14 @@ impl Files {
             // The folders are watched only from now on.
             return self.look(&Work::everything());
         }
-        let values = Values::read(&self.settings, &texts)?;
-        let mesh = values.mesh(&self.settings)?;
+        let values = Values::read(&self.settings, &texts).map_err(|refused| refused.to_string())?;
+        let mesh = values.mesh(&self.settings, &texts).map_err(|refused| refused.to_string())?;
         let current = *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(path) = emptied.filter(|_| current != mesh.stamp) {
             return Err(format!("{}: the file is empty; write {{}} for the default settings", path.display()));
         }
         self.seen = seen;
-        self.log.log(Findings { warned: values.warnings(&self.settings), ..Findings::default() });
+        self.log.log(Findings { warned: values.warnings(&self.settings, &mesh, &texts), ..Findings::default() });
         Ok(Some(mesh))
     }
 
@@ -343,8 +400,12 @@ mod tests {
         };
         assert_eq!(read("# nothing\n").unwrap(), Mesh::default());
         assert_eq!(read("rootNamespace: other\n").unwrap().config.root_namespace, "other");
-        assert!(read("a: 1\na: 2\n").unwrap_err().contains("mesh.yaml:2:1: duplicate"));
+        assert!(read("a: 1\na: 2\n").unwrap_err().contains("mesh.yaml:2:1: MeshConfig refused: duplicate"));
         assert!(read("rootNamespace: [1]\n").unwrap_err().contains("mesh.yaml"));
         assert!(read("[]").unwrap_err().contains("not an object"));
+        let wrong = read("# mesh\nrootNamespace: a\ndefaultConfig:\n  statusPort: 0\n").unwrap_err();
+        assert!(wrong.contains("mesh.yaml:4:3: MeshConfig refused: defaultConfig.statusPort: "), "{wrong}");
+        let wrong = read("trustDomain: a_b\nconnectTimeout: 2h\n").unwrap_err();
+        assert!(wrong.contains("trustDomain: ") && wrong.contains("connectTimeout: "), "{wrong}");
     }
 }

@@ -127,6 +127,11 @@ fn objects_are_valid_where_istio_says_so() {
 }
 
 #[test]
+fn parts_of_objects_and_mesh_settings_are_valid_where_istio_says_so() {
+    run("validation-fragments", validation::fragments::cases, validation::fragments::check);
+}
+
+#[test]
 fn gateway_api_is_translated_as_istio_does() {
     run("gateway-api", || data::cases("gateway-api", "expected-status.yaml"), gateway_api::check);
 }

@@ -15,8 +15,18 @@ use crate::{
 };
 
 /// Families whose difference lines depend on inputs alone; those of live requests name ports and times.
-const PINNED: &[&str] =
-    &["authorization", "calls", "gateway-api", "generate", "ingress", "routes", "service-apis", "validation", "xds"];
+const PINNED: &[&str] = &[
+    "authorization",
+    "calls",
+    "gateway-api",
+    "generate",
+    "ingress",
+    "routes",
+    "service-apis",
+    "validation",
+    "validation-fragments",
+    "xds",
+];
 
 /// The results of one family.
 pub struct Report {

@@ -1,5 +1,7 @@
 //! Family `validation`: one object in; whether it is valid, and whether there is a warning.
 
+pub mod fragments;
+
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::OnceLock};
 
 use pilothouse::model::{

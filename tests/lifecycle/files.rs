@@ -59,6 +59,20 @@ async fn mesh_settings_are_reloaded_and_bad_ones_are_not_taken() {
     let board = &running.sources.last().unwrap().board;
     tokio::time::timeout(DEADLINE, board.until(|r| r.last_error.contains("mesh.yaml:1"))).await.unwrap();
     assert_eq!(running.inputs.mesh().config.root_namespace, "two");
+    fs::write(&mesh, "rootNamespace: three\ndefaultConfig:\n  discoveryAddress: nowhere\n").unwrap();
+    let refused = "mesh.yaml:3:3: MeshConfig refused: defaultConfig.discoveryAddress: ";
+    tokio::time::timeout(DEADLINE, board.until(|r| r.last_error.contains(refused))).await.unwrap();
+    assert_eq!(running.inputs.mesh().config.root_namespace, "two");
+    fs::write(&mesh, "rootNamespace: four\nextensionProviders:\n- name: tracer\n  zipkin: {service: a.b, port: 0}\n")
+        .unwrap();
+    until(&running, |c| c.mesh().config.root_namespace == "four").await;
+    let warned = |r: &SourceReport| {
+        let texts = r.findings.warned.iter().map(ToString::to_string);
+        texts
+            .filter(|text| text.contains("mesh.yaml:4:26: MeshConfig warning: extensionProviders[0].zipkin.port: "))
+            .count()
+    };
+    tokio::time::timeout(DEADLINE, board.until(|r| warned(r) == 1)).await.unwrap();
     end(running).await;
 }
 

@@ -26,6 +26,10 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
     let (folder, file) = (dir.path().join("folder"), dir.path().join("file"));
     fs::create_dir(&folder).unwrap();
     fs::write(&file, "no: [").unwrap();
+    let (mesh, networks) = (dir.path().join("mesh.yaml"), dir.path().join("networks.yaml"));
+    fs::write(&mesh, "rootNamespace: a\ntrustDomain: a_b\n").unwrap();
+    fs::write(&networks, "networks: {n1: {gateways: [{address: 192.0.2.1}]}}\n").unwrap();
+    let (mesh, networks) = (mesh.to_str().unwrap(), networks.to_str().unwrap());
     let (folder, file) = (folder.to_str().unwrap(), file.to_str().unwrap());
     let west = format!("west={folder}");
     for (arguments, flag, reason) in [
@@ -37,6 +41,12 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
         (&["--upstream", "x.example:1", "--upstream-cert", file], "", "required arguments were not provided"),
         (&["--config-dir", folder, "--state-dir", file], "--state-dir", "exists"),
         (&["--config-dir", folder, "--mesh-config", file], "--mesh-config", ":1:"),
+        (
+            &["--config-dir", folder, "--mesh-config", mesh],
+            "--mesh-config",
+            "mesh.yaml:2:1: MeshConfig refused: trustDomain",
+        ),
+        (&["--config-dir", folder, "--networks-config", networks], "--networks-config", "networks.n1.gateways[0].port"),
         (&["--config-dir", folder, "--remote-cluster", "west"], "--remote-cluster", "is not NAME=PATH"),
         (&["--config-dir", folder, "--remote-cluster", "west=/no/such"], "--remote-cluster west=", "No such file"),
         (&["--config-dir", folder, "--remote-cluster", "Kubernetes=/"], "--remote-cluster", "main cluster's id"),
@@ -241,4 +251,23 @@ fn reasons_name_the_field_and_its_valid_values() {
     ] {
         assert!(refused.contains(text), "{text}: {refused}");
     }
+}
+
+#[test]
+fn validate_checks_the_mesh_settings_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mesh, entries) = (dir.path().join("mesh.yaml"), dir.path().join("a.yaml"));
+    fs::write(&entries, entry("a", "a.example")).unwrap();
+    let validated = |text: &str| {
+        fs::write(&mesh, text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        let output = command.arg("validate").arg(&entries).arg("--mesh-config").arg(&mesh).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, said) = validated("rootNamespace: a\nconnectTimeout: 2h\n");
+    assert!(code == Some(65) && said.contains("mesh.yaml:2:1: MeshConfig refused: connectTimeout: "), "{said}");
+    let (code, said) = validated("tlsDefaults: {ecdhCurves: [P-256, nothing]}\naccessLogFil: a\n");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("mesh.yaml:1:35: MeshConfig warning: tlsDefaults.ecdhCurves[1]: "), "{said}");
+    assert!(said.contains("mesh.yaml:2:1: MeshConfig warning: unknown field accessLogFil"), "{said}");
 }

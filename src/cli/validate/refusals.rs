@@ -81,13 +81,12 @@ fn policies<'a>(context: &'a PushContext, configs: &'a [Arc<Config>]) -> impl It
     })
 }
 
-/// The context that a server with default settings would have of these objects.
-pub(super) fn context(configs: &[Arc<Config>]) -> Option<PushContext> {
-    let mesh = Arc::new(Mesh::from_values(&json!({}), &json!({}), "cluster.local", "Kubernetes").ok()?);
-    let features = Arc::new(Features::default());
+/// The context that a server with these mesh settings and default features would have of these objects.
+pub(super) fn context(mesh: Mesh, configs: &[Arc<Config>]) -> PushContext {
+    let (mesh, features) = (Arc::new(mesh), Arc::new(Features::default()));
     let configs = ConfigSnapshot::of(configs.iter().cloned());
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();
-    Some(PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() }))
+    PushContext::build(PushInputs { mesh, features, configs, registry, ..PushInputs::default() })
 }
 
 fn node(kind: &str, namespace: &str, metadata: &serde_json::Value) -> Option<Node> {

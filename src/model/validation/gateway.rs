@@ -35,7 +35,7 @@ pub(super) fn validate(c: &mut Check, config: &Config, gateway: &Gateway) {
     });
 }
 
-fn server(c: &mut Check, server: &Server, kubernetes: bool) {
+pub(super) fn server(c: &mut Check, server: &Server, kubernetes: bool) {
     c.need(!server.hosts.is_empty(), "hosts: at least one is required");
     c.each("hosts", &server.hosts, |c, host| names::namespaced_host(c, host, true, kubernetes));
     let unix = server.bind.strip_prefix(UNIX_PREFIX);

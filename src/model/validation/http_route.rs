@@ -226,7 +226,7 @@ fn direct_response(c: &mut Check, response: &HttpDirectResponse) {
     c.field("status", range::http_status(response.status.into()));
 }
 
-fn retries(c: &mut Check, retries: &HttpRetry) {
+pub(super) fn retries(c: &mut Check, retries: &HttpRetry) {
     c.field("attempts", range::natural(retries.attempts));
     let set =
         retries.per_try_timeout.is_some() || !retries.retry_on.is_empty() || retries.retry_remote_localities.is_some();

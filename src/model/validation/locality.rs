@@ -64,7 +64,7 @@ fn regions(from: &str, to: &str) -> Checked {
 }
 
 /// Checks that no locality is covered by an earlier one.
-fn apart(localities: &[&str]) -> Checked {
+pub(super) fn apart(localities: &[&str]) -> Checked {
     let mut seen: Vec<Vec<&str>> = Vec::new();
     for text in localities {
         if text.contains('*') && (text.matches('*').count() > 1 || !text.ends_with('*')) {

@@ -10,6 +10,11 @@ pub(super) fn port(number: u32) -> Checked {
     if (1..=65535).contains(&number) { Ok(()) } else { Err(format!("port {number} must be in 1..65535")) }
 }
 
+/// A port of a field with a sign.
+pub(super) fn signed_port(number: i32) -> Checked {
+    if (1..=65535).contains(&number) { Ok(()) } else { Err(format!("port {number} must be in 1..65535")) }
+}
+
 /// A duration of at least one millisecond, in whole milliseconds.
 pub(super) fn duration(value: &wkt::Duration) -> Checked {
     let nanos = i128::from(value.seconds) * 1_000_000_000 + i128::from(value.nanos);

@@ -39,7 +39,7 @@ pub(super) fn validate(c: &mut Check, namespace: &str, policy: Option<&TrafficPo
         outlier(c, policy.outlier_detection.as_ref());
         connection_pool(c, "connectionPool", policy.connection_pool.as_ref());
         load_balancer(c, policy.load_balancer.as_ref(), policy.outlier_detection.as_ref());
-        client_tls(c, namespace, policy.tls.as_ref());
+        client_tls(c, "tls", namespace, policy.tls.as_ref());
         c.errors_only(|c| c.each("portLevelSettings", &policy.port_level_settings, |c, p| port(c, namespace, p)));
         tunnel(c, policy.tunnel.as_ref());
         if let Some(proxy) = &policy.proxy_protocol {
@@ -58,7 +58,7 @@ fn port(c: &mut Check, namespace: &str, policy: &PortTrafficPolicy) {
     outlier(c, policy.outlier_detection.as_ref());
     connection_pool(c, "connectionPool", policy.connection_pool.as_ref());
     load_balancer(c, policy.load_balancer.as_ref(), policy.outlier_detection.as_ref());
-    client_tls(c, namespace, policy.tls.as_ref());
+    client_tls(c, "tls", namespace, policy.tls.as_ref());
 }
 
 fn tunnel(c: &mut Check, tunnel: Option<&TunnelSettings>) {
@@ -73,7 +73,7 @@ fn tunnel(c: &mut Check, tunnel: Option<&TunnelSettings>) {
     });
 }
 
-fn outlier(c: &mut Check, outlier: Option<&OutlierDetection>) {
+pub(super) fn outlier(c: &mut Check, outlier: Option<&OutlierDetection>) {
     let Some(outlier) = outlier else { return };
     c.at("outlierDetection", |c| {
         c.field("baseEjectionTime", range::optional_duration(outlier.base_ejection_time.as_ref()));
@@ -139,7 +139,11 @@ fn tcp_pool(c: &mut Check, tcp: &TcpSettings) {
     }
 }
 
-fn load_balancer(c: &mut Check, settings: Option<&LoadBalancerSettings>, outlier: Option<&OutlierDetection>) {
+pub(super) fn load_balancer(
+    c: &mut Check,
+    settings: Option<&LoadBalancerSettings>,
+    outlier: Option<&OutlierDetection>,
+) {
     let Some(settings) = settings else { return };
     c.at("loadBalancer", |c| {
         if let Some(LbPolicy::ConsistentHash(hash)) = &settings.lb_policy {
@@ -199,9 +203,9 @@ fn is_prime(number: u64) -> bool {
     }
 }
 
-fn client_tls(c: &mut Check, namespace: &str, tls: Option<&ClientTlsSettings>) {
+pub(super) fn client_tls(c: &mut Check, field: &str, namespace: &str, tls: Option<&ClientTlsSettings>) {
     let Some(tls) = tls else { return };
-    c.at("tls", |c| {
+    c.at(field, |c| {
         if let Some(name) = tls.credential_name.strip_prefix(CONFIG_MAP) {
             let own = match name.split_once('/') {
                 Some((place, name)) => place == namespace && !name.is_empty(),

@@ -218,7 +218,7 @@ impl MeshFollower {
     }
 
     fn build(&self, config: &Value, networks: &Value) -> Result<Mesh, String> {
-        Mesh::from_values(config, networks, &self.mesh.domain, &self.mesh.cluster_id)
+        Mesh::validated(config, networks, &self.mesh.domain, &self.mesh.cluster_id).map_err(|e| e.to_string())
     }
 
     async fn hand_over(&self, mesh: Mesh) -> Result<(), String> {
@@ -227,8 +227,12 @@ impl MeshFollower {
         if *current() == stamp {
             return Ok(());
         }
+        let warnings = mesh.warnings();
         self.sink.apply(Arc::new(mesh)).await.map_err(|e| e.to_string())?;
         *current() = stamp;
+        for warning in warnings {
+            tracing::warn!(source = &*self.port.board.read().source, "mesh config: {warning}");
+        }
         Ok(())
     }
 }
