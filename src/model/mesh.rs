@@ -53,8 +53,8 @@ impl Default for Mesh {
 }
 
 impl Mesh {
-    /// Builds the settings. Top-level fields of `config` replace those of the default, and `null` unsets a default.
-    /// `defaultConfig` and other messages are merged one level deep, as in Istio's `ApplyMeshConfig`.
+    /// Builds the settings. Top-level fields of `config` replace those of the default, and `null` unsets a default. As in
+    /// Istio's `ApplyMeshConfig`, `defaultConfig` is merged one level deep, and `extensionProviders` by their names.
     ///
     /// # Errors
     /// The document whose value does not fit, with the field.
@@ -123,6 +123,14 @@ fn overlay(base: &mut Map<String, Value>, over: &Map<String, Value>) {
             (Some(Value::Object(old)), Value::Object(new)) if key == "defaultConfig" => {
                 for (k, v) in new {
                     old.insert(k.clone(), v.clone());
+                }
+            }
+            (Some(Value::Array(old)), Value::Array(new)) if key == "extensionProviders" => {
+                for provider in new {
+                    match old.iter_mut().find(|before| before["name"] == provider["name"]) {
+                        Some(before) => before.clone_from(provider),
+                        None => old.push(provider.clone()),
+                    }
                 }
             }
             _ => {
@@ -199,5 +207,20 @@ mod tests {
         assert_eq!(laid_over(base.clone(), over.clone()), want);
         assert_eq!(laid_over(base.clone(), Value::Null), base);
         assert_eq!(laid_over(Value::Null, over.clone()), over);
+    }
+
+    #[test]
+    fn providers_stand_beside_those_of_other_names() {
+        let own = json!({"extensionProviders": [
+            {"name": "tracer", "zipkin": {"service": "a.b", "port": 1}},
+            {"name": "envoy", "envoyFileAccessLog": {"path": "/own"}},
+        ]});
+        let mesh = Mesh::validated(&own, &Value::Null, "cluster.local", "Kubernetes").unwrap();
+        let names: Vec<&str> = mesh.config.extension_providers.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["prometheus", "stackdriver", "envoy", "tracer"]);
+        let merged = laid_over(default_mesh_config(), own);
+        assert_eq!(merged["extensionProviders"][2]["envoyFileAccessLog"]["path"], "/own");
+        let none = Mesh::validated(&json!({"extensionProviders": null}), &Value::Null, "cluster.local", "Kubernetes");
+        assert!(none.unwrap().config.extension_providers.is_empty());
     }
 }

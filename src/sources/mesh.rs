@@ -1,6 +1,7 @@
 //! Mesh-wide settings from files: read at the start, read again when a file changes, the last good ones kept.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     os::unix::fs::MetadataExt,
@@ -130,7 +131,7 @@ impl Values {
             let Some(path) = path.as_ref().filter(|_| !texts_of_warnings.is_empty()) else { continue };
             let places = texts.get(path).and_then(|text| Places::of(text));
             warnings.extend(texts_of_warnings.into_iter().map(|warning| {
-                let place = places.as_ref().and_then(|places| places.of_field(&warning));
+                let place = places.as_ref().and_then(|places| places.of_field(&by_index(&warning, &self.config)));
                 let (line, column) = place.unwrap_or_default();
                 Warned {
                     file: path.display().to_string(),
@@ -165,6 +166,17 @@ impl Places {
         let place = self.outline.place_of(text)?;
         Some((self.first + place.line.saturating_sub(1), place.column))
     }
+}
+
+/// A text about an extension provider with the provider's place in the document instead of its name.
+fn by_index<'t>(text: &'t str, config: &Value) -> Cow<'t, str> {
+    let named = |&(name, rest): &(&str, &str)| {
+        let providers = config.get("extensionProviders")?.as_array()?;
+        let index = providers.iter().position(|provider| provider.get("name").and_then(Value::as_str) == Some(name))?;
+        Some(format!("extensionProviders[{index}]{rest}").into())
+    };
+    let of_provider = text.strip_prefix("extensionProviders[").and_then(|rest| rest.split_once(']'));
+    of_provider.as_ref().and_then(named).unwrap_or(Cow::Borrowed(text))
 }
 
 /// The first document of a file; `Null` for an empty one. An error has its line and column.

@@ -69,7 +69,9 @@ async fn mesh_settings_are_reloaded_and_bad_ones_are_not_taken() {
     let warned = |r: &SourceReport| {
         let texts = r.findings.warned.iter().map(ToString::to_string);
         texts
-            .filter(|text| text.contains("mesh.yaml:4:26: MeshConfig warning: extensionProviders[0].zipkin.port: "))
+            .filter(|text| {
+                text.contains("mesh.yaml:4:26: MeshConfig warning: extensionProviders[tracer].zipkin.port: ")
+            })
             .count()
     };
     tokio::time::timeout(DEADLINE, board.until(|r| warned(r) == 1)).await.unwrap();

@@ -211,7 +211,7 @@ mod tests {
             "trustDomain": "a_b",
             "defaultConfig": {"discoveryAddress": "nowhere", "drainDuration": "1.5s", "statusPort": 0},
             "serviceSettings": [{"hosts": ["a.*"]}],
-            "extensionProviders": [{"name": "z", "zipkin": {"service": "a b", "port": 0}}, {"name": "z", "prometheus": {}}],
+            "extensionProviders": [{"name": "z", "zipkin": {"service": "a b", "port": 0}}, {"prometheus": {}}],
         }));
         let starts = |list: &[String], paths: &[&str]| {
             assert_eq!(list.len(), paths.len(), "{list:?}");
@@ -232,7 +232,7 @@ mod tests {
         );
         starts(
             &found.warnings,
-            &["extensionProviders[0].zipkin.service", "extensionProviders[0].zipkin.port", "extensionProviders[1]"],
+            &["extensionProviders[z].zipkin.service", "extensionProviders[z].zipkin.port", "extensionProviders[]"],
         );
     }
 

@@ -18,17 +18,20 @@ use crate::{
 pub(super) fn validate(c: &mut Check, providers: &[ExtensionProvider]) {
     let before = c.found.errors.len();
     let mut names = BTreeSet::new();
-    c.each("extensionProviders", providers, |c, provider| {
-        if provider.name.is_empty() {
-            c.error("a name is required");
-        } else if !names.insert(provider.name.clone()) {
-            c.error(format_args!("another provider is named {:?}", provider.name));
-        }
-        match &provider.provider {
-            Some(of_kind) => settings(c, of_kind),
-            None => c.error("it has no settings that are known; name one kind of provider"),
-        }
-    });
+    // By name: the place of a provider in the merged list is not the one where a user wrote it.
+    for provider in providers {
+        c.at(format_args!("extensionProviders[{}]", provider.name), |c| {
+            if provider.name.is_empty() {
+                c.error("a name is required");
+            } else if !names.insert(&provider.name) {
+                c.error("another provider has the same name");
+            }
+            match &provider.provider {
+                Some(of_kind) => settings(c, of_kind),
+                None => c.error("it has no settings that are known; name one kind of provider"),
+            }
+        });
+    }
     let found = c.found.errors.split_off(before);
     c.found.warnings.extend(found);
 }
