@@ -129,7 +129,7 @@ fn configs(args: &RenderArgs) -> anyhow::Result<(ConfigSnapshot, Findings)> {
     for path in &args.config_dir {
         all.extend(load::load(path, &origin(path, ""), limit));
     }
-    let load::Loaded { mut configs, mut findings } = all;
+    let load::Loaded { mut configs, mut findings, .. } = all;
     for remote in &args.remote_cluster {
         let more = load::load(&remote.path, &origin(&remote.path, &remote.name), limit);
         configs.extend(more.configs);

@@ -13,8 +13,8 @@ use crate::{
     model::{Mesh, Origin},
     settings::SourceSettings,
     sources::{
-        check_mesh,
-        file::load::{Loaded, load},
+        Refused, Warned, check_mesh,
+        file::load::{Loaded, load_for_api_server},
     },
 };
 
@@ -40,7 +40,8 @@ pub struct ValidateArgs {
     /// Form of the answer.
     #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
     pub output: Output,
-    /// Refuse documents that are no Kubernetes objects (charts, values, workflows), which are skipped by default.
+    /// Refuse documents that are no Kubernetes objects (charts, values, workflows), which are skipped by default, and Istio's
+    /// objects that a Kubernetes API server would refuse, which are warnings by default.
     #[arg(long, env = "PILOTHOUSE_STRICT")]
     pub strict: bool,
 }
@@ -58,7 +59,7 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     let max_file_bytes = SourceSettings::default().max_file_bytes;
     for path in &args.paths {
         let origin = Origin { source: format!("file:{}", path.display()).into(), ..Origin::default() };
-        all.extend(load(path, &origin, max_file_bytes));
+        all.extend(load_for_api_server(path, &origin, max_file_bytes));
     }
     let mesh = match check_mesh(&args.mesh.settings(), max_file_bytes) {
         Ok((mesh, warnings)) => {
@@ -77,7 +78,9 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     findings.warned.extend(found);
     if args.strict {
         findings.refused.append(&mut findings.skipped);
+        findings.refused.extend(all.for_api_server.drain(..).map(for_api_server));
     }
+    findings.warned.extend(all.for_api_server.drain(..).map(|refused| as_warning(for_api_server(refused))));
     findings.refused.sort();
     findings.warned.sort();
     match args.output {
@@ -95,6 +98,16 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if all.findings.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DATA) })
+}
+
+/// Says whose rules refuse the object: a file source takes it.
+fn for_api_server(refused: Refused) -> Refused {
+    Refused { reason: format!("a Kubernetes API server would refuse it: {}", refused.reason), ..refused }
+}
+
+fn as_warning(refused: Refused) -> Warned {
+    let Refused { file, line, column, kind, namespace, name, reason } = refused;
+    Warned { file, line, column, kind, namespace, name, warning: reason }
 }
 
 fn text(all: &Loaded) -> String {

@@ -27,6 +27,7 @@ mod range;
 #[cfg(any(test, feature = "testing"))]
 pub mod readers;
 mod request_authentication;
+mod schema;
 mod server_tls;
 mod service;
 mod service_entry;
@@ -43,6 +44,9 @@ use serde_json::Value;
 use super::{Config, Kind, config::Spec, kind::KindClass};
 use check::Check;
 pub use mesh::{mesh_config, mesh_networks};
+pub use schema::api_server_refusals;
+#[cfg(any(test, feature = "testing"))]
+pub use schema::outline::outline;
 
 const DRY_RUN: &str = "istio.io/dry-run";
 /// Annotations allowed on generated objects only, because they widen the effect of an object.

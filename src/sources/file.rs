@@ -5,6 +5,7 @@
 //! beside the others; `watch` and `source` only move bytes and time. An unchanged file costs a hash, an unchanged document
 //! nothing.
 
+mod api_server;
 pub mod defaults;
 pub mod disk;
 mod findings;
@@ -22,5 +23,5 @@ pub mod tree;
 pub mod watch;
 pub mod writing;
 
-pub use load::{Loaded, load};
+pub use load::{Loaded, load, load_for_api_server};
 pub use source::FileSource;

@@ -132,6 +132,16 @@ fn parts_of_objects_and_mesh_settings_are_valid_where_istio_says_so() {
 }
 
 #[test]
+fn objects_are_accepted_where_an_api_server_accepts_them() {
+    run("validation-schema", validation::schema::cases, validation::schema::check);
+}
+
+#[test]
+fn schemas_of_istios_kinds_are_those_of_its_definitions() {
+    validation::schema::compare_with_the_definitions();
+}
+
+#[test]
 fn gateway_api_is_translated_as_istio_does() {
     run("gateway-api", || data::cases("gateway-api", "expected-status.yaml"), gateway_api::check);
 }

@@ -1,6 +1,7 @@
 //! Family `validation`: one object in; whether it is valid, and whether there is a warning.
 
 pub mod fragments;
+pub mod schema;
 
 use std::{collections::BTreeMap, fs, path::PathBuf, sync::OnceLock};
 

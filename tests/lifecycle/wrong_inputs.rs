@@ -271,3 +271,26 @@ fn validate_checks_the_mesh_settings_too() {
     assert!(said.contains("mesh.yaml:1:35: MeshConfig warning: tlsDefaults.ecdhCurves[1]: "), "{said}");
     assert!(said.contains("mesh.yaml:2:1: MeshConfig warning: unknown field accessLogFil"), "{said}");
 }
+
+#[test]
+fn validate_names_objects_that_an_api_server_would_refuse() {
+    let dir = tempfile::tempdir().unwrap();
+    let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\nspec:\n  host: a.example\n  \
+                trafficPolicy:\n    loadBalancer:\n      consistentHash:\n        ringHash: {minimumRingSize: '1024'}\n        \
+                useSourceIp: true\n---\n";
+    // Refused by Istio's own rules, which say enough.
+    let refused = rule.replace("name: a}", "name: b}").replace("a.example", "a..example");
+    fs::write(dir.path().join("a.yaml"), rule.to_string() + &entry("a", "a.example")).unwrap();
+    let (said, code) = validated(dir.path(), &[]);
+    let warned = said["warned"].as_array().unwrap();
+    assert_eq!((code, warned.len()), (0, 1), "{said:#}");
+    let expected = "a Kubernetes API server would refuse it: spec.trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize: ";
+    assert!(warned[0]["warning"].as_str().unwrap().starts_with(expected), "{said:#}");
+    assert_eq!((&warned[0]["line"], &warned[0]["name"]), (&9.into(), &"a".into()));
+    let (said, code) = validated(dir.path(), &["--strict"]);
+    assert_eq!((code, said["refused"].as_array().unwrap().len()), (65, 1), "{said:#}");
+    fs::write(dir.path().join("a.yaml"), refused).unwrap();
+    let (said, _) = validated(dir.path(), &[]);
+    let counts = ["refused", "warned"].map(|list| said[list].as_array().unwrap().len());
+    assert_eq!(counts, [1, 0], "{said:#}");
+}

@@ -75,7 +75,11 @@ fn split_scheme(text: &str) -> Result<(String, &str), String> {
 
 /// The port of an authority, after validation of its host.
 fn port_of(authority: &str) -> Result<String, String> {
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if let Some(bad) = user.chars().find(|c| !c.is_ascii_alphanumeric() && !"-._:~!$&'()*+,;=%@".contains(*c)) {
+        return Err(format!("user information {user:?} holds {bad:?}"));
+    }
+    escapes(user)?;
     let port = if host.starts_with('[') {
         let end = host.rfind(']').ok_or_else(|| format!("{host:?} lacks the closing bracket"))?;
         &host[end + 1..]
@@ -112,6 +116,11 @@ mod tests {
     fn references_are_read_as_go_reads_them() {
         assert_eq!(reference("HTTPS://a.b:8443/c?d#e"), Ok(Uri { scheme: "https".into(), port: "8443".into() }));
         assert_eq!(reference("a.b/c"), Ok(Uri::default()));
+        assert!(reference("https://user:p%40ss@a.b/").is_ok());
+        for bad in ["https://a#b@c/d".replace('#', "\""), "https://a%2@b/".to_string()] {
+            assert!(reference(&bad).is_err() && of_request(&bad).is_err(), "{bad}");
+        }
+        assert!(of_request("http://#%blah$#@").is_err());
         for bad in ["https://a.b:x", "/c%2", ":a", "http://a b/", "http://[::1", "/%zz", "a\u{1}"] {
             assert!(reference(bad).is_err(), "{bad}");
         }

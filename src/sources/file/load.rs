@@ -1,20 +1,21 @@
 //! Files read once, without watching: for the commands that need no server.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
 
 use super::{
+    api_server::refused_by_api_server,
     disk::{Disk, Follow},
     findings::{findings_of, line_of, note, notes, shadowed, whole_file},
     parse::{Document, FileText, parse_files},
     scan::{Request, Root},
 };
 use crate::{
-    model::{Config, ConfigKey, ConfigSnapshot, Origin},
-    sources::{Findings, Warned},
+    model::{Config, ConfigKey, ConfigSnapshot, Kind, KindClass, Origin},
+    sources::{Findings, Refused, Warned},
 };
 
 /// The content of a folder or file that was read once.
@@ -24,6 +25,8 @@ pub struct Loaded {
     pub configs: Vec<Arc<Config>>,
     /// The findings; files that cannot be read are among the refused.
     pub findings: Findings,
+    /// Objects that are taken and that a Kubernetes API server would refuse, if these were looked for.
+    pub for_api_server: Vec<Refused>,
 }
 
 impl Loaded {
@@ -42,12 +45,31 @@ impl Loaded {
         self.findings.warned.extend(other.findings.warned);
         self.findings.skipped.extend(other.findings.skipped);
         self.findings.ignored.extend(other.findings.ignored);
+        self.for_api_server.extend(other.for_api_server);
     }
 }
 
 /// Reads a folder, or a file, once. `base` is the origin of its objects (source and cluster).
 #[must_use]
 pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
+    read(path, base, max_file_bytes, |_, _| Vec::new())
+}
+
+/// As [`load`], and looks for objects that a Kubernetes API server would refuse.
+#[must_use]
+pub fn load_for_api_server(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
+    let mut loaded = read(path, base, max_file_bytes, refused_by_api_server);
+    let taken: HashSet<ConfigKey> = loaded.configs.iter().map(|config| config.key()).collect();
+    let key = |r: &Refused| {
+        let kind =
+            Kind::ALL.iter().copied().find(|kind| kind.class() == KindClass::Istio && kind.as_str() == r.kind)?;
+        Some(ConfigKey { kind, namespace: r.namespace.as_str().into(), name: r.name.as_str().into() })
+    };
+    loaded.for_api_server.retain(|r| key(r).is_some_and(|key| taken.contains(&key)));
+    loaded
+}
+
+fn read(path: &Path, base: &Origin, max_file_bytes: u64, look: fn(&Path, &str) -> Vec<Refused>) -> Loaded {
     let disk = Disk::default();
     let listing = disk.list(&Request::of(path));
     let mut findings = Findings::default();
@@ -63,7 +85,7 @@ pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
     for (path, reason) in listing.failures.iter().chain(&listing.refused) {
         whole(path, 0, reason.clone());
     }
-    let mut configs = Vec::new();
+    let (mut configs, mut for_api_server) = (Vec::new(), Vec::new());
     let mut left: Vec<Arc<PathBuf>> = listing.files.into_keys().map(Arc::new).collect();
     while !left.is_empty() {
         let mut texts: Vec<(Arc<PathBuf>, String)> = Vec::new();
@@ -77,11 +99,12 @@ pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
             texts.iter().map(|(path, text)| FileText { path: path.clone(), text, before: &[] }).collect();
         for (file, documents) in files.iter().zip(parse_files(base, &files, &AtomicBool::new(false))) {
             findings_of(&file.path, &documents, &mut findings);
+            for_api_server.extend(look(&file.path, file.text));
             configs.extend(documents.iter().flat_map(Document::taken).cloned());
         }
     }
     let configs = first_of_each_key(configs, &mut findings.warned);
-    Loaded { configs, findings }
+    Loaded { configs, findings, for_api_server }
 }
 
 /// Leaves out objects that an earlier one hides, with a warning for each.

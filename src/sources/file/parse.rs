@@ -242,15 +242,15 @@ fn outcomes(base: &Origin, path: &Arc<PathBuf>, chunk: Chunk<'_>) -> Vec<ObjectO
 }
 
 /// The text of a document, and where its fields are, which is looked for when something is wrong.
-struct DocumentText<'a> {
-    text: &'a str,
-    outline: OnceCell<Option<Outline>>,
+pub(super) struct DocumentText<'a> {
+    pub(super) text: &'a str,
+    pub(super) outline: OnceCell<Option<Outline>>,
 }
 
 impl DocumentText<'_> {
     /// Line (after the document's first, from 0) and column (from 1; 0 when unknown) of the field that the reason begins
     /// with, in the document or in one entry of its list.
-    fn place(&self, item: Option<usize>, reason: &str) -> (u32, u32) {
+    pub(super) fn place(&self, item: Option<usize>, reason: &str) -> (u32, u32) {
         let outline = self.outline.get_or_init(|| Outline::of(self.text)).as_ref();
         let place = outline.and_then(|o| match item {
             Some(item) => o.place_in_item(item, reason),
@@ -261,7 +261,7 @@ impl DocumentText<'_> {
 }
 
 /// The entries of `kind: List` or of a typed list such as `ServiceEntryList`.
-fn list_items(value: &Value) -> Option<&Vec<Value>> {
+pub(super) fn list_items(value: &Value) -> Option<&Vec<Value>> {
     let kind = value.get("kind")?.as_str()?;
     kind.ends_with("List").then(|| value.get("items")?.as_array()).flatten()
 }
@@ -352,7 +352,8 @@ fn is_foreign(value: &Value) -> bool {
     has("kind") + has("apiVersion") + metadata < 2
 }
 
-fn identity(value: &Value) -> DocumentIdentity {
+/// The identity that a document writes.
+pub(super) fn identity(value: &Value) -> DocumentIdentity {
     let text = |v: Option<&Value>| v.and_then(Value::as_str).unwrap_or_default().to_string();
     let meta = |key: &str| text(value.get("metadata").and_then(|m| m.get(key)));
     DocumentIdentity {

@@ -80,6 +80,7 @@ pub fn json_documents(data: &[u8]) {
     if let Ok((config, _)) = decode::with_warnings(&value, Origin::default()) {
         check_round_trip(&config);
         let _ = validation::admission(config.kind(), &value);
+        let _ = validation::api_server_refusals(config.kind(), &value);
     }
 }
 
@@ -109,6 +110,7 @@ pub fn mesh_config(data: &[u8]) {
     let read = || Mesh::from_values(&config, &networks, "cluster.local", "Kubernetes");
     if let (Ok(one), Ok(two)) = (read(), read()) {
         assert_eq!(one.stamp, two.stamp);
+        let _ = (one.warnings(), Mesh::validated(&config, &networks, "cluster.local", "Kubernetes"));
         super::world::serve_with(one);
     }
 }
