@@ -39,4 +39,5 @@ mod status;
 mod store_fault;
 mod unix;
 mod upstream;
+mod widening;
 mod wrong_inputs;
