@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench fails by panicking")]
 
+mod connections;
 mod mesh;
 
 use std::{
     hint::black_box,
     path::PathBuf,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
@@ -16,7 +17,8 @@ use mesh::{World, sidecar};
 use pilothouse::{
     discovery::{Claim, Generator, MeshGenerator, Part, Slot},
     generate::check::violations,
-    model::{Features, Mesh, Origin},
+    identity::{Authority, CertificateRequest, authority::new_root},
+    model::{Features, Identity, Mesh, Origin},
     proto::{envoy::service::discovery::v3::DiscoveryRequest, wkt::Any},
     push::PushContext,
     registry::ServiceEntryStore,
@@ -213,6 +215,21 @@ fn clients(c: &mut Criterion) {
     });
 }
 
+/// Certificates of workloads: with keys of our own, and for requests of clients.
+fn certificates(c: &mut Criterion) {
+    let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));
+    let authority = Authority::new(&new_root("cluster.local", now, 10 * day).unwrap(), now).unwrap();
+    let identity = |n: usize| Identity::parse(&format!("spiffe://cluster.local/ns/ns-{n}/sa/default")).unwrap();
+    let identities: Vec<Identity> = (0..THOUSAND).map(identity).collect();
+    c.bench_function("certificates: 1,000 issued, ECDSA P-256", |b| {
+        b.iter(|| identities.iter().all(|id| authority.issue(black_box(id), day, now).is_ok()));
+    });
+    let request = CertificateRequest::new().unwrap();
+    c.bench_function("certificates: 1,000 requests signed, ECDSA P-256", |b| {
+        b.iter(|| identities.iter().all(|id| authority.sign(black_box(request.text()), id, day, now).is_ok()));
+    });
+}
+
 fn criterion() -> Criterion {
     Criterion::default()
         .sample_size(10)
@@ -221,5 +238,5 @@ fn criterion() -> Criterion {
         .without_plots()
 }
 
-criterion_group!(name = benches; config = criterion(); targets = reading, registry, context, generation, checking, clients);
+criterion_group!(name = benches; config = criterion(); targets = reading, registry, context, generation, checking, clients, certificates, connections::rows);
 criterion_main!(benches);
