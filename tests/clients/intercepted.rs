@@ -292,9 +292,11 @@ fn modes_of_mutual_tls_are_in_force_by_namespace_and_by_port() {
     until_hello(&shop.client, shop.db(), Some("db"));
     assert_eq!(shop.ask_port(&shop.plain, OTHER_PORT).unwrap().seen("name"), "other");
 
-    // Envoy refuses this window, so all chains of HTTP close their connections: those of the strict port do not fall to the
-    // permissive chain of TCP.
-    shop.mesh.configure(&json!({"defaultConfig": {"connectionSettings": {"http2InitialStreamWindowSize": 1}}}));
+    // Envoy refuses a tag without a name, so all chains of HTTP close their connections: those of the strict port do not fall
+    // to the permissive chain of TCP.
+    let tags = json!({"": {"literal": {"value": "x"}}});
+    let tracing = json!({"zipkin": {"address": "127.0.0.1:9411"}, "customTags": tags});
+    shop.mesh.configure(&json!({"enableTracing": true, "defaultConfig": {"tracing": tracing}}));
     wait_until("HTTP is closed", || match shop.ask_port(&shop.plain, OTHER_PORT) {
         Err(_) => Ok(()),
         other => Err(format!("{other:?}")),
