@@ -149,7 +149,7 @@ async fn a_start_that_cannot_succeed_says_why() {
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let error = app::build(settings(&[dir.path()], Some(&pipe)), Shutdown::default()).await.err().unwrap().to_string();
-    assert!(error.contains("pipe: it is a named pipe, not a regular file"), "{error}");
+    assert!(error.contains("pipe: MeshConfig refused: it is a named pipe, not a regular file"), "{error}");
     let mesh = dir.path().join("mesh.yaml");
     fs::write(&mesh, "trustDomain: [1]\n").unwrap();
     let error = app::build(settings(&[dir.path()], Some(&mesh)), Shutdown::default()).await.err().unwrap().to_string();
