@@ -5,6 +5,8 @@ mod bulletins;
 mod encodings;
 mod gateways;
 mod oracle;
+mod patterns;
+mod random;
 mod rules;
 mod tcp;
 mod tokens;

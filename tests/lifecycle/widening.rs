@@ -5,6 +5,10 @@
 
 mod damage;
 mod meaning;
+#[path = "../clients/policies/patterns.rs"]
+mod patterns;
+#[path = "../clients/policies/random.rs"]
+mod random;
 mod rbac;
 
 use std::sync::Arc;
@@ -14,29 +18,8 @@ use pilothouse::{
     model::{Config, Origin, decode, validation::validate},
     push::{PushContext, context::PushInputs, policies::AuthorizationPolicies},
 };
+use random::{Random, field, setting};
 use serde_json::{Value, json};
-
-/// A random number generator whose seed is known.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % end
-    }
-
-    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn some(&mut self, all: &[&str]) -> Vec<String> {
-        (0..=self.below(2)).map(|_| self.of(all).to_string()).collect()
-    }
-}
 
 /// A request as a proxy sees it behind the filters that verify tokens.
 #[derive(Debug, Clone)]
@@ -95,18 +78,6 @@ fn rule(random: &mut Random) -> Value {
         }
     }
     rule
-}
-
-/// Puts a field with values, its negation, or both, into a source, an operation or a condition.
-fn field(random: &mut Random, into: &mut Value, name: &str, values: &[&str]) {
-    let negated = format!("not{}{}", name[..1].to_uppercase(), &name[1..]);
-    let form = random.below(3);
-    if form != 1 {
-        into[name] = json!(random.some(values));
-    }
-    if form != 0 {
-        into[&negated] = json!(random.some(values));
-    }
 }
 
 const BLOCKS: [&str; 4] = ["127.0.0.0/8", "127.0.0.1", "10.0.0.0/8", "0.0.0.0/0"];
@@ -169,10 +140,6 @@ fn taken(spec: &Value) -> Option<Arc<Config>> {
     });
     let config = decode::from_value(&document, Origin::default()).ok()?;
     validate(&config).is_valid().then(|| Arc::new(config))
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]

@@ -1,11 +1,15 @@
 //! An interpreter of AuthorizationPolicy, written from its documentation alone, against a real Envoy: random policies, random
 //! requests, the same answers. `PILOTHOUSE_POLICIES` sets the number of policies, `PILOTHOUSE_POLICY_SEED` the seed.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
-use super::{Guarded, authorization, policy, tokens::Issuer};
+use super::{
+    Guarded, authorization,
+    patterns::{is_in, is_like, is_like_path},
+    policy,
+    random::{Random, field, setting},
+    tokens::Issuer,
+};
 use crate::process::wait_until;
 
 const PATHS: [&str; 9] =
@@ -22,27 +26,6 @@ const BLOCKS: [&str; 4] = ["127.0.0.0/8", "127.0.0.1", "10.0.0.0/8", "0.0.0.0/0"
 const PRINCIPALS: [&str; 6] = ["id.test/ann", "id.test/*", "*/bob", "*", "id.*", "other.test/ann"];
 const GROUPS: [&str; 3] = ["staff", "st*", "*"];
 const NAMESPACES: [&str; 2] = ["shop", "*"];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).unwrap() % end
-    }
-
-    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    fn some(&mut self, all: &[&str]) -> Vec<String> {
-        (0..=self.below(2)).map(|_| self.of(all).to_string()).collect()
-    }
-}
 
 /// A token's subject and groups.
 #[derive(Debug, Clone)]
@@ -74,18 +57,6 @@ impl Request {
             tenant: random.of(&VALUES),
             token: tokens[random.below(tokens.len())].clone(),
         }
-    }
-}
-
-/// Puts a field with values, its negation, or both, into a source or an operation.
-fn field(random: &mut Random, into: &mut Value, name: &str, values: &[&str]) {
-    let negated = format!("not{}{}", name[..1].to_uppercase(), &name[1..]);
-    let form = random.below(3);
-    if form != 1 {
-        into[name] = json!(random.some(values));
-    }
-    if form != 0 {
-        into[&negated] = json!(random.some(values));
     }
 }
 
@@ -149,39 +120,6 @@ fn policies(random: &mut Random) -> Vec<Value> {
     (0..=random.below(3)).map(|_| of(random)).collect()
 }
 
-/// Exact, prefix, suffix, or presence.
-fn is_like(value: &str, pattern: &str) -> bool {
-    if pattern == "*" {
-        return !value.is_empty();
-    }
-    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(end), _) => value.ends_with(end),
-        (_, Some(start)) => value.starts_with(start),
-        _ => value == pattern,
-    }
-}
-
-/// `{*}` is one segment, `{**}` any number.
-fn is_like_path(path: &str, pattern: &str) -> bool {
-    if !pattern.contains("{*}") && !pattern.contains("{**}") {
-        return is_like(path, pattern);
-    }
-    let (mut given, mut wanted) = (path.split('/'), pattern.split('/'));
-    loop {
-        match (wanted.next(), given.next()) {
-            (Some("{**}"), Some(_)) | (None, None) => return true,
-            (Some("{*}"), Some(segment)) if !segment.is_empty() => {}
-            (Some(literal), Some(segment)) if literal == segment => {}
-            _ => return false,
-        }
-    }
-}
-
-fn is_in(ip: &str, block: &str) -> bool {
-    let ip: IpAddr = ip.parse().unwrap();
-    block.parse::<ipnet::IpNet>().map_or_else(|_| block.parse() == Ok(ip), |net| net.contains(&ip))
-}
-
 impl Request {
     fn has(&self, name: &str, value: &str) -> bool {
         match name {
@@ -235,10 +173,6 @@ impl Request {
         let allow = of("ALLOW");
         !of("DENY").iter().any(hit) && (allow.is_empty() || allow.iter().any(hit))
     }
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The meaning of an AuthorizationPolicy for a request, from its documentation alone.
 
-use std::net::IpAddr;
-
 use serde_json::Value;
 
-use super::Request;
+use super::{
+    Request,
+    patterns::{is_in, is_like, is_like_path},
+};
 
 /// Whether the policy admits the request; `None` where the documentation does not say it.
 pub fn admits(spec: &Value, namespace: &str, request: &Request) -> Option<bool> {
@@ -31,39 +32,6 @@ fn list(value: &Value) -> &[Value] {
 struct Subject<'a> {
     namespace: &'a str,
     request: &'a Request,
-}
-
-/// Exact, prefix, suffix, or presence.
-fn is_like(value: &str, pattern: &str) -> bool {
-    if pattern == "*" {
-        return !value.is_empty();
-    }
-    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(end), _) => value.ends_with(end),
-        (_, Some(start)) => value.starts_with(start),
-        _ => value == pattern,
-    }
-}
-
-/// `{*}` is one segment, `{**}` any number.
-fn is_like_path(path: &str, pattern: &str) -> bool {
-    if !pattern.contains("{*}") && !pattern.contains("{**}") {
-        return is_like(path, pattern);
-    }
-    let (mut given, mut wanted) = (path.split('/'), pattern.split('/'));
-    loop {
-        match (wanted.next(), given.next()) {
-            (Some("{**}"), Some(_)) | (None, None) => return true,
-            (Some("{*}"), Some(segment)) if !segment.is_empty() => {}
-            (Some(literal), Some(segment)) if literal == segment => {}
-            _ => return false,
-        }
-    }
-}
-
-fn is_in(ip: &str, block: &str) -> bool {
-    let ip: IpAddr = ip.parse().unwrap();
-    block.parse::<ipnet::IpNet>().map_or_else(|_| block.parse() == Ok(ip), |net| net.contains(&ip))
 }
 
 impl Subject<'_> {
