@@ -283,15 +283,11 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
 
 /// Whether a plain scalar of this text may be a number, a boolean or null: a superset of what YAML 1.1 and 1.2 resolve.
 fn is_ambiguous(text: &str) -> bool {
-    const WORDS: [&str; 10] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan"];
+    const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];
     let text = text.trim();
     let Some(first) = text.bytes().next() else { return true };
     let is_number = first.is_ascii_digit() || matches!(first, b'+' | b'-' | b'.' | b'~');
-    is_number || (text.len() <= 8 && (WORDS.iter().any(|word| text.eq_ignore_ascii_case(word)) || is_infinity(text)))
-}
-
-fn is_infinity(text: &str) -> bool {
-    ["inf", "infinity"].iter().any(|word| text.eq_ignore_ascii_case(word))
+    is_number || WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 struct KeyVisitor;

@@ -39,18 +39,15 @@ pub(super) fn of_server(context: &PushContext, view: &ProxyView) -> Vec<HttpFilt
 #[must_use]
 pub fn not_enforced(context: &PushContext, view: &ProxyView) -> Vec<(ConfigKey, &'static str)> {
     let policies = context.policies.authorization(view);
-    let enforced = policies.allow.iter().chain(&policies.deny).filter(|c| is_dry_run(c));
-    let tried = enforced.map(|c| (c.key(), "gRPC servers have no dry runs: the policy has no effect on them"));
+    let enforced = policies.allow.iter().chain(&policies.deny).chain(&policies.custom);
+    let tried = enforced.filter(|c| is_dry_run(c));
+    let tried = tried.map(|c| (c.key(), "gRPC servers have no dry runs: the policy has no effect on them"));
     let audit =
         policies.audit.iter().map(|c| (c.key(), "gRPC servers have no AUDIT: the policy has no effect on them"));
-    let custom = policies.custom.iter().map(|c| {
-        let effect = if is_dry_run(c) {
-            "gRPC servers have no dry runs: the policy has no effect on them"
-        } else {
-            "gRPC servers ask no external authorizer: they refuse the requests that the policy is for"
-        };
-        (c.key(), effect)
-    });
+    let custom =
+        policies.custom.iter().filter(|c| !is_dry_run(c)).map(|c| {
+            (c.key(), "gRPC servers ask no external authorizer: they refuse the requests that the policy is for")
+        });
     let tokens = context.policies.authentication(view);
     let tokens = tokens.map(|c| (c.key(), "gRPC servers verify no tokens: the policy has no effect on them"));
     tried.chain(audit).chain(custom).chain(tokens).collect()
