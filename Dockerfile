@@ -17,6 +17,6 @@ COPY --from=build /pilothouse /usr/local/bin/pilothouse
 COPY config /etc/pilothouse
 USER 1337:1337
 EXPOSE 15010 8080 15014
-# Listens on all interfaces: inside a container loopback reaches nobody. Probe GET /ready on 8080.
+# Listens on all interfaces: inside a container loopback is unreachable from outside. Probe GET /ready on 8080.
 ENTRYPOINT ["/usr/local/bin/pilothouse"]
 CMD ["serve", "--config-dir", "/etc/pilothouse/demo", "--grpc-addr", ":15010", "--http-addr", ":8080", "--monitoring-addr", ":15014"]

@@ -151,7 +151,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// protox takes `common.…` inside `envoy.extensions.clusters` for the package `…clusters.common`, which protoc does not
-/// see because nobody imports it. The names are written out in a copy that shadows the original.
+/// see because no file imports it. The names are written out in a copy that shadows the original.
 fn qualify_names(source: &Path, target: &Path) -> Result<(), Box<dyn Error>> {
     const FILES: &[(&str, &str, &str)] = &[(
         "envoy/extensions/clusters/dynamic_forward_proxy/v3/cluster.proto",

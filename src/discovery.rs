@@ -6,6 +6,7 @@
 
 mod actor;
 mod build;
+mod build_queue;
 mod certificates;
 mod claimant;
 mod composer;
@@ -29,7 +30,6 @@ pub mod registrar;
 mod services;
 mod state;
 mod stream;
-mod turns;
 mod unmet;
 mod view;
 

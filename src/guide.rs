@@ -9,7 +9,7 @@
 //! | [`upstream`] | config from istiod or another pilothouse, and config for them |
 //! | [`registration`] | WorkloadGroups without a cluster |
 //! | [`identity`] | the secure listener, join tokens, the certificate authority, mutual TLS of stock Envoys |
-//! | [`policies`] | who may call a workload: AuthorizationPolicy, tokens, external authorizers |
+//! | [`policies`] | access to workloads: AuthorizationPolicy, tokens, external authorizers |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
 

@@ -2,7 +2,7 @@
 //! join tokens, tokens of service accounts.
 //!
 //! A private key never leaves the process but for the folder that keeps the authority's own. The cryptography is ring's, the
-//! certificates rcgen's, TLS rustls'. Nothing here decides what an identity may see: that is told where it is served.
+//! certificates rcgen's, TLS rustls'. Nothing here decides the rights of an identity: the rooms that serve it do.
 //!
 //! [`AuthorityActor`] owns the authority and publishes it with the TLS configuration of the secure listener; a new one replaces
 //! the old only when it is whole, and connections that stand are not touched.
@@ -29,11 +29,12 @@ mod trust;
 mod users;
 mod workloads;
 
-pub use actor::{AuthorityActor, AuthorityHandle, CertificatePublisher};
+pub use actor::{AuthorityActor, AuthorityHandle, AuthoritySetup, CertificatePublisher, NamespaceReaders};
 pub use authenticate::{Authenticator, Presented, Proof, TrustDomains, Unauthenticated};
 pub use authority::{Authority, IssueError, Lifetimes};
 pub use certificate_folder::CertificateFolder;
 pub use certificate_request::{CertificateRequest, RequestError, WorkloadFiles};
+pub use client_certificate::ClientRoots;
 pub use cluster_root::{ClusterRoot, SecretStore};
 pub use holders::{IdentityHold, SecretReaderHold};
 pub use issuer::{IssuedTokens, IssuerRule};

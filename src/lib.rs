@@ -1,7 +1,7 @@
 //! **pilothouse** is an Istio-API control plane in one binary. It reads Istio objects (and the Kubernetes objects beside them)
 //! from several sources, keeps them in one config cache, turns them into one service registry, and serves xDS to stock Envoy and
-//! to proxyless gRPC programs. What a VirtualService means in Istio it means here: what is generated is compared with what
-//! istiod itself sends.
+//! to proxyless gRPC programs. A VirtualService has the meaning that it has in Istio: the generated resources are compared with
+//! those of istiod.
 //!
 //! # The way of a change
 //!
@@ -10,10 +10,10 @@
 //!      \________________|________________/
 //!                       | batches: one in flight, its reply is the back-pressure
 //!                       v
-//!       what each source holds -> the one aggregate view            store       one actor
+//!       the objects of each source -> the one aggregate             store       one actor
 //!                       | events: old, new; add, update, delete
 //!                       v
-//!       what does it mean?  an operation, a push, or nothing        handlers    one actor for each type
+//!       a registry operation, a push request, or nothing            handlers    one actor for each type
 //!                 |                          \
 //!                 v                           \
 //!       services, endpoints, workloads         \                   registry    one actor
@@ -34,37 +34,50 @@
 //!       views, connections, streams over the protocol of `xds`      discovery   one actor, a task for each stream
 //! ```
 //!
-//! Data flows down. A room may use the rooms above it and never one below; who pushes declares the port that it pushes into,
-//! and who takes implements it. Only one thing travels up: "send me everything again", after a fault.
-//! `tests/architecture` holds these rules.
+//! The picture shows the *rooms*: the top-level modules. Data flows down. A room may use the rooms above it and never one below;
+//! the sender of data declares the trait that it sends through (a port, `model::ports`), and the receiver implements it. Only
+//! one request travels up: "send me everything again", after a fault. `tests/architecture` holds these rules.
+//!
+//! # Terms
+//!
+//! Other terms are those of Istio, Envoy and Kubernetes.
+//!
+//! - A **view** is the content for one group of proxies: all proxies with equal inputs of generation (type, namespace, labels as
+//!   far as they matter, proven identity, …) share one. Its resources are generated and encoded once, not for each proxy.
+//! - A **slot** is one of the parts that make up a view: outbound routing, outbound listeners, the resources of the workload
+//!   itself, and secrets. Views share the slots whose inputs are equal.
+//! - A **block** is an immutable, sorted list of encoded resources of one type. Equal blocks are shared.
+//! - A **snapshot** is the blocks of one type, as far as the names that a client subscribes to, at one moment. A connection
+//!   points to the snapshot that its client acknowledged and to the one that it is sent; the difference is a response. The
+//!   snapshots of the store and of the registry are likewise their immutable content at one moment.
 //!
 //! # The rooms, and where a new line belongs
 //!
-//! | room | what lives there |
+//! | room | content |
 //! |---|---|
 //! | [`proto`] | generated messages of Envoy and Istio, and proto3 JSON; a new message begins in `proto/` or in its `build.rs` |
 //! | [`model`] | the vocabulary: kinds, objects, hosts, services, endpoints; a kind's decoding and validation |
-//! | [`settings`] | what the process is told at its start, a struct for each room |
+//! | [`settings`] | the settings of the process, a struct for each room |
 //! | [`telemetry`] | logs and metrics, set up once |
-//! | [`runtime`] | how actors live: supervision, back-off, readiness, the end of the process |
+//! | [`runtime`] | the life of actors: supervision, back-off, readiness, the end of the process |
 //! | [`sources`] | from the outside world to batches: files, Kubernetes, xDS; a new place to read from |
-//! | [`store`] | what each source holds, precedence, writes |
-//! | [`handlers`] | what an event means, a file for each handler type |
+//! | [`store`] | the objects of each source, precedence among sources, the last good content on disk |
+//! | [`handlers`] | from changed objects to registry operations and push requests; a new push trigger (its `Reason` is in `model`) |
 //! | [`registry`] | services, endpoints, workloads, automatic addresses |
 //! | [`translate`] | Gateway API, service APIs and Ingress objects as Istio's, and their statuses |
-//! | [`push`] | when to push, to whom, and the context that everything is generated from; a new index over objects |
-//! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `secret`, `grpc`; a new field of Envoy's |
-//! | `simulate` | what a proxy that holds these resources would do with a call; only with the feature `testing` |
-//! | [`xds`] | the transport protocol: encoding, subscriptions, nonces, snapshots, limits of connections; nothing there knows a cluster |
-//! | [`identity`] | who a client is, and the certificates that prove it: the certificate authority, TLS, join tokens |
-//! | [`discovery`] | what a connected proxy gets: views, the mesh generator, the table of connections, the gRPC services |
+//! | [`push`] | the debounce, the context that generation reads, the effects of its changes on proxies; a new index over objects |
+//! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `sds`, `secret`, `grpc`; a new field of Envoy's, SDS included |
+//! | `simulate` | the decision of a proxy with given resources about a call; only with the feature `testing` |
+//! | [`xds`] | the transport protocol: encoding, subscriptions, nonces, snapshots, limits; a resource is a name and bytes there |
+//! | [`identity`] | identities of clients and their proofs: the certificate authority, TLS, join tokens |
+//! | [`discovery`] | the content of each connected proxy: views, the mesh generator, the table of connections, the gRPC services |
 //! | [`registration`] | WorkloadEntries of proxies that register themselves, for as long as they are connected |
-//! | [`status`] | what became of each object: how many proxies have it, who may write it back (a lease), what is written |
+//! | [`status`] | statuses of objects: the proxies that have each, the lease of the writer, the conditions that are written |
 //! | [`admin`] | readiness, metrics, debug pages: reads the rooms above and changes nothing unasked |
-//! | [`app`] | the composition root: which parts there are and who is joined to whom |
+//! | [`app`] | the composition root: makes the parts and joins them |
 //! | [`cli`] | flags and commands, one file each |
 //!
-//! `x.rs` is a room's face: what it owns, what always holds, what it never does. `x/` is its furniture.
+//! The page of `x.rs` states the responsibility of a room, its invariants, and its limits. The files in `x/` implement it.
 //!
 //! # A fault in one part
 //!

@@ -3,6 +3,7 @@
 //! The types are those of the crate in `proto/`: Envoy's files come from the published `envoy-types` package, Istio's are in
 //! that folder. Nothing here depends on the meaning of a field.
 
+mod enum_numbers;
 mod json;
 
 pub use json::{

@@ -16,22 +16,24 @@
 mod actor;
 mod cleanup;
 mod cluster;
-mod crowd;
+mod counts;
 mod entry;
-mod guest;
 mod keeping;
-mod ledger;
 mod memory;
 mod plan;
 mod ports;
 #[cfg(any(test, feature = "testing"))]
 pub mod readers;
+mod registrations;
+mod session;
+mod setup;
 mod work;
 
-pub use actor::{RegistrationActor, RegistrationHandle, Setup};
+pub use actor::{RegistrationActor, RegistrationHandle};
 pub use cleanup::{Gone, stands_for};
 pub use cluster::ClusterEntries;
-pub use crowd::Limits;
+pub use counts::Limits;
 pub use keeping::Keeping;
 pub use memory::{MemoryEntries, SOURCE};
 pub use ports::{EntryKey, EntryStore};
+pub use setup::Setup;

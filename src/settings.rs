@@ -115,7 +115,7 @@ pub struct SourceSettings {
     pub max_file_bytes: u64,
     /// The time that an unconfirmed mass deletion is held back; zero applies it at once, as Istio does.
     pub deletion_hold: Duration,
-    /// How host names are resolved.
+    /// Resolution of host names.
     pub names: NameSettings,
     /// The Kubernetes cluster, if there is one.
     pub kubernetes: Option<KubeSettings>,
@@ -142,7 +142,7 @@ impl Default for SourceSettings {
     }
 }
 
-/// How host names of gateways between networks are resolved.
+/// Resolution of the host names of gateways between networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameSettings {
     /// Name servers; none means those of the system.
@@ -151,7 +151,7 @@ pub struct NameSettings {
     pub least_pause: Duration,
     /// A name is asked for again after this, however long its answer lives.
     pub most_pause: Duration,
-    /// How long an answer may take.
+    /// The time that an answer may take.
     pub patience: Duration,
 }
 
@@ -198,9 +198,9 @@ pub struct XdsSettings {
     pub secure_grpc_address: Option<ListenAddress>,
     /// Unix socket of ADS.
     pub unix_socket: Option<UnixSocketSettings>,
-    /// Whether clients on the loopback interface, which are not authenticated, receive the Secrets of the namespace that they
-    /// claim; `None` means that they do if Secrets come from folders only.
-    pub loopback_secrets: Option<bool>,
+    /// Whether clients on the loopback interface, which are not authenticated, have the identity that they claim; `None` means
+    /// that they do if all sources are folders.
+    pub trust_loopback: Option<bool>,
     /// Maximum number of connections; `None` for the server's default.
     pub max_connections: Option<usize>,
     /// Age at which connections are closed gracefully; `None` for no limit.
@@ -213,7 +213,7 @@ impl Default for XdsSettings {
             grpc_address: ListenAddress::loopback(15010),
             secure_grpc_address: None,
             unix_socket: None,
-            loopback_secrets: None,
+            trust_loopback: None,
             max_connections: None,
             max_connection_age: None,
         }

@@ -34,7 +34,7 @@ pub enum CallProtocol {
 /// Transport security of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CallTls {
-    /// Plaintext.
+    /// No TLS: bytes as they are.
     #[default]
     Plaintext,
     /// TLS without a client certificate.

@@ -28,7 +28,7 @@ pub mod yaml;
 pub use actor::SourceActor;
 pub use board::{SourceBoard, SourceReport, SourceState};
 pub use deletion_guard::MassDeletionGuard;
-pub use event::{Change, Findings, Ignored, Refused, SourceBatch, SourceId, Warned};
+pub use event::{Change, Findings, FurtherFindings, Ignored, MOST_FINDINGS, Refused, SourceBatch, SourceId, Warned};
 pub use findings_log::FindingsLog;
 pub use handle::SourceHandle;
 pub use list::SourceList;

@@ -15,7 +15,7 @@ mod repeats;
 mod throttle;
 mod writer;
 
-pub use labels::count_rejected;
+pub use labels::{count_rejected, count_rejected_others};
 pub use line::LogFormat;
 pub use log::{flush_log, init_log, log_level};
 pub use metrics::{Metrics, SetupError};

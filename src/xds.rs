@@ -2,11 +2,11 @@
 //!
 //! [`wire`] is the encoding of requests and responses. `views` holds resources, the snapshots that clients of equal content share, and
 //! the differences between snapshots. `protocol` is the state machine of one stream, without I/O. `server` holds connections
-//! within their limits. What is served, and to which client, is the business of [`discovery`](crate::discovery).
+//! within their limits. The resources of each client are chosen by [`discovery`](crate::discovery).
 //!
 //! Invariants: a resource is encoded once, never per client; a connection holds pointers, not copies; at most one response per
-//! type and stream is unacknowledged and newer content replaces what waits; unchanged bytes are never sent again. What a
-//! client sends may end its own stream, and nothing else.
+//! type and stream is unacknowledged and newer content replaces waiting content; unchanged bytes are never sent again. Input
+//! of a client may end its own stream, and nothing else.
 
 mod names;
 mod protocol;
@@ -28,6 +28,7 @@ pub(crate) use server::{
     body::{Outgoing, Requests},
     budget::Hold,
     clients::{Clients, Turn},
+    name_budget::NameHold,
     service::{Calls, RawService, method},
 };
 pub(crate) use views::shared::{SharedTables, Table, TableEntry};

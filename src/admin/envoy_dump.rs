@@ -1,4 +1,4 @@
-//! What a proxy was sent, in the form of Envoy's own `/config_dump`. Each section is there, empty where nothing was sent:
+//! The resources that were sent to a proxy, in the form of Envoy's own `/config_dump`. Each section is there, empty where nothing was sent:
 //! readers of dumps take one that is missing for an error. The bootstrap is the proxy's own, so its section is empty.
 
 use std::sync::Arc;

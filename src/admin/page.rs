@@ -101,7 +101,7 @@ fn sources(state: &AdminState, body: &mut String) {
             escape(&report.source),
             report.state,
             report.objects,
-            report.findings.refused.len(),
+            report.findings.count_refused(),
             escape(&report.last_error)
         );
         if !report.held_deletions.is_empty() {

@@ -67,7 +67,7 @@ fn left_out(omission: &Omission) -> Value {
     entry
 }
 
-/// What each proxy was sent and has accepted (`/debug/syncz`).
+/// The versions that each proxy was sent and has accepted (`/debug/syncz`).
 pub(super) fn syncz(state: &AdminState, namespace: Option<&str>) -> Value {
     let of_namespace = |c: &&std::sync::Arc<Connection>| namespace.is_none_or(|n| n == &*c.node.namespace);
     state

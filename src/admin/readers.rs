@@ -1,4 +1,4 @@
-//! Who is let in to the pages, as a function, for tests that send any headers.
+//! The access rules of the pages as a function, for tests that send any headers.
 //!
 //! Built for tests only. Nothing here decides anything.
 

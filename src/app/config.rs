@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix::Arbiter;
 use tokio::sync::{oneshot, watch};
 
-use super::{Error, Inputs, inputs::Publishers};
+use super::{Error, inputs::Publishers, process::Process};
 use crate::{
     handlers::{
         ConfigHandler, Decide, HandlerActor, ObjectHandler, ServiceEntryHandler, ServiceHandler, WorkloadEntryHandler,
@@ -30,14 +30,14 @@ pub(super) struct ConfigRooms {
 /// Starts the store, the handlers and the registry. `order` is the precedence of the sources. The order of the handlers is the
 /// order of delivery of each change: the registry has a service before a push of its dependents is requested.
 pub(super) async fn start(
-    supervision: &Supervision,
-    inputs: &Arc<Inputs>,
+    process: &Process,
     publishers: Publishers,
     order: Vec<SourceId>,
     updater: Arc<dyn XdsUpdater>,
 ) -> Result<ConfigRooms, Error> {
     let thread = Arbiter::new();
-    let (supervision, inputs, resync) = (supervision.clone(), inputs.clone(), watch::Sender::new(0));
+    let (supervision, inputs) = (process.supervision.clone(), process.inputs.clone());
+    let resync = watch::Sender::new(0);
     let resyncs = resync.subscribe();
     let (answer, started) = oneshot::channel();
     thread.spawn_fn(move || {

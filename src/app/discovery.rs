@@ -2,36 +2,30 @@
 
 use std::sync::Arc;
 
-use super::{Inputs, sources};
+use super::{process::Process, sources};
 use crate::{
     discovery::{MeshGenerator, XdsServerActor, XdsServerHandle},
     model::Features,
     push::DebounceSettings,
-    runtime::{Readiness, Supervision},
-    settings::{MeshSettings, RuntimeSettings, SourceSettings, XdsSettings},
+    settings::{Settings, XdsSettings},
     xds::XdsOptions,
 };
 
-/// Starts the xDS server; clients are served when it is given a listener. `proves_nothing` is true where clients come over
-/// loopback in plain text.
-pub(super) fn start(
-    (supervision, readiness): (&Supervision, &Readiness),
-    inputs: &Arc<Inputs>,
-    xds: &XdsSettings,
-    (mesh, sources): (&MeshSettings, &SourceSettings),
-    (runtime, is_loopback): (&RuntimeSettings, bool),
-) -> XdsServerHandle {
+/// Starts the xDS server; clients are served when it is given a listener. `is_loopback` is true where clients over plain text
+/// come from this machine alone.
+pub(super) fn start(process: &Process, settings: &Settings, is_loopback: bool) -> XdsServerHandle {
+    let Process { supervision, readiness, inputs, .. } = process;
+    let Settings { xds, mesh, sources, runtime, .. } = settings;
     let options = XdsOptions {
         drain: runtime.shutdown / 4,
         // A plain-text connection proves no identity.
-        trust_nodes: is_loopback,
-        secrets_by_node: xds.loopback_secrets.unwrap_or_else(|| sources::secrets_are_of_folders(sources)),
+        trust_nodes: is_loopback && xds.trust_loopback.unwrap_or_else(|| sources::are_folders(sources)),
         cluster_aliases: mesh.cluster_aliases.iter().map(|a| (a.alias.clone(), a.cluster.as_str().into())).collect(),
         ..options(&inputs.features, xds)
     };
     let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());
     let generator = Arc::<MeshGenerator>::default();
-    XdsServerActor::start(supervision, (generator, options), inputs.reader(), debounce, readiness.guard("first push"))
+    XdsServerActor::start(supervision, generator, options, inputs.reader(), debounce, readiness.guard("first push"))
 }
 
 /// The options of these flags and settings.

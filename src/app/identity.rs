@@ -5,18 +5,17 @@ use std::{sync::Arc, time::Duration};
 use tokio::{net::UnixStream, sync::watch};
 use tokio_rustls::rustls::ServerConfig;
 
-use super::{Error, Inputs};
+use super::{Error, Inputs, process::Process, remotes};
 use crate::{
     discovery::{Ports, XdsServerHandle},
     identity::{
-        AccessPublisher, Authenticator, AuthorityActor, CertificatePublisher, ClusterAccess, ClusterRoot,
-        ClusterTokens, FindCluster, IssuedTokens, IssuerRule, JoinTokens, Lifetimes, LocalUsers, SecretAccessActor,
-        TrustDomains, TrustSettings,
+        AccessPublisher, Authenticator, AuthorityActor, AuthoritySetup, CertificatePublisher, ClientRoots,
+        ClusterAccess, ClusterRoot, ClusterTokens, FindCluster, IssuedTokens, IssuerRule, JoinTokens, Lifetimes,
+        LocalUsers, NamespaceReaders, SecretAccessActor, TrustDomains, TrustSettings,
     },
     model::{PushRequest, Reason, XdsUpdater},
-    runtime::Supervision,
-    settings::{ClusterAlias, IdentitySettings, StateSettings, XdsSettings},
-    sources::kube::{Cluster, KubeWriter, RemoteClusters},
+    settings::Settings,
+    sources::kube::{KubeWriter, RemoteClusters},
 };
 
 /// The rule of tokens of an issuer (`JWT_RULE`), where there is one.
@@ -29,14 +28,36 @@ pub(super) fn issuer(inputs: &Inputs) -> Result<Option<IssuedTokens>, Error> {
     Ok(Some(IssuedTokens::of(rule)))
 }
 
+/// The proofs of clients that are believed.
+pub(super) struct Credentials {
+    pub(super) authenticator: Authenticator,
+    /// The clusters that review tokens; `None` without any.
+    clusters: Option<FindCluster>,
+    /// The roots of client certificates; the authority publishes them.
+    roots: ClientRoots,
+}
+
+/// Credentials that files, clusters and the keys of an issuer prove.
+pub(super) fn credentials(
+    process: &Process,
+    settings: &Settings,
+    remotes: watch::Receiver<Arc<RemoteClusters>>,
+    issued: Option<IssuedTokens>,
+) -> Credentials {
+    let (clusters, roots) = (clusters(process, settings, remotes), ClientRoots::default());
+    let authenticator = authenticator(&process.inputs, settings, clusters.clone(), issued).with_roots(roots.clone());
+    Credentials { authenticator, clusters, roots }
+}
+
 /// Finds the clusters that review tokens: the own one by its id, an alias or none, and remote ones by theirs. `None` without
 /// any.
-pub(super) fn clusters(
-    main: Option<Arc<Cluster>>,
-    aliases: Vec<ClusterAlias>,
-    (has_remotes, remotes): (bool, watch::Receiver<Arc<RemoteClusters>>),
+fn clusters(
+    process: &Process,
+    settings: &Settings,
+    remotes: watch::Receiver<Arc<RemoteClusters>>,
 ) -> Option<FindCluster> {
-    if main.is_none() && !has_remotes {
+    let (main, aliases) = (process.cluster.clone(), settings.mesh.cluster_aliases.clone());
+    if main.is_none() && !remotes::may_be(&settings.sources) {
         return None;
     }
     Some(Arc::new(move |id: &str| {
@@ -48,10 +69,9 @@ pub(super) fn clusters(
     }))
 }
 
-/// The proofs of clients that are believed.
-pub(super) fn proofs(
+fn authenticator(
     inputs: &Arc<Inputs>,
-    (xds, state): (&XdsSettings, &StateSettings),
+    Settings { xds, state, .. }: &Settings,
     clusters: Option<FindCluster>,
     issued: Option<IssuedTokens>,
 ) -> Authenticator {
@@ -63,6 +83,7 @@ pub(super) fn proofs(
     let features = &inputs.features;
     let mut authenticator = Authenticator::new(tokens, trust_domains)
         .with_gateways(&features.trusted_gateway_cidr.0)
+        .with_xds(features.xds_auth)
         .with_plain_text(features.xds_auth_plaintext)
         .with_users(xds.unix_socket.as_ref().map(|unix| LocalUsers::of(own_user(), &unix.peers)).unwrap_or_default());
     if let Some(issued) = issued {
@@ -84,13 +105,13 @@ fn own_user() -> Option<u32> {
 /// Starts the authority where there is a secure listener or a Unix socket; it reads files or Secrets of the cluster, feeds the listener, and
 /// tells the cluster its roots. `ports` gain the service that signs certificates.
 pub(super) async fn start(
-    supervision: &Supervision,
-    inputs: &Arc<Inputs>,
-    (identity, state): (&IdentitySettings, &StateSettings),
-    (cluster, clusters): (Option<&Arc<Cluster>>, Option<FindCluster>),
+    process: &Process,
+    Settings { identity, state, .. }: &Settings,
+    Credentials { clusters, roots, .. }: Credentials,
     xds: &XdsServerHandle,
     ports: &mut Ports,
 ) -> Result<watch::Receiver<Arc<ServerConfig>>, Error> {
+    let Process { supervision, inputs, cluster, .. } = process;
     let (features, mesh) = (&inputs.features, inputs.mesh());
     let settings = TrustSettings {
         cacerts: identity.cacerts.clone(),
@@ -105,25 +126,22 @@ pub(super) async fn start(
     };
     let longest = features.max_workload_cert_ttl.max(Duration::from_secs(1));
     let lifetimes = Lifetimes { default: features.default_workload_cert_ttl.min(longest), longest };
-    let cluster_root = cluster.map(|cluster| ClusterRoot {
+    let cluster_root = cluster.as_ref().map(|cluster| ClusterRoot {
         store: Arc::new(KubeWriter::new(cluster.clone())),
         state_folder: state.folder.clone(),
         organization: mesh.config.trust_domain.clone(),
         root_lifetime: features.self_signed_root_ttl,
     });
-    let mut authority = AuthorityActor::start(supervision, (settings, cluster_root), lifetimes, publisher(inputs, xds))
-        .await
-        .map_err(|error| Error::Identity(error.to_string()))?;
+    let setup = AuthoritySetup { settings, cluster: cluster_root, lifetimes, publish: publisher(inputs, xds), roots };
+    let mut authority =
+        AuthorityActor::start(supervision, setup).await.map_err(|error| Error::Identity(error.to_string()))?;
     let server = authority.server();
-    if let Some(authenticator) = &ports.authenticator {
-        authenticator.follow_roots(&authority);
-    }
     if let Some(clusters) = clusters {
         let reviewer = Arc::new(ClusterAccess(clusters));
         ports.secret_access = Some(SecretAccessActor::start(supervision, reviewer, access_publisher(inputs, xds)));
     }
-    if let Some(cluster) = cluster.filter(|_| features.enable_ca_server) {
-        let followed = (inputs.follow_configs(), inputs.follow_mesh());
+    if let Some(cluster) = cluster.as_ref().filter(|_| features.enable_ca_server) {
+        let followed = NamespaceReaders { configs: inputs.follow_configs(), mesh: inputs.follow_mesh() };
         authority = authority.telling_namespaces(supervision, Arc::new(KubeWriter::new(cluster.clone())), followed);
     }
     ports.authority = Some(authority).filter(|_| features.enable_ca_server);

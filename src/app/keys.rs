@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Inputs;
 use crate::{
-    discovery::{XdsServerHandle, XdsState},
+    discovery::XdsServerHandle,
     generate::request_authentication,
     identity::IssuedTokens,
     model::{PushRequest, Reason, XdsUpdater},
@@ -38,10 +38,11 @@ pub(super) fn of_issuer(tokens: &IssuedTokens, inputs: &Inputs) -> Option<Arc<Is
 }
 
 /// The source of the keys of RequestAuthentications.
-pub(super) fn source(state: &XdsState, inputs: &Arc<Inputs>, xds: &XdsServerHandle) -> Arc<KeySource> {
-    let (published, inputs, xds) = (state.clone(), inputs.clone(), xds.clone());
+pub(super) fn source(inputs: &Arc<Inputs>, xds: &XdsServerHandle) -> Arc<KeySource> {
+    let (published, inputs, xds) = (xds.state().clone(), inputs.clone(), xds.clone());
+    let level = published.publications();
     let read = move || published.current().map(|p| request_authentication::wanted_keys(&p.context)).unwrap_or_default();
-    let demand = Demand { level: state.publications(), read: Box::new(read) };
+    let demand = Demand { level, read: Box::new(read) };
     let rules = KeyRules::new(inputs.features.jwt_pub_key_refresh_interval);
     let fetch = HttpFetch::new(&inputs.features.blocked_cidrs_in_jwks_uris.0);
     Arc::new(KeySource::new(rules, demand, fetch, move |keys| {

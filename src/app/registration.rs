@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 use tokio::task::JoinHandle;
 
-use super::{Error, Inputs};
+use super::{Error, process::Process};
 use crate::{
-    discovery::{Registrar, XdsState},
+    discovery::{Registrar, XdsServerHandle},
     registration::{ClusterEntries, Limits, MemoryEntries, RegistrationActor, SOURCE, Setup},
-    runtime::{Backoff, Shutdown, Supervision},
+    runtime::{Backoff, Shutdown},
     settings::{RegistrationSettings, StateSettings},
-    sources::kube::{Cluster, KubeWriter},
+    sources::kube::KubeWriter,
     status::ReportBoard,
     store::last_good::Folder,
 };
@@ -21,11 +21,17 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Pauses before a write that failed is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
-/// The entries outside of any cluster, and the folder that keeps them where one is configured. Kept entries are restored as
+/// The entries outside of any cluster, and the folder that keeps them where one is configured.
+pub(super) struct KeptEntries {
+    pub(super) entries: MemoryEntries,
+    folder: Option<Folder>,
+}
+
+/// Opens the folder of the entries outside of any cluster, where one is configured. Kept entries are restored as
 /// disconnected ones, until their proxies reconnect or their time is over. A file that cannot be read is moved aside.
-pub(super) fn open(settings: &StateSettings, me: &str) -> Result<(MemoryEntries, Option<Folder>), Error> {
+pub(super) fn open(settings: &StateSettings, me: &str) -> Result<KeptEntries, Error> {
     let entries = MemoryEntries::default();
-    let Some(path) = &settings.folder else { return Ok((entries, None)) };
+    let Some(path) = &settings.folder else { return Ok(KeptEntries { entries, folder: None }) };
     let folder = Folder::open(path, settings.max_bytes).map_err(|e| Error::State(e.to_string()))?;
     match folder.load(SOURCE) {
         Ok(None) => {}
@@ -39,36 +45,37 @@ pub(super) fn open(settings: &StateSettings, me: &str) -> Result<(MemoryEntries,
             tracing::error!(%error, kept, "registered workloads of before the start are not known");
         }
     }
-    Ok((entries, Some(folder)))
+    Ok(KeptEntries { entries, folder: Some(folder) })
 }
 
 /// Starts to register the workloads of proxies that request it.
 pub(super) fn start(
-    me: &str,
-    state: &XdsState,
-    (inputs, supervision): (&Inputs, &Supervision),
-    memory: MemoryEntries,
-    (cluster, board): (Option<&Arc<Cluster>>, &ReportBoard),
+    process: &Process,
     settings: &RegistrationSettings,
+    xds: &XdsServerHandle,
+    kept: &KeptEntries,
+    board: &ReportBoard,
 ) -> Arc<dyn Registrar> {
-    let (published, board) = (state.clone(), board.clone());
-    let writable = cluster.filter(|c| c.settings().write_status);
+    let Process { inputs, cluster, .. } = process;
+    let published = xds.state().clone();
+    let writable = cluster.as_ref().filter(|c| c.settings().write_status);
     let setup = Setup {
-        me: me.into(),
+        me: process.me.as_str().into(),
         features: inputs.features.clone(),
         configs: inputs.follow_configs(),
+        publications: published.publications(),
         is_complete: Arc::new(move || published.current().is_some()),
-        memory,
+        memory: kept.entries.clone(),
         cluster: writable.map(|c| ClusterEntries::new(KubeWriter::new(c.clone()))),
         limits: Limits { per_group: settings.per_group, per_peer: settings.per_peer },
-        gone: Arc::new(move || board.ended()),
+        gone: board.ended(),
     };
-    Arc::new(RegistrationActor::start(supervision, setup))
+    Arc::new(RegistrationActor::start(&process.supervision, setup))
 }
 
 /// Writes the entries to disk, at once where a workload waits for it, and tries again after a failure. The task ends when all
 /// is written.
-pub(super) fn keep(entries: MemoryEntries, folder: Option<Folder>, shutdown: &Shutdown) -> Option<JoinHandle<()>> {
+pub(super) fn keep(KeptEntries { entries, folder }: KeptEntries, shutdown: &Shutdown) -> Option<JoinHandle<()>> {
     let (folder, stop) = (folder?, shutdown.child());
     let mut changes = entries.follow();
     let mut written = *changes.borrow_and_update();

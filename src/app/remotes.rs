@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
+use super::process::Process;
 use crate::{
-    model::Mesh,
-    runtime::{Shutdown, Supervision},
     settings::SourceSettings,
     sources::{
         SourceHandle, SourceStarter,
-        kube::{Cluster, MainCluster, RemoteClustersActor, RemoteClustersHandle, RemoteSetup},
+        kube::{MainCluster, RemoteClustersActor, RemoteClustersHandle, RemoteSetup},
     },
     store::StoreRegister,
 };
@@ -23,13 +20,13 @@ pub(super) fn may_be(settings: &SourceSettings) -> bool {
 
 /// Starts to follow the remote clusters of these settings. `sources` are those of the start.
 pub(super) fn start(
-    (supervision, shutdown): (&Supervision, &Shutdown),
-    settings: SourceSettings,
-    (cluster, sources): (Option<Arc<Cluster>>, &[SourceHandle]),
-    (starter, register): (SourceStarter, StoreRegister),
-    mesh: watch::Receiver<Arc<Mesh>>,
+    process: &Process,
+    settings: &SourceSettings,
+    sources: &[SourceHandle],
+    starter: SourceStarter,
+    register: StoreRegister,
 ) -> RemoteClustersHandle {
-    let main = cluster.map(|cluster| {
+    let main = process.cluster.clone().map(|cluster| {
         let prefix = format!("kube:{}/", cluster.id());
         let sources = sources.iter().filter(|s| s.id().starts_with(&prefix)).cloned().collect();
         MainCluster { cluster, sources }
@@ -38,12 +35,12 @@ pub(super) fn start(
         starter,
         register: Arc::new(register),
         main,
-        flagged: settings.remote_clusters,
-        settings: settings.remotes,
-        mesh,
-        revision: settings.kubernetes.map(|k| k.revision).unwrap_or_default(),
+        flagged: settings.remote_clusters.clone(),
+        settings: settings.remotes.clone(),
+        mesh: process.inputs.follow_mesh(),
+        revision: settings.kubernetes.as_ref().map(|k| k.revision.clone()).unwrap_or_default(),
         deletion_hold: settings.deletion_hold,
-        shutdown: shutdown.clone(),
+        shutdown: process.shutdown.clone(),
     };
-    RemoteClustersActor::start(supervision, setup)
+    RemoteClustersActor::start(&process.supervision, setup)
 }

@@ -26,11 +26,16 @@ pub struct Addresses {
 /// Bound sockets.
 pub(super) struct Sockets {
     pub(super) addresses: Addresses,
+    pub(super) clients: ClientSockets,
+    /// Readiness and debug pages, then metrics.
+    pub(super) pages: Vec<std::net::TcpListener>,
+}
+
+/// The sockets of xDS clients.
+pub(super) struct ClientSockets {
     pub(super) grpc: TcpListener,
     pub(super) secure_grpc: Option<TcpListener>,
     pub(super) unix: Option<UnixSocket>,
-    /// Readiness and debug pages, then metrics.
-    pub(super) pages: Vec<std::net::TcpListener>,
 }
 
 impl Sockets {
@@ -51,7 +56,7 @@ impl Sockets {
         let secure = secure_grpc.as_ref().map(TcpListener::local_addr).transpose()?;
         let addresses =
             Addresses { grpc: grpc.local_addr()?, secure_grpc: secure, http, monitoring: bound.next().transpose()? };
-        Ok(Self { addresses, grpc, secure_grpc, unix, pages })
+        Ok(Self { addresses, clients: ClientSockets { grpc, secure_grpc, unix }, pages })
     }
 }
 

@@ -14,34 +14,62 @@ use futures::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Error, Inputs, last_good};
+use super::{Error, Inputs, last_good, process::Process};
 use crate::{
     discovery::XdsServerHandle,
     model::{Interrupted, Mesh, PushRequest, Reason, XdsUpdater},
     registration,
     registry::RegistryHandle,
-    runtime::{Readiness, Shutdown},
-    settings::{KubeAccess, MeshSettings, RemoteCluster, SourceSettings, StateSettings},
+    runtime::Readiness,
+    settings::{KubeAccess, MeshSettings, RemoteCluster, Settings, SourceSettings, StateSettings},
     sources::{
-        ConfigSink, MeshSink, MeshSource, Source, SourceBoard, SourceHandle, SourceList, SourceStarter, SourceState,
+        ConfigSink, MeshSink, MeshSource, Source, SourceBoard, SourceHandle, SourceId, SourceList, SourceStarter,
+        SourceState,
         file::FileSource,
         kube::{Cluster, Group, KubeMesh, KubeSource, check_access, mesh_values, saved_mesh_values},
         xds::{TargetError, UpstreamSource, UpstreamTarget},
     },
-    store::last_good::Keeper,
+    store::{StoreHandle, last_good::Keeper},
 };
 
-/// Whether Secrets come from folders alone, which a program of this machine could read as well. Other control planes send
-/// none.
-pub(super) fn secrets_are_of_folders(settings: &SourceSettings) -> bool {
-    settings.kubernetes.is_none() && settings.remote_clusters.iter().all(|remote| remote.path.is_dir())
+/// Whether all sources are folders: a program of this machine could read them as well.
+pub(super) fn are_folders(settings: &SourceSettings) -> bool {
+    let remote = settings.remote_clusters.iter().all(|remote| remote.path.is_dir());
+    remote && settings.kubernetes.is_none() && settings.upstream.addresses.is_empty()
+}
+
+/// The sources that are to be started.
+pub(super) struct Named {
+    /// In order of precedence.
+    pub(super) sources: Vec<Arc<dyn Source>>,
+    /// The mesh settings in force are those of the files or of the cluster, not defaults.
+    mesh_is_known: bool,
+}
+
+impl Named {
+    /// The precedence of the sources.
+    pub(super) fn order(&self) -> Vec<SourceId> {
+        self.sources.iter().map(|source| source.id()).collect()
+    }
+}
+
+/// Finds the sources of these settings, and puts the mesh settings of the cluster in force.
+pub(super) async fn find(process: &Process, settings: &Settings) -> Result<Named, Error> {
+    let (Process { inputs, cluster, .. }, kept) = (process, settings.state.folder.is_some());
+    check_files(&inputs.mesh(), &settings.sources, kept).await?;
+    let mesh_is_known = match cluster {
+        Some(cluster) => mesh_of_cluster(cluster, &settings.mesh, &settings.state, inputs).await,
+        None => true,
+    };
+    let sources = named(inputs, &settings.mesh, &settings.sources, cluster.as_ref(), kept)?;
+    Ok(Named { sources, mesh_is_known })
 }
 
 /// The sources in order of precedence: the mesh config's `configSources` when there are any, else the folders, then the
 /// cluster, then the upstreams. Ingress and the registry of a cluster are read in any case, as Istio does.
 ///
 /// A missing folder is a configuration error, unless last good content is `kept` that can be served instead.
-pub(super) fn named(
+fn named(
     inputs: &Inputs,
     mesh_settings: &MeshSettings,
     settings: &SourceSettings,
@@ -115,7 +143,7 @@ pub(super) fn named(
 
 /// Checks the files by which clusters and upstreams are reached. A missing one is a configuration error, unless last good
 /// content is `kept` that can be served until it comes.
-pub(super) async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bool) -> Result<(), Error> {
+async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bool) -> Result<(), Error> {
     let mut wrong = Vec::new();
     if let Some(kubernetes) = &settings.kubernetes
         && let Err(error) = check_access(&kubernetes.access).await
@@ -157,12 +185,7 @@ fn twice<T: Ord>(mut names: impl Iterator<Item = T>) -> Option<T> {
 /// Puts the mesh settings of the cluster in force before anything starts, unless files hold them. A cluster that cannot be
 /// reached does not prevent the start: its saved settings are in force until it answers. Without saved ones the process starts
 /// and is not ready, because the defaults may differ from the settings that proxies have. Returns whether they are known.
-pub(super) async fn mesh_of_cluster(
-    cluster: &Cluster,
-    mesh: &MeshSettings,
-    kept: &StateSettings,
-    inputs: &Inputs,
-) -> bool {
+async fn mesh_of_cluster(cluster: &Cluster, mesh: &MeshSettings, kept: &StateSettings, inputs: &Inputs) -> bool {
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         return true;
     }
@@ -212,13 +235,22 @@ pub(super) struct Sinks {
     /// The store, by way of the keeper of last good content.
     pub(super) configs: Arc<dyn ConfigSink>,
     /// The store itself, for content that is kept elsewhere.
-    pub(super) direct: Arc<dyn ConfigSink>,
+    pub(super) direct: StoreHandle,
     /// The registry, for mesh settings.
     pub(super) registry: RegistryHandle,
-    /// The published inputs, for mesh settings.
-    pub(super) inputs: Arc<Inputs>,
     /// The xDS server, for mesh settings.
     pub(super) xds: XdsServerHandle,
+}
+
+impl Sinks {
+    /// Starts sources that deliver to the keeper.
+    pub(super) fn starter(&self, process: &Process, settings: &SourceSettings) -> SourceStarter {
+        SourceStarter {
+            sink: self.configs.clone(),
+            supervision: process.supervision.clone(),
+            silence: settings.silence.max(settings.rescan * 3),
+        }
+    }
 }
 
 /// The sources that were started.
@@ -233,15 +265,15 @@ pub(super) struct Started {
 
 /// Starts an actor for each source, and one for the mesh settings where there are files of them.
 pub(super) fn start(
-    sources: Vec<Arc<dyn Source>>,
-    (mesh, settings): (MeshSettings, SourceSettings),
-    (cluster, mesh_is_known): (Option<Arc<Cluster>>, bool),
-    sinks: &Sinks,
+    process: &Process,
+    settings: &Settings,
+    Named { sources, mesh_is_known }: Named,
+    sinks: Sinks,
     starter: &SourceStarter,
-    shutdown: &Shutdown,
-    readiness: &Readiness,
 ) -> Started {
-    let past_keeper = SourceStarter { sink: sinks.direct.clone(), ..starter.clone() };
+    let Process { shutdown, readiness, inputs, cluster, .. } = process;
+    let (mesh, settings) = (settings.mesh.clone(), settings.sources.clone());
+    let past_keeper = SourceStarter { sink: Arc::new(sinks.direct), ..starter.clone() };
     let begin = |source: Arc<dyn Source>| {
         let starter = if *source.id() == *registration::SOURCE { &past_keeper } else { starter };
         starter.start(source, shutdown.child())
@@ -249,16 +281,12 @@ pub(super) fn start(
     let mut handles: Vec<SourceHandle> = sources.into_iter().map(begin).collect();
     let kept = handles.iter().filter(|h| *h.id() != *registration::SOURCE).cloned().collect();
     let mut waits: Vec<_> = handles.iter().map(|h| delivered(h.board.clone(), readiness)).collect();
-    let sink = Arc::new(MeshInForce {
-        registry: sinks.registry.clone(),
-        inputs: sinks.inputs.clone(),
-        xds: sinks.xds.clone(),
-    });
-    let current = sinks.inputs.mesh();
+    let sink = Arc::new(MeshInForce { registry: sinks.registry, inputs: inputs.clone(), xds: sinks.xds });
+    let current = inputs.mesh();
     if mesh.config_file.is_some() || mesh.networks_file.is_some() {
         handles.push(begin(Arc::new(MeshSource::new(mesh, settings, sink, &current))));
     } else if let Some(cluster) = cluster {
-        let handle = begin(Arc::new(KubeMesh::new(cluster, mesh, sink, &current)));
+        let handle = begin(Arc::new(KubeMesh::new(cluster.clone(), mesh, sink, &current)));
         if !mesh_is_known {
             waits.push(delivered(handle.board.clone(), readiness));
         }
@@ -312,3 +340,6 @@ pub(super) fn follow_resyncs(
         }
     }));
 }
+
+#[cfg(test)]
+mod tests;

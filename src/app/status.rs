@@ -1,38 +1,47 @@
 //! The writing of statuses to the cluster, and the candidate for the lease.
 
-use std::{
-    env,
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use futures::future::OptionFuture;
 use tokio::task::JoinHandle;
 
+use super::process::Process;
 use crate::{
     discovery::XdsServerHandle,
-    model::{Features, PushRequest, Reason, XdsUpdater},
+    model::{PushRequest, Reason, XdsUpdater},
     registration::stands_for,
-    runtime::Shutdown,
-    sources::kube::{Cluster, KubeWriter},
+    sources::kube::KubeWriter,
     status::{
-        ClusterLease, ClusterReports, ClusterStatuses, Exchange, Leadership, Pace, ReportBoard, Timing, Writing,
-        campaign,
+        ClusterLease, ClusterReports, ClusterStatuses, Exchange, Leadership, Pace, ReportBoard, StatusHandle,
+        StatusReporterActor, Timing, Writing, campaign,
     },
     store::StoreHandle,
 };
 
+/// The statuses of all objects, and the candidate for the lease, which releases it when the shutdown begins.
+pub(super) struct Statuses {
+    pub(super) handle: StatusHandle,
+    pub(super) candidate: Option<JoinHandle<()>>,
+}
+
+/// Starts the reporter of statuses, which writes them where a cluster takes them.
+pub(super) fn start(process: &Process, store: &StoreHandle, xds: &XdsServerHandle, board: &ReportBoard) -> Statuses {
+    let (writing, candidate) = stand(process, store, xds, board).unzip();
+    Statuses { handle: StatusReporterActor::start(&process.supervision, xds.state().clone(), writing), candidate }
+}
+
 /// Starts a candidate for the lease of the cluster where statuses are to be written. It also publishes that this process is
 /// alive: with its distribution report where distribution is counted, and without one where workloads register, whose entries
 /// name it. The task ends after `shutdown` has begun, when the lease is released.
-pub(super) fn stand(
-    cluster: Option<&Arc<Cluster>>,
-    me: &str,
-    (store, xds, board): (&StoreHandle, &XdsServerHandle, &ReportBoard),
-    features: &Features,
-    shutdown: &Shutdown,
+fn stand(
+    process: &Process,
+    store: &StoreHandle,
+    xds: &XdsServerHandle,
+    board: &ReportBoard,
 ) -> Option<(Writing, JoinHandle<()>)> {
-    let cluster = cluster.filter(|c| c.settings().write_status)?;
+    let Process { me, shutdown, cluster, .. } = process;
+    let features = &process.inputs.features;
+    let cluster = cluster.as_ref().filter(|c| c.settings().write_status)?;
     let settings = cluster.settings();
     let name = match settings.revision.as_str() {
         "" | "default" => "pilothouse-leader".to_string(),
@@ -69,16 +78,4 @@ pub(super) fn stand(
         publish: Arc::new(move || xds.config_update(PushRequest::quiet(Reason::Config))),
     };
     Some((writing, candidate))
-}
-
-/// The unique name of this process: its pod, or its host with a random part.
-pub(super) fn identity() -> String {
-    let host = ["POD_NAME", "HOSTNAME"].iter().find_map(|name| env::var(name).ok()).filter(|name| !name.is_empty());
-    let host = host.unwrap_or_else(|| "pilothouse".to_string());
-    format!("{host}_{:016x}", RandomState::new().hash_one(std::process::id()))
-}
-
-/// The name of this process for users: the pod, or else its identity.
-pub(super) fn instance(identity: &str) -> String {
-    env::var("POD_NAME").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| identity.to_string())
 }

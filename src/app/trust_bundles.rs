@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Inputs;
 use crate::{
-    discovery::{XdsServerHandle, XdsState},
+    discovery::XdsServerHandle,
     model::{PushRequest, Reason, XdsUpdater, trust_anchors},
     sources::{
         keys::HttpFetch,
@@ -15,8 +15,9 @@ use crate::{
 };
 
 /// The source of these certificates. Without `ISTIO_MULTIROOT_MESH` none are fetched.
-pub(super) fn source(state: &XdsState, inputs: &Arc<Inputs>, xds: &XdsServerHandle) -> Arc<BundleSource> {
-    let (published, inputs, xds) = (state.clone(), inputs.clone(), xds.clone());
+pub(super) fn source(inputs: &Arc<Inputs>, xds: &XdsServerHandle) -> Arc<BundleSource> {
+    let (published, inputs, xds) = (xds.state().clone(), inputs.clone(), xds.clone());
+    let level = published.publications();
     let is_wanted = inputs.features.multiroot_mesh;
     if !is_wanted && !inputs.mesh().config.ca_certificates.is_empty() {
         tracing::warn!("caCertificates of the mesh config add no roots: ISTIO_MULTIROOT_MESH is not set");
@@ -28,7 +29,7 @@ pub(super) fn source(state: &XdsState, inputs: &Arc<Inputs>, xds: &XdsServerHand
         };
         context.as_ref().map(urls).unwrap_or_default()
     };
-    let demand = Demand { level: state.publications(), read: Box::new(read) };
+    let demand = Demand { level, read: Box::new(read) };
     // The mesh config is the operator's, whose own networks may hold the servers of bundles.
     Arc::new(BundleSource::new(BundleRules, demand, HttpFetch::new(&[]), move |anchors| {
         inputs.set_fetched_anchors(anchors);

@@ -16,7 +16,7 @@ pub struct CompletionArgs {
 /// Prints the script.
 ///
 /// # Errors
-/// None.
+/// Never; the signature is that of all commands.
 pub fn run(args: CompletionArgs) -> anyhow::Result<ExitCode> {
     clap_complete::generate(args.shell, &mut super::Cli::command(), "pilothouse", &mut std::io::stdout());
     Ok(ExitCode::SUCCESS)

@@ -182,11 +182,12 @@ pub struct ServeArgs {
     /// Answer debug pages also to callers outside of the loopback interface without a proof of identity.
     #[arg(long, env = "PILOTHOUSE_OPEN_DEBUG")]
     pub open_debug: bool,
-    /// Whether clients on the loopback interface, which are not authenticated, are sent the Secrets of the namespace that
-    /// their node names. The default is true where Secrets come from folders alone, and false where Secrets of a cluster are
-    /// read: any program of this machine, or container of this Pod, could request them.
-    #[arg(long, env = "PILOTHOUSE_LOOPBACK_SECRETS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
-    pub loopback_secrets: Option<bool>,
+    /// Whether clients on the loopback interface, which are not authenticated, have the identity that their node names: they
+    /// are sent the Secrets of its namespace, may register, and read debug pages over xDS. The default is true where all
+    /// sources are folders, and false where a cluster or another control plane is read: any program of this machine, or
+    /// container of this Pod, could claim any identity.
+    #[arg(long, env = "PILOTHOUSE_TRUST_LOOPBACK", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub trust_loopback: Option<bool>,
     /// Most WorkloadEntries that are made from one WorkloadGroup.
     #[arg(long, env = "PILOTHOUSE_MAX_REGISTRATIONS_PER_GROUP", default_value_t = 20_000, value_name = "N")]
     pub max_registrations_per_group: usize,
@@ -273,7 +274,7 @@ impl ServeArgs {
                     mode: self.grpc_unix_socket_mode,
                     peers: self.unix_peer.clone(),
                 }),
-                loopback_secrets: self.loopback_secrets,
+                trust_loopback: self.trust_loopback,
                 max_connections: None,
                 max_connection_age: Some(self.keepalive_max_server_connection_age).filter(|age| !age.is_zero()),
             },
@@ -392,10 +393,10 @@ mod tests {
         assert_eq!(settings.xds.grpc_address.as_str(), "0.0.0.0:15010");
         assert!(settings.admin.monitoring_address.is_none());
         assert_eq!(settings.mesh.cluster_id, "c1");
-        assert_eq!(settings.xds.loopback_secrets, None);
-        for (flag, wanted) in [("--loopback-secrets", true), ("--loopback-secrets=false", false)] {
+        assert_eq!(settings.xds.trust_loopback, None);
+        for (flag, wanted) in [("--trust-loopback", true), ("--trust-loopback=false", false)] {
             let args = Alone::try_parse_from(["pilothouse", flag]).unwrap().serve;
-            assert_eq!(args.settings().unwrap().xds.loopback_secrets, Some(wanted));
+            assert_eq!(args.settings().unwrap().xds.trust_loopback, Some(wanted));
         }
         assert_eq!(settings.xds.max_connection_age, Some(Duration::from_secs(1800)));
     }

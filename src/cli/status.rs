@@ -85,7 +85,7 @@ fn line(of: String, part: &Value) -> Option<(String, String, String)> {
     let addresses = list(&part["addresses"]).iter().chain(list(&part["loadBalancer"]["ingress"]));
     let shown = |a: &Value| ["value", "ip", "hostname"].iter().map(|k| text(a, k)).find(|t| !t.is_empty());
     state.extend(addresses.filter_map(shown));
-    // How many proxies hold an object is of interest when all is well, too.
+    // The number of proxies that hold an object is of interest when all is well, too.
     let is_told = |c: &&Value| match text(c, "type").as_str() {
         "Conflicted" => text(c, "status") != "False",
         "Reconciled" => true,

@@ -24,7 +24,7 @@ pub struct TokenArgs {
 pub enum TokenCommand {
     /// Print a token with which a machine proves a namespace and service account to the secure listener.
     Create(CreateArgs),
-    /// Revoke a token by its id. Open connections are not closed.
+    /// Revoke a token by its id. A running server ends the streams of the token within seconds.
     Revoke(RevokeArgs),
 }
 

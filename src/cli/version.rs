@@ -11,7 +11,7 @@ pub struct VersionArgs {}
 /// Prints the version.
 ///
 /// # Errors
-/// None.
+/// Never; the signature is that of all commands.
 pub fn run(_args: VersionArgs) -> anyhow::Result<ExitCode> {
     println!("pilothouse {}", env!("CARGO_PKG_VERSION"));
     Ok(ExitCode::SUCCESS)

@@ -6,12 +6,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Instant,
 };
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, SpawnHandle, Supervised, Supervisor};
 use metrics::histogram;
+use parking_lot::Mutex;
 
 use super::{
     connection::Connection,
@@ -40,7 +41,7 @@ pub type InputReader = Arc<dyn Fn() -> PushInputs + Send + Sync>;
 
 /// Changes that wait to be taken up. Bounded by the number of clients.
 #[derive(Debug, Default)]
-struct Inbox {
+struct Pending {
     request: Option<PushRequest>,
     connected: BTreeMap<u64, Arc<Connection>>,
     gone: Vec<u64>,
@@ -56,45 +57,45 @@ pub struct XdsServerActor {
     settings: DebounceSettings,
     /// Held from the reading of inputs to the publication of their context, so that no older context follows.
     building: Arc<Mutex<()>>,
-    letterbox: Arc<Letterbox>,
+    inbox: Arc<Inbox>,
     timer: Option<SpawnHandle>,
     ready: Option<ReadyGuard>,
     actor_health: ActorHealth,
 }
 
-/// Where others put what the actor is to take up.
+/// The queue of requests and of connections that came or went, which the actor takes up at once.
 #[derive(Debug, Default)]
-struct Letterbox {
-    inbox: Mutex<Inbox>,
+struct Inbox {
+    pending: Mutex<Pending>,
     /// Set when the actor starts.
     mailbox: OnceLock<Mailbox<XdsServerActor>>,
 }
 
-impl Letterbox {
-    /// Puts something in, and wakes the actor if it has not been woken for what waits.
-    fn put(&self, change: impl FnOnce(&mut Inbox)) {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut inbox);
-        if let Some(mailbox) = self.mailbox.get().filter(|_| !inbox.is_woken) {
-            inbox.is_woken = true;
+impl Inbox {
+    /// Adds a change, and wakes the actor unless it is woken already.
+    fn put(&self, change: impl FnOnce(&mut Pending)) {
+        let mut pending = self.pending.lock();
+        change(&mut pending);
+        if let Some(mailbox) = self.mailbox.get().filter(|_| !pending.is_woken) {
+            pending.is_woken = true;
             mailbox.tell(Look);
         }
     }
 
-    fn take(&self) -> Inbox {
-        std::mem::take(&mut *self.inbox.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> Pending {
+        std::mem::take(&mut *self.pending.lock())
     }
 }
 
-impl TableOwner for Letterbox {
+impl TableOwner for Inbox {
     fn connected(&self, connection: Arc<Connection>) {
-        self.put(|inbox| drop(inbox.connected.insert(connection.number, connection)));
+        self.put(|pending| drop(pending.connected.insert(connection.number, connection)));
     }
 
     fn gone(&self, number: u64) {
-        self.put(|inbox| {
-            if inbox.connected.remove(&number).is_none() {
-                inbox.gone.push(number);
+        self.put(|pending| {
+            if pending.connected.remove(&number).is_none() {
+                pending.gone.push(number);
             }
         });
     }
@@ -103,37 +104,38 @@ impl TableOwner for Letterbox {
 /// A handle of the server: its state to read, and a place for requests to push.
 #[derive(Clone)]
 pub struct XdsServerHandle {
-    letterbox: Arc<Letterbox>,
+    inbox: Arc<Inbox>,
     state: XdsState,
 }
 
 impl XdsServerActor {
-    /// Starts the actor, which serves what this generator makes. `ready` is dropped when the first context is published.
+    /// Starts the actor, which serves the resources of this generator. `ready` is dropped when the first context is published.
     #[must_use]
     pub fn start(
         supervision: &Supervision,
-        (generator, options): (Arc<dyn Generator>, XdsOptions),
+        generator: Arc<dyn Generator>,
+        options: XdsOptions,
         inputs: InputReader,
         settings: DebounceSettings,
         ready: ReadyGuard,
     ) -> XdsServerHandle {
-        let (actor_health, letterbox) = (supervision.admit("xds-server"), Arc::new(Letterbox::default()));
-        let state = XdsState::with_owner(generator, options, Some(letterbox.clone()));
-        let handle = XdsServerHandle { letterbox: letterbox.clone(), state: state.clone() };
-        let (queue, shared) = (actor_health.queue(), letterbox.clone());
+        let (actor_health, inbox) = (supervision.admit("xds-server"), Arc::new(Inbox::default()));
+        let state = XdsState::with_owner(generator, options, Some(inbox.clone()));
+        let handle = XdsServerHandle { inbox: inbox.clone(), state: state.clone() };
+        let (queue, shared) = (actor_health.queue(), inbox.clone());
         let address = Supervisor::start(move |_| Self {
             state,
             inputs,
             debounce: Debounce::new(settings),
             settings,
             building: Arc::default(),
-            letterbox: shared,
+            inbox: shared,
             timer: None,
             ready: Some(ready),
             actor_health,
         });
-        // The handle has not been given away yet: the letterbox is empty.
-        let _ = letterbox.mailbox.set(Mailbox::new(address, queue));
+        // The handle has not been given away yet: the inbox is empty.
+        let _ = inbox.mailbox.set(Mailbox::new(address, queue));
         handle
     }
 
@@ -160,7 +162,7 @@ impl XdsServerActor {
         histogram!("pilot_debounce_time").record(batch.waited.as_secs_f64());
         tokio::task::spawn_blocking(move || {
             let exclusive = batch.exclusive;
-            let _one = building.lock().unwrap_or_else(PoisonError::into_inner);
+            let _one = building.lock();
             let built = apart.run(|| publish(&state, inputs(), &batch.request));
             if exclusive || built.is_err() {
                 mailbox.tell(Built(built));
@@ -210,7 +212,7 @@ impl Handler<Look> for XdsServerActor {
     type Result = ();
 
     fn handle(&mut self, _: Look, context: &mut Self::Context) {
-        let Inbox { request, connected, gone, .. } = self.letterbox.take();
+        let Pending { request, connected, gone, .. } = self.inbox.take();
         // Also while the actor recovers from a fault: clients are served from the context in force.
         connected.values().for_each(|connection| self.state.enter(connection));
         gone.iter().for_each(|number| self.state.leave(*number));
@@ -243,9 +245,9 @@ impl Handler<Built> for XdsServerActor {
 
 impl XdsUpdater for XdsServerHandle {
     fn config_update(&self, request: PushRequest) {
-        self.letterbox.put(|inbox| match &mut inbox.request {
+        self.inbox.put(|pending| match &mut pending.request {
             Some(waiting) => waiting.merge(request),
-            None => inbox.request = Some(request),
+            None => pending.request = Some(request),
         });
     }
 }

@@ -4,18 +4,19 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
+    build_queue::{BuildQueue, Rank},
     generator::{Generator, Slot},
     published::Published,
-    turns::{Rank, Turns},
 };
 use crate::{
     runtime::catch,
@@ -38,7 +39,7 @@ pub(super) struct Failure {
 #[derive(Debug)]
 pub(super) struct Builder {
     pub(super) generator: Arc<dyn Generator>,
-    turns: Turns,
+    queue: BuildQueue,
     shared: SharedTables,
     /// Builds so far, for `/metrics` and tests.
     pub(super) builds: AtomicU64,
@@ -52,7 +53,7 @@ impl Builder {
     pub(super) fn new(generator: Arc<dyn Generator>, threads: usize) -> Self {
         Self {
             generator,
-            turns: Turns::new(threads),
+            queue: BuildQueue::new(threads),
             shared: SharedTables::default(),
             builds: AtomicU64::new(0),
             failures: Mutex::default(),
@@ -60,6 +61,12 @@ impl Builder {
             #[cfg(any(test, feature = "testing"))]
             faults: crate::runtime::Faults::from_env(),
         }
+    }
+
+    /// Faults to inject into generators and streams.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) const fn faults(&self) -> &crate::runtime::Faults {
+        &self.faults
     }
 
     /// Resources that are alive, or were until a moment ago.
@@ -79,7 +86,7 @@ impl Builder {
 
     /// Notes that earlier resources stand in for those that could not be made.
     fn stands_in(&self, slot_cache: &Arc<SlotCache>, kind: ResourceType) {
-        let mut failures = locked(&self.failures);
+        let mut failures = self.failures.lock();
         let slot_cache = Arc::downgrade(slot_cache);
         if !failures.iter().any(|known| known.kind == kind && known.slot_cache.ptr_eq(&slot_cache)) {
             failures.push(Failure { slot_cache, kind });
@@ -95,16 +102,17 @@ impl Builder {
 
     /// Takes the failures that nothing was done about.
     pub(super) fn take_failures(&self) -> Vec<Failure> {
-        std::mem::take(&mut *locked(&self.failures))
+        std::mem::take(&mut *self.failures.lock())
     }
 
     async fn run(
         &self,
         kind: ResourceType,
-        (slot, rank): (&Slot, Rank),
+        slot: &Slot,
+        rank: Rank,
         make: impl FnOnce(&dyn Generator) -> Vec<Arc<Resource>> + Send + 'static,
     ) -> Result<Vec<Arc<Resource>>, BuildError> {
-        let _turn = self.turns.take(rank).await.ok_or(BuildError)?;
+        let _permit = self.queue.take(rank).await.ok_or(BuildError)?;
         let generator = self.generator.clone();
         #[cfg(any(test, feature = "testing"))]
         let make = {
@@ -130,7 +138,7 @@ impl Builder {
             r#type = kind.short(),
             namespace,
             error,
-            "the generator failed; what was sent before stays in force"
+            "the generator failed; the resources that were sent before stay in force"
         );
         Err(BuildError)
     }
@@ -163,10 +171,6 @@ struct NamedEntry {
     resource: Weak<Resource>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A slot with the resources that were generated for it.
 #[derive(Debug)]
 pub(super) struct SlotCache {
@@ -197,7 +201,7 @@ impl SlotCache {
     /// Says that a publication may have changed the type: the resources of the names that are given by themselves.
     pub(super) fn invalidate(&self, kind: ResourceType, version: u64, names: impl Fn(ResourceType, &str) -> bool) {
         let cache = self.cache(kind);
-        let mut named = locked(&cache.named);
+        let mut named = cache.named.lock();
         for (name, entry) in &mut named.known {
             entry.fresh &= !names(kind, name);
         }
@@ -216,20 +220,20 @@ impl SlotCache {
         let ready = |known: &Option<(u64, Arc<Block>)>| {
             known.as_ref().filter(|(built, _)| *built >= self.dirty(kind)).map(|(_, block)| block.clone())
         };
-        if let Some(block) = ready(&locked(&cache.list)) {
+        if let Some(block) = ready(&cache.list.lock()) {
             return Ok(block);
         }
         let _building = cache.building.lock().await;
-        if let Some(block) = ready(&locked(&cache.list)) {
+        if let Some(block) = ready(&cache.list.lock()) {
             return Ok(block);
         }
         let published = current();
         let version = published.version;
         let slot_cache = self.clone();
-        let rank = Rank { first: locked(&cache.list).is_none(), number: self.number };
+        let rank = Rank { first: cache.list.lock().is_none(), number: self.number };
         let make = move |g: &dyn Generator| g.list(&published.context, &slot_cache.slot, kind);
-        let made = builder.run(kind, (&self.slot, rank), make).await;
-        let mut known = locked(&cache.list);
+        let made = builder.run(kind, &self.slot, rank, make).await;
+        let mut known = cache.list.lock();
         let before = known.as_ref().map(|(_, block)| block);
         let block = match made {
             Ok(resources) => builder.block(resources, before),
@@ -253,17 +257,17 @@ impl SlotCache {
     ) -> Result<Vec<Arc<Resource>>, BuildError> {
         let cache = self.cache(kind);
         let _building = cache.building.lock().await;
-        let (mut found, missing) = locked(&cache.named).split(names);
+        let (mut found, missing) = cache.named.lock().split(names);
         if missing.is_empty() {
             return Ok(found);
         }
         let published = current();
         let version = published.version;
         let (slot_cache, asked) = (self.clone(), missing.clone());
-        let rank = Rank { first: locked(&cache.named).known.is_empty(), number: self.number };
+        let rank = Rank { first: cache.named.lock().known.is_empty(), number: self.number };
         let make = move |g: &dyn Generator| g.named(&published.context, &slot_cache.slot, kind, &asked);
-        let made = builder.run(kind, (&self.slot, rank), make).await;
-        let mut known = locked(&cache.named);
+        let made = builder.run(kind, &self.slot, rank, make).await;
+        let mut known = cache.named.lock();
         match made {
             Ok(resources) => {
                 known.keep(&resources, &missing, version >= self.dirty(kind));

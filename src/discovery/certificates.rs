@@ -1,5 +1,6 @@
-//! The service that signs certificates of workloads: Istio's `IstioCertificateService`, for its agent, ztunnel and every
-//! caller with a token or a certificate. The certificate is of the identity that the caller proved, whatever the request names.
+//! The service that signs certificates of workloads: Istio's `IstioCertificateService`, for its agent and every caller with a
+//! token or a certificate. The certificate is of the identity that the caller proved, whatever the request names; a request for
+//! another identity, as ztunnel makes for the workloads of its node, is refused.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -13,7 +14,8 @@ use super::{
     state::XdsState,
 };
 use crate::{
-    identity::{Authenticator, AuthorityHandle, IssueError, Presented, Unauthenticated},
+    identity::{Authenticator, AuthorityHandle, IssueError, Presented},
+    model::Identity,
     proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse},
     xds::{self, Calls, Outgoing, Requests, Turn, wire},
 };
@@ -43,15 +45,20 @@ impl Calls for Certificates {
 }
 
 impl Certificates {
+    /// The identity that a caller proves. One that is refused is counted and told of, as a client of xDS is.
+    async fn caller(&self, presented: Presented) -> Result<Identity, Status> {
+        let peer = presented.peer;
+        let proof = self.authenticator.admit(presented).await.map_err(|error| unauthenticated(&error))?;
+        proof.identity.ok_or_else(|| {
+            let reason = "certificates are issued to clients that prove an identity of their own";
+            self.authenticator.refused(reason, peer);
+            Status::unauthenticated(reason)
+        })
+    }
+
     async fn create(&self, presented: Presented, turn: &mut Turn, mut requests: Requests) -> Result<Bytes, Status> {
-        let refused = |error: Unauthenticated| {
+        let identity = self.caller(presented).await.inspect_err(|_| {
             counter!("citadel_server_authentication_failure_count").increment(1);
-            unauthenticated(&error)
-        };
-        let identity = self.authenticator.authenticate(presented).await.map_err(refused)?;
-        let identity = identity.identity.ok_or_else(|| {
-            counter!("citadel_server_authentication_failure_count").increment(1);
-            Status::unauthenticated("certificates are issued to clients that prove an identity of their own")
         })?;
         let patience = self.state.options().first_request;
         let message = tokio::time::timeout(patience, requests.next())

@@ -33,11 +33,11 @@ use crate::{
 /// All resources of one proxy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resources {
-    /// CDS.
+    /// All clusters of the proxy (CDS).
     pub clusters: Vec<Cluster>,
     /// EDS, for the EDS clusters.
     pub endpoints: Vec<ClusterLoadAssignment>,
-    /// LDS.
+    /// All listeners of the proxy (LDS).
     pub listeners: Vec<Listener>,
     /// RDS, for the names in the listeners.
     pub routes: Vec<RouteConfiguration>,
@@ -89,7 +89,7 @@ impl<'a> Composer<'a> {
     /// Everything. `listener_names` are those that a proxyless gRPC client asks for; others ask for all.
     ///
     /// # Errors
-    /// When a resource is not what its type says: a fault of the generator.
+    /// When a resource is not of the type that it states: a fault of the generator.
     pub fn all(&self, listener_names: &[String]) -> Result<Resources, DecodeError> {
         let view = &*self.own().view;
         if &*view.metadata.generator == grpc::GENERATOR {
@@ -107,7 +107,7 @@ impl<'a> Composer<'a> {
         Ok(Resources { clusters, endpoints, listeners, routes, secrets, name_table })
     }
 
-    /// CDS.
+    /// All clusters of the proxy, as CDS serves them.
     ///
     /// # Errors
     /// As [`Composer::all`].
@@ -115,7 +115,7 @@ impl<'a> Composer<'a> {
         self.read(ResourceType::Cluster, &Scope::all())
     }
 
-    /// LDS.
+    /// All listeners of the proxy, as LDS serves them.
     ///
     /// # Errors
     /// As [`Composer::all`].

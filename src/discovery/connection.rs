@@ -3,12 +3,13 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::SystemTime,
 };
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -86,10 +87,6 @@ pub struct Connection {
     pub(super) status: Mutex<PerType<TypeStatus>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Connection {
     /// Its identity, for the generator.
     pub(super) fn claim(&self) -> Claim<'_> {
@@ -97,13 +94,13 @@ impl Connection {
     }
 
     pub(super) fn current_view(&self) -> Arc<View> {
-        locked(&self.view).clone()
+        self.view.lock().clone()
     }
 
     /// Gives it another view, from this publication on. Its stream learns that by `moved`.
     pub(super) fn move_to(&self, view: Arc<View>, version: u64) {
         self.moved_at.fetch_max(version, Ordering::AcqRel);
-        *locked(&self.view) = view;
+        *self.view.lock() = view;
     }
 
     /// Whether publications move it. Otherwise an offer of now is noted, and its stream is woken when they do.
@@ -115,7 +112,7 @@ impl Connection {
     }
 
     pub(super) fn update_status(&self, kind: ResourceType, change: impl FnOnce(&mut TypeStatus)) {
-        if let Some(status) = locked(&self.status).get_mut(kind) {
+        if let Some(status) = self.status.lock().get_mut(kind) {
             change(status);
         }
     }
@@ -123,13 +120,13 @@ impl Connection {
     /// The state of a type.
     #[must_use]
     pub fn status(&self, kind: ResourceType) -> TypeStatus {
-        locked(&self.status).known(kind).cloned().unwrap_or_default()
+        self.status.lock().known(kind).cloned().unwrap_or_default()
     }
 
     /// The resources that are held back since the client refuses them, with its complaint.
     pub(super) fn held_back(&self) -> Vec<(ResourceType, Arc<str>, Arc<str>)> {
         let view = self.current_view();
-        let types = locked(&self.status);
+        let types = self.status.lock();
         let of_type = |kind| types.known(kind).map_or(&[][..], |status| &status.held_back);
         let of_kind =
             |kind: ResourceType| of_type(kind).iter().map(move |(name, why)| (kind, name.clone(), why.clone()));
@@ -142,7 +139,7 @@ impl Connection {
         self.current_view().served
     }
 
-    /// Hash of what the client's resources are generated from; clients of one view get the same bytes.
+    /// Hash of the inputs of the client's resources; clients of one view get the same bytes.
     #[must_use]
     pub fn view_key(&self) -> u128 {
         self.current_view().key
@@ -154,13 +151,13 @@ impl Connection {
         ![api::GENERATOR, debug::GENERATOR].contains(&&*self.node.metadata.generator)
     }
 
-    /// Number of the last publication all of which the client is known to hold: it has accepted what that publication (or
-    /// a later one) says, in every type that it watches, or nothing of the type concerns it. `u64::MAX` when it lacks nothing.
+    /// Number of the last publication all of which the client is known to hold: it has accepted the content of that publication
+    /// (or of a later one) in every type that it watches and that concerns it. `u64::MAX` when it lacks nothing.
     #[must_use]
     pub fn held_version(&self) -> u64 {
         let view = self.current_view();
         let moved = self.moved_at.load(Ordering::Acquire);
-        let types = locked(&self.status);
+        let types = self.status.lock();
         let watched = view.served.iter().filter_map(|kind| Some((kind, types.known(kind)?))).filter(|(_, t)| t.watched);
         let behind = watched.filter(|(kind, t)| t.held == 0 || view.dirty(*kind).max(moved) > t.held);
         behind.map(|(_, t)| t.held).min().unwrap_or(u64::MAX)
@@ -181,11 +178,13 @@ pub struct Load {
     pub unfinished_bytes: usize,
     /// Subscribed names without a resource.
     pub unknown_names: usize,
+    /// Subscribed names; equal lists count once.
+    pub names: usize,
     /// Bytes of the nodes of open streams.
     pub node_bytes: usize,
-    /// Views.
+    /// Views with at least one connection.
     pub views: usize,
-    /// Parts of views.
+    /// Slots: parts of views, each generated once for all views that share it.
     pub slots: usize,
 }
 

@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The type of pages: the resource's name is what follows `/debug/` in a URL.
+/// The type of pages: the resource's name is the path after `/debug/` in a URL.
 pub const PAGE: &str = "istio.io/debug";
 /// The type of the proxies' states, each an `envoy.service.status.v3.ClientConfig`.
 pub const SYNCZ: &str = "istio.io/debug/syncz";
@@ -109,15 +109,15 @@ impl fmt::Debug for dyn DebugPages {
 
 /// Answers one question at a time, beside the work: on a thread of its own, and no more than half of the time.
 #[derive(Debug)]
-pub(super) struct Desk(Arc<Semaphore>);
+pub(super) struct DebugThrottle(Arc<Semaphore>);
 
-impl Default for Desk {
+impl Default for DebugThrottle {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(1)))
     }
 }
 
-impl Desk {
+impl DebugThrottle {
     /// The answer of these pages; nothing when they fail.
     pub(super) async fn answer(&self, pages: Arc<dyn DebugPages>, question: DebugQuestion) -> Vec<(String, Any)> {
         let Ok(turn) = self.0.clone().acquire_owned().await else { return Vec::new() };
@@ -203,7 +203,8 @@ impl Questions {
         &mut self,
         protocol: Protocol,
         type_url: String,
-        (resources, control_plane): (Vec<(String, Any)>, String),
+        resources: Vec<(String, Any)>,
+        control_plane: String,
     ) -> (Bytes, Option<Bytes>) {
         self.answered += 1;
         let nonce = format!("{NONCE}{}", self.answered);
@@ -295,7 +296,7 @@ mod tests {
             questions.next().is_some()
         };
         assert!(asks(&mut questions, "2026-11-22 08:00:00 +0000 UTC m=+0.07"), "as istioctl asks");
-        let (head, body) = questions.frames(Protocol::Sotw, SYNCZ.into(), (vec![], r#"{"ID":"me"}"#.into()));
+        let (head, body) = questions.frames(Protocol::Sotw, SYNCZ.into(), vec![], r#"{"ID":"me"}"#.into());
         let message = [&head[wire::PREFIX..], &body.unwrap_or_default()[..]].concat();
         let answer = discovery::DiscoveryResponse::decode(message.as_slice()).unwrap();
         assert_eq!(answer.control_plane.unwrap().identifier, r#"{"ID":"me"}"#);

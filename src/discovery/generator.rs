@@ -1,7 +1,7 @@
 //! The port through which the server asks for resources, and the keys of their inputs.
 //!
 //! A generator sees the context and a [`Slot`], never a connection or a node: proxies whose slots are equal get the same
-//! bytes, so an input that the slot does not hold cannot leak into what others are sent.
+//! bytes, so an input that the slot does not hold cannot leak to other proxies.
 
 use std::{borrow::Cow, fmt, hash::Hash, sync::Arc};
 

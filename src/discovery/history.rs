@@ -1,14 +1,15 @@
-//! The last pushes, from what triggered them to the last acknowledgement.
+//! The last pushes, from their triggers to their last acknowledgements.
 
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime},
 };
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::model::{PushRequest, push_request::PushKind};
@@ -163,7 +164,7 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn push(&self, record: Arc<PushRecord>) {
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.lock();
         if records.len() == LAST {
             records.pop_front();
         }
@@ -172,7 +173,7 @@ impl History {
 
     /// The pushes, last one first.
     pub(super) fn events(&self) -> Vec<PushEvent> {
-        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.records.lock();
         records.iter().rev().map(|r| r.event()).collect()
     }
 }

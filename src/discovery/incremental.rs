@@ -58,10 +58,7 @@ impl World {
         let mut world = Self { mesh, objects, registry, snapshot, state, clients: Vec::new(), sent: Vec::new() };
         world.publish(&PushRequest::everything(Reason::Global));
         let connect = |(node, identity): (Node, Option<Identity>)| {
-            world
-                .state
-                .connect(Arc::new(node), (identity, false), None, Protocol::Delta)
-                .expect("something is published")
+            world.state.connect(Arc::new(node), identity, false, None, Protocol::Delta).expect("something is published")
         };
         world.clients = nodes().into_iter().map(connect).collect();
         world.read();
@@ -206,7 +203,7 @@ fn asked(client: &Connection) -> Vec<(ResourceType, Scope)> {
     let of_view = client.current_view();
     match &*client.node.metadata.generator {
         "api" => {
-            // Kubernetes' own objects are told of with what the registry makes of them, not one by one.
+            // Changes of Kubernetes' own objects are announced with the services made of them, not one by one.
             let written = |kind: Kind| matches!(kind.class(), KindClass::Istio | KindClass::GatewayApi);
             let is_told = |k: &ResourceType| match k {
                 ResourceType::Objects(objects) => objects.kind().is_none_or(written),
@@ -241,8 +238,8 @@ fn grpc_server() -> Option<String> {
     Some("xds.istio.io/grpc/lds/inbound/[::]:80".to_string())
 }
 
-/// One step: objects that change (a place and what stands there then), how many of them the push knows of that reads them
-/// all, and now and then other mesh settings.
+/// One step: objects that change (a place and its new content), the number of them that the push which reads them all
+/// knows of, and now and then other mesh settings.
 #[derive(Debug, Clone)]
 struct Step {
     edits: Vec<(usize, u8)>,

@@ -1,7 +1,7 @@
-//! Load reports (LRS): what clients counted of their own requests, by cluster. gRPC clusters name this server
+//! Load reports (LRS): the counts that clients keep of their own requests, by cluster. gRPC clusters name this server
 //! (`lrs_server: self`); gRPC-Java limits concurrent requests only where it reports load.
 //!
-//! The numbers are kept in a table of bounded size and added to the metrics. They are what clients say, and nothing here
+//! The numbers are kept in a table of bounded size and added to the metrics. They are claims of clients, and nothing here
 //! depends on them.
 
 use std::time::{Duration, SystemTime};
@@ -81,7 +81,7 @@ impl LoadReports {
         let state = &self.state;
         let mut lapse = futures::future::pending().boxed();
         if let Some(authenticator) = &self.authenticator {
-            let proof = authenticator.admit(presented).await.map_err(|error| unauthenticated(&error))?;
+            let proof = authenticator.admit_to_xds(presented).await.map_err(|error| unauthenticated(&error))?;
             lapse = authenticator.lapse(&proof);
         }
         let first = next(&mut requests, state.options().first_request).await?;

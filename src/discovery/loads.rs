@@ -1,11 +1,8 @@
-//! The table of reported loads: what clients counted of their own requests, by cluster. Of bounded size; nothing depends on it.
+//! The table of reported loads: the counts that clients keep of their own requests, by cluster. Of bounded size; nothing depends on it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-    time::SystemTime,
-};
+use std::{collections::BTreeMap, time::SystemTime};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::proto::envoy::{
@@ -29,7 +26,7 @@ pub struct ClusterLoad {
     pub failed: u64,
     /// Requests that were dropped before they were sent.
     pub dropped: u64,
-    /// Reports.
+    /// Load reports (LRS) that the other counts are sums of.
     pub reports: u64,
     /// When the last report came.
     #[serde(serialize_with = "seconds")]
@@ -95,12 +92,12 @@ pub(super) struct LoadTable(Mutex<Loads>);
 
 impl LoadTable {
     pub(super) fn all(&self) -> Loads {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     pub(super) fn take(&self, request: &LoadStatsRequest, at: SystemTime) {
         let mut sum = ClusterLoad::default();
-        let mut loads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loads = self.0.lock();
         request.cluster_stats.iter().for_each(|stats| sum.add(&loads.take(stats, at)));
         drop(loads);
         metrics::counter!("pilot_load_reports").increment(sum.reports);

@@ -1,4 +1,4 @@
-//! The generator that serves the mesh: sidecars, gateways and proxyless gRPC, from what the `generate` room makes.
+//! The generator that serves the mesh: sidecars, gateways and proxyless gRPC, with the builders of the room `generate`.
 //!
 //! Owns which view each type may read. Which changes can touch a type is told by [`requests::effects`].
 
@@ -9,12 +9,13 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
 use metrics::counter;
+use parking_lot::Mutex;
 use prost::Name;
 use rayon::prelude::*;
 
@@ -52,7 +53,7 @@ use crate::{
 /// Fewer load assignments are not worth another thread.
 const WORTH_A_THREAD: usize = 64;
 
-/// Generates what Istio would send. What is made from equal inputs is made once: clusters, load assignments, and virtual
+/// Generates the resources that Istio would send. Equal inputs are generated once: clusters, load assignments, and virtual
 /// hosts for all route configurations that hold them.
 #[derive(Debug, Default)]
 pub struct MeshGenerator {
@@ -144,12 +145,12 @@ impl MeshGenerator {
     ) {
         let url = Cluster::type_url();
         let (refused, lacking) = (Mutex::new(BTreeSet::new()), AtomicUsize::new(0));
-        // What is refused is not kept, so it is found and told each time.
+        // A refused cluster is not kept, so each generation finds and reports it.
         let make = |inputs: &ClusterInputs<'_>| match inputs.checked() {
             Ok(made) => made.map(|(cluster, bytes)| Resource::of_parts(cluster.name, &url, &bytes)),
             Err(refusal) => {
                 let of = omission(&inputs.name(), *refusal);
-                refused.lock().unwrap_or_else(PoisonError::into_inner).insert(of);
+                refused.lock().insert(of);
                 None
             }
         };
@@ -159,7 +160,7 @@ impl MeshGenerator {
             }
             self.clusters.get_or(inputs.key(), || make(inputs))
         }));
-        left_out.extend(refused.into_inner().unwrap_or_else(PoisonError::into_inner));
+        left_out.extend(refused.into_inner());
         left_out.extend(without_certificate(lacking.into_inner()));
     }
 
@@ -175,7 +176,7 @@ impl MeshGenerator {
             let whole = checked.refused.is_empty();
             if !whole {
                 let found = checked.refused.into_iter().map(|refusal| omission(name, refusal));
-                refused.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+                refused.lock().extend(found);
             }
             (Resource::of_parts(name, &url, &checked.bytes), whole)
         };
@@ -188,7 +189,8 @@ impl MeshGenerator {
         self.endpoints.prune();
         let made = names.par_iter().with_min_len(WORTH_A_THREAD);
         let made = made.map(|name| known(name).unwrap_or_else(|| unknown(name))).collect();
-        let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = refused.into_inner();
+        refused.extend(Self::grpc_weights(slot, &plan, names));
         self.tell(slot, ResourceType::Endpoint, Some(names), refused);
         made
     }
@@ -298,13 +300,12 @@ impl Generator for MeshGenerator {
 
     fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let view = &*slot.view;
-        let texts = || names.iter().map(ToString::to_string).collect::<Vec<_>>();
         match kind {
             ResourceType::Endpoint => self.endpoints(context, slot, names),
             ResourceType::Route if is_grpc(view) => self.grpc_routes(context, slot, names),
             ResourceType::Route => self.routes(context, slot, names),
             ResourceType::Secret => self.secrets(context, slot, names),
-            ResourceType::Cluster if is_grpc(view) => encoded(grpc::clusters(context, view, &texts())).collect(),
+            ResourceType::Cluster if is_grpc(view) => self.grpc_clusters(context, slot, names),
             ResourceType::Listener if is_grpc(view) => self.grpc_listeners(context, slot, names),
             _ => Vec::new(),
         }
@@ -356,7 +357,7 @@ impl Generator for MeshGenerator {
         let objects = objects.filter(differ).map(ResourceType::Objects);
         let types = ResourceType::ALL.into_iter().filter(|kind| types.contains(of(*kind))).chain(objects).collect();
         let mut types: TypeSet = types;
-        let is_touched = |identity: &Identity| change.what().touches_secrets_of(identity);
+        let is_touched = |identity: &Identity| change.differences().touches_secrets_of(identity);
         if slot.view.is_proven && slot.identity.as_ref().is_some_and(is_touched) {
             types.insert(ResourceType::Secret);
         }
@@ -370,7 +371,7 @@ impl Generator for MeshGenerator {
     }
 
     fn moves<'a>(&self, change: &'a Change<'_>) -> Cow<'a, MovedNodes> {
-        Cow::Borrowed(change.what().nodes())
+        Cow::Borrowed(change.differences().nodes())
     }
 }
 
@@ -401,7 +402,7 @@ fn objects_differ(before: &PushContext, now: &PushContext, objects: ObjectType) 
     }
 }
 
-/// Listeners, and what did not get into them.
+/// Listeners, and the parts of objects that are left out of them.
 fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omission>) {
     let view = &*slot.view;
     let (listeners, conflicts, refused) = match slot.part {

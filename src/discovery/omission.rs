@@ -25,11 +25,14 @@ pub(super) const GAUGES: &str = "pilot_conflict_";
 /// Policies that gRPC servers cannot enforce as they are written.
 pub(super) const NOT_ENFORCED: &str = "pilothouse_grpc_policies_not_enforced";
 
+/// Fields of routes, hashes and weights that gRPC clients do not apply.
+pub(super) const NOT_APPLIED: &str = "pilothouse_grpc_config_not_applied";
+
 impl Omission {
-    /// Whether it is a policy without the effect that it says.
+    /// Whether it is a policy, or another setting, without the effect that it says.
     #[must_use]
     pub fn is_not_enforced(&self) -> bool {
-        self.metric == NOT_ENFORCED
+        [NOT_ENFORCED, NOT_APPLIED].contains(&self.metric)
     }
 
     /// Whether Envoy would refuse it, or a part of it.

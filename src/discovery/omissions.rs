@@ -4,12 +4,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use metrics::gauge;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     generator::Slot,
@@ -122,7 +123,7 @@ impl Omissions {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(u128, &'static str), OfSlot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 }
 

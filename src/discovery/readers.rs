@@ -1,4 +1,4 @@
-//! Readers of what clients say of themselves, report and ask, as functions, for tests that feed them any bytes: those that are
+//! Readers of nodes, load reports and debug questions of clients, as functions, for tests that feed them any bytes: those that are
 //! private to this room.
 //!
 //! Built for tests only. Nothing here decides anything.

@@ -20,6 +20,9 @@ use super::{
 };
 use crate::xds::{self, Calls, Protocol, RawService, ResourceType, UnixSocket};
 
+/// Calls of one connection that may fail by frames that the client must not send (CVE-2025-8671).
+const MOST_RESETS: usize = 1024;
+
 /// Why the server ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -79,6 +82,8 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(patience))
         .http2_max_header_list_size(16 << 10)
         .http2_max_pending_accept_reset_streams(Some(20))
+        // The library's own default is no bound.
+        .http2_max_local_error_reset_streams(Some(MOST_RESETS))
         .max_concurrent_streams(state.options().max_streams);
     if let Some(age) = state.options().max_connection_age {
         // The client is told then to open its next streams on another connection; its streams end soon after.

@@ -5,7 +5,7 @@ mod table;
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,6 +13,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::Xxh3;
@@ -20,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{
     build::{Builder, Failure, SlotCache},
     connection::{Connection, Load, ViewSummary},
-    debug::Desk,
+    debug::DebugThrottle,
     generator::{Affected, Audience, Claim, Generator},
     history::{History, PushEvent, PushRecord},
     loads::{LoadTable, Loads},
@@ -50,7 +51,7 @@ struct Inner {
     options: XdsOptions,
     /// Writes the table of connections.
     owner: Option<Arc<dyn TableOwner>>,
-    /// Wakes the reader of what clients hold.
+    /// Wakes the reader of the versions that clients hold.
     progress: Notify,
     builder: Builder,
     admission: Admission,
@@ -59,6 +60,8 @@ struct Inner {
     /// Number of the last publication whose effects on every view are marked.
     propagated_version: AtomicU64,
     publishing: Mutex<()>,
+    /// Caches and views by key. No `Table`: every publication walks them, and each value takes its own entry out when it is
+    /// dropped.
     slot_caches: Arc<DashMap<u128, Weak<SlotCache>>>,
     views: Arc<DashMap<u128, Weak<View>>>,
     connections: DashMap<u64, Arc<Connection>>,
@@ -69,7 +72,7 @@ struct Inner {
     counter: AtomicU64,
     publications: watch::Sender<u64>,
     shutdown: CancellationToken,
-    desk: Desk,
+    debug_throttle: DebugThrottle,
     nodes: Table<u128, Node>,
 }
 
@@ -90,7 +93,7 @@ impl XdsState {
         let inner = Inner {
             builder: Builder::new(generator, options.build_threads),
             admission: Admission::new(options.max_requests_per_second),
-            clients: Arc::new(Clients::new(options.max_connections)),
+            clients: Arc::new(Clients::new(&options)),
             options,
             owner,
             progress: Notify::new(),
@@ -107,7 +110,7 @@ impl XdsState {
             counter: AtomicU64::new(0),
             publications: watch::Sender::new(0),
             shutdown: CancellationToken::new(),
-            desk: Desk::default(),
+            debug_throttle: DebugThrottle::default(),
             nodes: Table::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -118,7 +121,7 @@ impl XdsState {
     /// off the async threads. Returns the number of the publication.
     pub fn publish(&self, context: Arc<PushContext>, request: &PushRequest) -> u64 {
         let inner = &*self.inner;
-        let _one = inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = inner.publishing.lock();
         let before = inner.current.load_full();
         let published = self.put_in_force(context, request);
         let change = before.as_ref().filter(|_| !request.forced);
@@ -135,7 +138,7 @@ impl XdsState {
     /// Publishes the context in force once more, for the resources whose generator failed; nothing else is affected.
     pub(super) fn publish_again(&self, failed: &[Failure]) {
         let failed: Vec<_> = failed.iter().filter_map(|f| Some((f.slot_cache.upgrade()?, f.kind))).collect();
-        let _one = self.inner.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.inner.publishing.lock();
         let Some(current) = self.inner.current.load_full().filter(|_| !failed.is_empty()) else { return };
         let request = PushRequest::quiet(Reason::Unknown);
         let published = self.put_in_force(current.context.clone(), &request);
@@ -206,7 +209,7 @@ impl XdsState {
             if !nodes.touch(&connection.node) {
                 return false;
             }
-            let (node, claim) = (&connection.node, self.for_secrets(connection.claim()));
+            let (node, claim) = (&connection.node, connection.claim());
             // One proxy whose view cannot be found keeps the view that it has; the others must not miss the publication.
             let found = catch(|| self.inner.builder.generator.audience(&published.context, node, claim));
             let Ok(audience) = found else {
@@ -264,16 +267,7 @@ impl XdsState {
     }
 
     fn view_in(&self, published: &Published, node: &Node, claim: Claim<'_>) -> Arc<View> {
-        let claim = self.for_secrets(claim);
         self.view(self.inner.builder.generator.audience(&published.context, node, claim))
-    }
-
-    /// The identity that secrets are generated for. Where nodes are believed, one without a proof is no more than what a node
-    /// says.
-    fn for_secrets<'a>(&self, claim: Claim<'a>) -> Claim<'a> {
-        let options = &self.inner.options;
-        let holds = claim.is_proven || options.secrets_by_node || !options.trust_nodes;
-        Claim { identity: claim.identity.filter(|_| holds), ..claim }
     }
 
     pub(super) fn builder(&self) -> &Builder {
@@ -329,8 +323,8 @@ impl XdsState {
         self.inner.publications.subscribe()
     }
 
-    /// Number of the last publication whose effects on every connected client are known; what [`Connection::held_version`] says
-    /// is true of publications up to this one.
+    /// Number of the last publication whose effects on every connected client are known; [`Connection::held_version`]
+    /// holds for publications up to this one.
     #[must_use]
     pub fn propagated_version(&self) -> u64 {
         self.inner.propagated_version.load(Ordering::Acquire)
@@ -377,11 +371,12 @@ impl XdsState {
     /// Resources that clients occupy now.
     #[must_use]
     pub fn load(&self) -> Load {
-        let (unfinished_bytes, unknown_names, node_bytes) = self.inner.clients.held();
+        let (unfinished_bytes, unknown_names, names, node_bytes) = self.inner.clients.held();
         Load {
             connections: self.inner.clients.count(),
             unfinished_bytes,
             unknown_names,
+            names,
             node_bytes,
             views: self.inner.views.len(),
             slots: self.inner.slot_caches.len(),
@@ -394,8 +389,8 @@ impl XdsState {
         (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
     }
 
-    pub(super) fn desk(&self) -> &Desk {
-        &self.inner.desk
+    pub(super) fn debug_throttle(&self) -> &DebugThrottle {
+        &self.inner.debug_throttle
     }
 
     /// The node, or the equal one that another stream has. `key` is a hash of it as it was sent.

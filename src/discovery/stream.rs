@@ -31,8 +31,8 @@ use crate::{
     runtime::{Panicked, catch_task},
     telemetry::LogThrottle,
     xds::{
-        Hold, Outgoing, PerType, Protocol, Received, RequestRate, Requests, ResourceType, Session, Snapshot, Turn,
-        UnknownTypes, cost_of_change,
+        Hold, NameHold, Outgoing, PerType, Protocol, Received, RequestRate, Requests, ResourceType, Session, Snapshot,
+        Turn, UnknownTypes, cost_of_change,
     },
 };
 
@@ -119,6 +119,8 @@ struct Stream {
     refusals: LogThrottle,
     /// Subscribed names without a resource, by type, and all of them against the bounds.
     unknown_names: Hold,
+    /// All subscribed names against the bounds.
+    names: NameHold,
     /// Bytes of its node against the bounds, for as long as it lasts.
     _node_bytes: Hold,
     unknown_of: PerType<usize>,
@@ -222,7 +224,7 @@ impl Stream {
         self.seen = self.state.propagated_version();
     }
 
-    /// Marks what publications after `version` may have changed.
+    /// Marks the types that publications after `version` may have changed.
     fn look(&mut self, version: u64) {
         let now = *self.ticks.borrow_and_update();
         self.session.mark(self.view.changed_since(version));
@@ -230,6 +232,8 @@ impl Stream {
     }
 
     fn receive(&mut self, message: &[u8]) -> Result<(), Status> {
+        #[cfg(any(test, feature = "testing"))]
+        self.state.builder().faults().trip(&format!("stream of {}", self.connection.node.namespace));
         let request = opening::parse(self.session.protocol(), message)?;
         if debug::is_debug(request.type_url) && self.only.is_none() {
             let audience = self.state.current().map(|p| debug::DebugAudience::of(&p.context)).unwrap_or_default();
@@ -254,6 +258,9 @@ impl Stream {
             return Ok(());
         };
         let received = self.session.receive(kind, &request).map_err(opening::refuse)?;
+        if !self.names.set(kind, self.session.subscription(kind).map(|s| &s.scope().names)) {
+            return Err(Status::resource_exhausted("this connection, or all of them, ask for too many names"));
+        }
         let secrets = self.session.subscription(ResourceType::Secret).map_or(0, |s| s.scope().names.names().len());
         if secrets > MAX_SECRETS {
             return Err(Status::resource_exhausted(format!("more than {MAX_SECRETS} secrets on one stream")));
@@ -358,14 +365,14 @@ impl Stream {
         }
         if let Some(question) = self.questions.next() {
             let type_url = question.type_url.clone();
-            let answer = match self.debug.clone() {
+            let (resources, control_plane) = match self.debug.clone() {
                 Some(pages) => {
                     let control_plane = pages.control_plane();
-                    (self.state.desk().answer(pages, question).await, control_plane)
+                    (self.state.debug_throttle().answer(pages, question).await, control_plane)
                 }
                 None => Default::default(),
             };
-            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, answer);
+            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, resources, control_plane);
             permit.send(Outgoing::message(first, rest));
             self.note_sent();
             return Ok(());

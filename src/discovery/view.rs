@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
@@ -32,7 +33,7 @@ struct SnapshotCell {
 
 impl SnapshotCell {
     fn known(&self) -> Option<(Versions, Arc<Snapshot>)> {
-        let known = locked(&self.known);
+        let known = self.known.lock();
         Some((known.0, known.1.upgrade()?))
     }
 
@@ -40,10 +41,6 @@ impl SnapshotCell {
         let reaches = |known: &Versions| known.iter().zip(wanted).all(|(known, wanted)| known >= wanted);
         self.known().filter(|(known, _)| reaches(known)).map(|(_, snapshot)| snapshot)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The snapshots that proxies with equal slots share. Lives as long as one of them is connected.
@@ -124,7 +121,7 @@ impl View {
 
     /// Whether something was built already or is being built for another connection, so that a new one costs next to nothing.
     pub(super) fn is_built(&self) -> bool {
-        self.connections() > 0 || locked(&self.snapshots).values().any(|place| place.known().is_some())
+        self.connections() > 0 || self.snapshots.lock().values().any(|place| place.known().is_some())
     }
 
     /// The snapshot for clients that ask for this scope.
@@ -147,12 +144,12 @@ impl View {
         let before = place.known().map(|(_, snapshot)| snapshot);
         let blocks = self.blocks(kind, scope, before.as_deref(), builder, current).await?;
         let snapshot = builder.arrange(kind, scope, blocks);
-        *locked(&place.known) = (wanted, Arc::downgrade(&snapshot));
+        *place.known.lock() = (wanted, Arc::downgrade(&snapshot));
         Ok(snapshot)
     }
 
     fn place(&self, key: SnapshotKey) -> Arc<SnapshotCell> {
-        let mut places = locked(&self.snapshots);
+        let mut places = self.snapshots.lock();
         if places.len() == places.capacity() {
             places.retain(|_, place| Arc::strong_count(place) > 1 || place.known().is_some());
         }

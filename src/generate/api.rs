@@ -178,17 +178,21 @@ mod tests {
     }
 
     #[test]
-    fn services_of_other_registries_are_made_up_for_those_who_read_none() {
+    fn services_of_other_registries_are_made_up_for_readers_without_registries() {
         let (context, istio) = (context(), json!({"GENERATOR": "api"}));
         assert_eq!(names(&context, istio.clone(), Kind::ServiceEntry), ["shop/e", "shop/synthetic-web"]);
         let native = json!({"GENERATOR": "api", NATIVE: "true"});
         assert_eq!(names(&context, native.clone(), Kind::ServiceEntry), ["shop/e"]);
         assert_eq!(names(&context, istio, Kind::VirtualService).len(), 2);
-        assert_eq!(names(&context, native, Kind::VirtualService), ["shop/v"], "translated again by who reads routes");
+        assert_eq!(
+            names(&context, native, Kind::VirtualService),
+            ["shop/v"],
+            "a control plane that reads routes translates them again"
+        );
     }
 
     #[test]
-    fn short_hosts_of_destination_rules_are_sent_in_full_to_those_who_do_not_know_our_domain() {
+    fn short_hosts_of_destination_rules_are_sent_in_full_to_readers_of_another_domain() {
         let object = |name: &str, host: &str| {
             let document = json!({"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
                 "metadata": {"name": name, "namespace": "shop"}, "spec": {"host": host, "subsets": [{"name": "v1"}]}});

@@ -56,6 +56,7 @@ const DRY_RUN_ALLOW: &str = "istio_dry_run_allow_";
 const DRY_RUN_DENY: &str = "istio_dry_run_deny_";
 /// Prefix of the result that asks for the external authorizer.
 const EXT_AUTHZ: &str = "istio_ext_authz_";
+const SEVERAL_PROVIDERS: &str = "several providers for one workload need PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS";
 /// Names of CUSTOM policies begin with this and the provider.
 const CUSTOM_POLICY: &str = "istio-ext-authz";
 /// Names of CUSTOM policies that are enforced by refusal end with this.
@@ -72,7 +73,8 @@ pub struct Filters {
     pub http: Vec<HttpFilter>,
     /// Policies of other actions on TCP.
     pub tcp: Vec<Filter>,
-    /// Policies whose filters Envoy would refuse: in their place every request is refused.
+    /// Policies whose filters Envoy would refuse, which refuse every request in its place, and those of too many providers, which
+    /// refuse the requests that they are for.
     pub refused: Vec<Refusal>,
 }
 
@@ -85,7 +87,7 @@ impl Filters {
         let tcp = all.custom_tcp.iter_mut().chain(&mut all.tcp).map(or_refuse_tcp);
         if http.chain(tcp).fold(false, |any, refused| any | refused) {
             let each = [&policies.custom, &policies.audit, &policies.deny, &policies.allow].into_iter().flatten();
-            all.refused = each.filter_map(|policy| refusal(policy, &filter_error(context, policy)?)).collect();
+            all.refused.extend(each.filter_map(|policy| refusal(policy, &filter_error(context, policy)?)));
         }
         all
     }
@@ -106,8 +108,8 @@ impl Filters {
         all
     }
 
-    /// A pair of filters for each provider: the first finds whether the request is one to ask about, the second asks. What no
-    /// provider can be asked about is refused.
+    /// A pair of filters for each provider: the first finds whether a request needs the decision of the provider, the second
+    /// asks for it. Without a provider to ask, the requests are refused.
     fn add_custom(&mut self, context: &PushContext, policies: &[Arc<Config>], trust_domains: &[&str]) {
         let mut by_provider: BTreeMap<&str, Vec<&Arc<Config>>> = BTreeMap::new();
         for config in policies.iter().filter(|c| !is_dry_run(c)) {
@@ -115,13 +117,14 @@ impl Filters {
         }
         let providers = Providers::of(context);
         let several = by_provider.len() > 1 && !context.features().enable_multiple_custom_authz_providers;
+        if several {
+            let message = format!("its workloads refuse the requests that it is for: {SEVERAL_PROVIDERS}");
+            let each = by_provider.values().flatten();
+            self.refused.extend(each.map(|policy| Refusal::new(Some(policy.key()), message.clone())));
+        }
         for (name, policies) in by_provider {
             let rules = |traffic| custom_rules(&policies, name, traffic, trust_domains);
-            let provider = if several {
-                Err("several providers for one workload need PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS".to_string())
-            } else {
-                providers.get(name)
-            };
+            let provider = if several { Err(SEVERAL_PROVIDERS.to_string()) } else { providers.get(name) };
             match provider {
                 Ok(provider) => {
                     self.custom_http.extend(ask_http(rules(Traffic::Http), &provider, name));

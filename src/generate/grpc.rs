@@ -6,12 +6,14 @@
 
 mod cluster;
 mod listener;
+mod not_applied;
 mod rbac;
 mod route;
 mod tls;
 
 pub use cluster::clusters;
 pub use listener::{SERVER_LISTENER_PREFIX, listeners};
+pub use not_applied::{NotApplied, endpoint_weights};
 pub use rbac::not_enforced;
 
 use std::collections::BTreeSet;
@@ -60,11 +62,12 @@ pub fn route_configuration(
     context: &PushContext,
     view: &ProxyView,
     name: &str,
-) -> Option<(RouteConfiguration, Vec<String>)> {
+) -> Option<(RouteConfiguration, Vec<NotApplied>)> {
     let (_, _, hostname, port) = parse_subset_key(name).filter(|(_, _, h, p)| !h.is_empty() && *p != 0)?;
     let mut virtual_hosts = routes_of::proxyless_virtual_hosts(context, view, name, port);
-    virtual_hosts.retain(|v| serves(v, &hostname.to_ascii_lowercase(), port));
-    let not_applied = virtual_hosts.iter_mut().flat_map(route::fit).collect();
+    virtual_hosts.retain(|(v, _)| serves(v, &hostname.to_ascii_lowercase(), port));
+    let not_applied = virtual_hosts.iter_mut().flat_map(|(v, objects)| route::fit(v, objects, name)).collect();
+    let virtual_hosts = virtual_hosts.into_iter().map(|(v, _)| v).collect();
     Some((RouteConfiguration { name: name.to_string(), virtual_hosts, ..RouteConfiguration::default() }, not_applied))
 }
 

@@ -1,6 +1,6 @@
 //! Listeners (LDS): those of sidecars, outbound and inbound, and those of gateways.
 //!
-//! `builder` holds what the builders of one proxy share; `hcm`, `http_filters`, `listener_filters`, `filter_chain`, `tcp`,
+//! `builder` holds the inputs of all builders of one proxy; `hcm`, `http_filters`, `listener_filters`, `filter_chain`, `tcp`,
 //! `access_log`, `tracing`, `bind` and `tls_context` build the parts that both kinds of proxy use. A stock Envoy is sent
 //! nothing that only Istio's build of Envoy has; see `tls_context` for its replacement of the agent's certificates.
 

@@ -43,8 +43,8 @@ pub enum Holder {
     Agent,
     /// The control plane, which issues it for a stock Envoy that proved its identity.
     ControlPlane,
-    /// There is none: a stock Envoy whose identity is not proven.
-    Nobody,
+    /// No holder: the identity of the stock Envoy is not proven.
+    Absent,
 }
 
 impl Holder {
@@ -56,7 +56,7 @@ impl Holder {
         } else if view.certified {
             Self::ControlPlane
         } else {
-            Self::Nobody
+            Self::Absent
         }
     }
 }
@@ -67,7 +67,7 @@ pub fn workload(name: &str, holder: Holder) -> SdsSecretConfig {
     if holder == Holder::ControlPlane {
         return ads(name);
     }
-    if holder == Holder::Nobody {
+    if holder == Holder::Absent {
         let mut secret = ads(name);
         if let Some(source) = &mut secret.sds_config {
             // A cluster or listener without its certificate must not delay the others: it warms up at once, and its
@@ -180,15 +180,15 @@ mod tests {
         assert_eq!(credential("builtin://-cacert", Holder::Agent, false).name, ROOT_CA);
         assert_eq!(credential("sds://a", Holder::Agent, true).name, "sds://a");
         assert_eq!(credential("sds://a", Holder::Agent, false).name, "kubernetes://a");
-        assert_eq!(credential("a", Holder::Nobody, true), ads("kubernetes://a"));
+        assert_eq!(credential("a", Holder::Absent, true), ads("kubernetes://a"));
     }
 
     #[test]
     fn a_stock_envoy_is_never_sent_to_the_agent() {
         for name in [BUILTIN, "builtin://-cacert", "a", "sds://a"] {
-            assert!(!format!("{:?}", credential(name, Holder::Nobody, false)).contains(AGENT_CLUSTER));
+            assert!(!format!("{:?}", credential(name, Holder::Absent, false)).contains(AGENT_CLUSTER));
         }
-        let timeout = workload(DEFAULT, Holder::Nobody).sds_config.unwrap().initial_fetch_timeout.unwrap();
+        let timeout = workload(DEFAULT, Holder::Absent).sds_config.unwrap().initial_fetch_timeout.unwrap();
         assert_eq!((timeout.seconds, timeout.nanos), (0, 1_000_000), "nothing waits for a secret that is not served");
         assert_eq!(workload(DEFAULT, Holder::ControlPlane), ads(DEFAULT), "one that is served is waited for");
     }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mesh_default_fills_only_what_is_missing() {
+    fn the_mesh_default_fills_only_missing_fields() {
         let mesh: MeshConfig = from_json(
             &json!({"defaultTrafficPolicy": {
                 "connectionPool": {"tcp": {"maxConnections": 9}}, "outlierDetection": {"maxEjectionPercent": 9}}}),

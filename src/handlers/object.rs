@@ -45,7 +45,7 @@ mod tests {
     use crate::model::{EventKind, Origin, decode::from_value};
 
     #[test]
-    fn only_what_nobody_else_tells_is_told() {
+    fn only_objects_that_no_other_handler_pushes_are_pushed() {
         let event = |kind: &str| {
             let document = json!({"apiVersion": "networking.istio.io/v1", "kind": kind,
                 "metadata": {"name": "a", "namespace": "shop"}, "spec": {}});

@@ -11,6 +11,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{
     authority::{Authority, IssueError, Lifetimes, Material},
+    client_certificate::ClientRoots,
     cluster_root::{ClusterRoot, Found},
     holders::{Holders, IdentityHold},
     root_config_maps::{Readers, RootConfigMaps, RootConfigMapsActor},
@@ -33,6 +34,29 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(60);
 /// Puts the certificates of connected workloads in force.
 pub type CertificatePublisher = Arc<dyn Fn(Arc<WorkloadCertificates>) + Send + Sync>;
 
+/// The inputs of the authority, and its readers.
+pub struct AuthoritySetup {
+    /// The files and rules of the authority and of the secure listener.
+    pub settings: TrustSettings,
+    /// The Secrets of the cluster, where there is one.
+    pub cluster: Option<ClusterRoot>,
+    /// The lifetimes of certificates that it signs.
+    pub lifetimes: Lifetimes,
+    /// Puts the certificates of connected workloads in force.
+    pub publish: CertificatePublisher,
+    /// The roots of client certificates are published here.
+    pub roots: ClientRoots,
+}
+
+/// The inputs of the ConfigMaps that tell each namespace the roots.
+#[derive(Debug, Clone)]
+pub struct NamespaceReaders {
+    /// The objects in force, whose namespaces are told.
+    pub configs: watch::Receiver<Arc<ConfigSnapshot>>,
+    /// The mesh settings in force.
+    pub mesh: watch::Receiver<Arc<Mesh>>,
+}
+
 /// Owns the authority.
 pub struct AuthorityActor {
     settings: Arc<TrustSettings>,
@@ -40,6 +64,7 @@ pub struct AuthorityActor {
     memory: Memory,
     published: watch::Sender<Arc<Trust>>,
     server: watch::Sender<Arc<ServerConfig>>,
+    roots: ClientRoots,
     holders: Arc<Holders>,
     workloads: Workloads,
     lifetime: Duration,
@@ -74,18 +99,13 @@ impl AuthorityHandle {
         self.trust.borrow().authority.clone()
     }
 
-    /// The trust in force, and its changes.
-    pub(super) fn follow(&self) -> watch::Receiver<Arc<Trust>> {
-        self.trust.clone()
-    }
-
     /// Tells the namespaces of a cluster the roots, by a ConfigMap in each.
     #[must_use]
     pub fn telling_namespaces(
         mut self,
         supervision: &Supervision,
         maps: Arc<dyn RootConfigMaps>,
-        (configs, mesh): (watch::Receiver<Arc<ConfigSnapshot>>, watch::Receiver<Arc<Mesh>>),
+        NamespaceReaders { configs, mesh }: NamespaceReaders,
     ) -> Self {
         let readers = Readers { configs, mesh, trust: self.trust.clone() };
         self._config_maps = Some(RootConfigMapsActor::start(supervision, maps, readers));
@@ -120,22 +140,19 @@ impl AuthorityHandle {
 }
 
 impl AuthorityActor {
-    /// Starts the actor with what the files hold now.
+    /// Starts the actor with the present content of the files.
     ///
     /// # Errors
     /// [`TrustError`] when there is nothing that could be in force.
-    pub async fn start(
-        supervision: &Supervision,
-        (settings, cluster): (TrustSettings, Option<ClusterRoot>),
-        lifetimes: Lifetimes,
-        publish: CertificatePublisher,
-    ) -> Result<AuthorityHandle, TrustError> {
+    pub async fn start(supervision: &Supervision, setup: AuthoritySetup) -> Result<AuthorityHandle, TrustError> {
+        let AuthoritySetup { settings, cluster, lifetimes, publish, roots } = setup;
         let settings = Arc::new(settings);
         let (first, memory) = first(&settings, cluster.as_ref()).await?;
-        let roots = authority_end(&first);
+        let root_valid_for = authority_end(&first);
         let (server, server_reader) = watch::channel(first.server.clone());
-        tracing::info!(origin = ?first.origin, root_valid_for = roots, "the certificate authority is in force");
+        tracing::info!(origin = ?first.origin, root_valid_for, "the certificate authority is in force");
         tell_roots_without_list(&first);
+        roots.publish(first.clients.clone());
         let (published, trust) = watch::channel(first);
         let actor_health = supervision.admit("certificate-authority");
         let holders = Arc::<Holders>::default();
@@ -146,6 +163,7 @@ impl AuthorityActor {
             memory,
             published,
             server,
+            roots,
             holders: shared,
             workloads: Workloads::default(),
             lifetime: lifetimes.default,
@@ -213,6 +231,7 @@ impl AuthorityActor {
                 tracing::info!(origin = ?trust.origin, root_valid_for, "a new certificate authority is in force");
                 tell_roots_without_list(&trust);
                 self.server.send_replace(trust.server.clone());
+                self.roots.publish(trust.clients.clone());
                 self.published.send_replace(trust);
             }
             Err(error) => {
@@ -326,7 +345,7 @@ async fn load(
     };
     let kept = memory.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let loaded = Trust::load(&settings, (found.clone(), &mut memory.root), last.as_ref(), SystemTime::now());
+        let loaded = Trust::load(&settings, found.clone(), &mut memory.root, last.as_ref(), SystemTime::now());
         // Material that makes no authority must not replace the last good copy.
         if let (Ok(_), Some(cluster), Some(found)) = (&loaded, &cluster, &found) {
             cluster.keep(&found.material);

@@ -6,17 +6,16 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::SystemTime,
 };
 
 use futures::future::BoxFuture;
 use ipnet::IpNet;
 use rustls_pki_types::CertificateDer;
-use tokio::sync::watch;
 
 use super::{
-    AuthorityHandle, IssuedTokens, TokenReviewer,
+    ClientRoots, IssuedTokens, TokenReviewer,
     client_certificate::CertificateProof,
     forwarded,
     issuer::IssuedError,
@@ -24,7 +23,6 @@ use super::{
     reviewed_tokens::ReviewedTokens,
     revocations::Revocations,
     tls::identity_of,
-    trust::Trust,
     users::{LocalUsers, Standing},
 };
 use crate::{model::Identity, sources::kube::TokenVerdict, telemetry::LogThrottle};
@@ -145,11 +143,12 @@ pub struct Authenticator {
     reviewed: Option<ReviewedTokens>,
     /// Addresses of gateways whose word about their clients' certificates is believed.
     gateways: Arc<[IpNet]>,
-    /// Clients over plain text have to prove an identity as well.
+    /// Clients of xDS have to prove an identity, and those over plain text as well.
+    xds: bool,
     plain_text: bool,
     users: LocalUsers,
-    /// The roots of client certificates, once there is an authority.
-    trust: Arc<OnceLock<watch::Receiver<Arc<Trust>>>>,
+    /// The roots of client certificates; none are in force without an authority.
+    roots: ClientRoots,
     trust_domains: Arc<dyn Fn() -> TrustDomains + Send + Sync>,
     refusals: Arc<LogThrottle>,
 }
@@ -170,9 +169,10 @@ impl Authenticator {
             issued: None,
             reviewed: None,
             gateways: Arc::new([]),
+            xds: true,
             plain_text: false,
             users: LocalUsers::default(),
-            trust: Arc::default(),
+            roots: ClientRoots::default(),
             trust_domains,
             refusals: Arc::default(),
         }
@@ -202,13 +202,19 @@ impl Authenticator {
         Self { plain_text, ..self }
     }
 
-    /// Follows the roots of client certificates from now on: streams end when theirs is taken away.
-    pub fn follow_roots(&self, authority: &AuthorityHandle) {
-        // An authority is started once.
-        let _ = self.trust.set(authority.follow());
+    /// Has clients of xDS prove an identity (`XDS_AUTH`).
+    #[must_use]
+    pub fn with_xds(self, xds: bool) -> Self {
+        Self { xds, ..self }
     }
 
-    /// Believes these users of this machine, who come over a Unix socket.
+    /// Follows these roots of client certificates: streams end when theirs is taken away.
+    #[must_use]
+    pub fn with_roots(self, roots: ClientRoots) -> Self {
+        Self { roots, ..self }
+    }
+
+    /// Trusts these users of this machine on the Unix socket.
     #[must_use]
     pub fn with_users(self, users: LocalUsers) -> Self {
         Self { users, ..self }
@@ -226,7 +232,8 @@ impl Authenticator {
             let identity = self.of_certificate(&certificate)?;
             let proof = CertificateProof::of(certificate, presented.intermediates);
             // The handshake may have been before a change of the roots.
-            if self.trust.get().is_some_and(|trust| !proof.holds(&*trust.borrow().clients.clone())) {
+            let verifier = self.roots.follow().borrow().clone();
+            if verifier.is_some_and(|verifier| !proof.holds(&*verifier)) {
                 return Err(Unauthenticated::Certificate(NOT_TRUSTED.to_string()));
             }
             return Ok(Proof { certificate: Some(Arc::new(proof)), ..identity.into() });
@@ -248,6 +255,14 @@ impl Authenticator {
         }
     }
 
+    /// As [`Authenticator::admit`], for xDS. Where no proof is asked for, none counts but the user behind a Unix socket.
+    ///
+    /// # Errors
+    /// As [`Authenticator::authenticate`].
+    pub async fn admit_to_xds(&self, presented: Presented) -> Result<Proof, Unauthenticated> {
+        if self.xds || presented.user.is_some() { self.admit(presented).await } else { Ok(Proof::default()) }
+    }
+
     /// As [`Authenticator::authenticate`]; a client that is refused is counted and told of.
     ///
     /// # Errors
@@ -257,7 +272,7 @@ impl Authenticator {
         self.authenticate(presented).await.inspect_err(|error| self.refused(&error.to_string(), peer))
     }
 
-    /// Counts a client that is not who it says, and tells of it.
+    /// Counts and logs a client whose proof is refused.
     pub fn refused(&self, reason: &str, peer: Option<SocketAddr>) {
         metrics::counter!("pilothouse_xds_authentication_failures").increment(1);
         if let Some(times) = self.refusals.note(1) {
@@ -276,9 +291,10 @@ impl Authenticator {
                 "the join token is revoked"
             });
         }
-        if let Some((trust, certificate)) = self.trust.get().cloned().zip(proof.certificate.clone()) {
+        if let Some(certificate) = proof.certificate.clone() {
+            let roots = self.roots.follow();
             return Box::pin(async move {
-                certificate.lapse(trust).await;
+                certificate.lapse(roots).await;
                 "the client certificate is refused: it is trusted no more"
             });
         }

@@ -172,7 +172,7 @@ mod tests {
         folder.write(&first).unwrap();
         let now = SystemTime::now();
         assert_eq!(folder.read(now), Some(first.clone()));
-        assert_eq!(entries(root.path()), 6, "what a killed process left is gone");
+        assert_eq!(entries(root.path()), 6, "the leftovers of a killed process are gone");
 
         let held = File::create(root.path().join(LOCK)).unwrap();
         held.lock().unwrap();

@@ -90,7 +90,7 @@ pub struct CertificateRequest {
 }
 
 impl CertificateRequest {
-    /// Makes the key and its request. It names nobody: the service knows its caller.
+    /// Makes the key and its request. It has no subject: the service knows its caller.
     ///
     /// # Errors
     /// [`RequestError::Key`].

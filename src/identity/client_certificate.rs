@@ -7,7 +7,24 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 
-use super::trust::Trust;
+/// The verifier of client certificates in force; `None` before an authority has started.
+type Verifier = Option<Arc<dyn ClientCertVerifier>>;
+
+/// The roots of client certificates in force. It is made before its readers and before the authority that publishes there.
+#[derive(Debug, Clone, Default)]
+pub struct ClientRoots(watch::Sender<Verifier>);
+
+impl ClientRoots {
+    /// Puts new roots in force.
+    pub(super) fn publish(&self, verifier: Arc<dyn ClientCertVerifier>) {
+        self.0.send_replace(Some(verifier));
+    }
+
+    /// The roots in force, and their changes.
+    pub(super) fn follow(&self) -> watch::Receiver<Verifier> {
+        self.0.subscribe()
+    }
+}
 
 /// A certificate, as the handshake verified it.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,14 +47,14 @@ impl CertificateProof {
         verifier.verify_client_cert(&self.certificate, &self.intermediates, at).is_ok()
     }
 
-    /// Ends when the trust in force admits it no more.
-    pub(super) async fn lapse(&self, mut trust: watch::Receiver<Arc<Trust>>) {
+    /// Ends when the roots in force admit it no more.
+    pub(super) async fn lapse(&self, mut roots: watch::Receiver<Verifier>) {
         loop {
-            let clients = trust.borrow_and_update().clients.clone();
-            if !self.holds(&*clients) {
+            let verifier = roots.borrow_and_update().clone();
+            if verifier.is_some_and(|verifier| !self.holds(&*verifier)) {
                 return;
             }
-            if trust.changed().await.is_err() {
+            if roots.changed().await.is_err() {
                 // The authority is gone: the process ends.
                 std::future::pending::<()>().await;
             }
@@ -67,9 +84,9 @@ mod tests {
         let authority = Authority::new(&one, now).unwrap();
         let server = authority.issue_server(&["localhost".into()], hour, now).unwrap();
         let verifier = |roots: &str| {
-            let parts = (server.certificate.chain.as_str(), server.key.as_str());
-            let rules = (&ListenerTls::default(), CompliancePolicy::None);
-            server_config(parts, &Clients { roots, revoked: "" }, rules).unwrap().1
+            let clients = Clients { roots, revoked: "" };
+            let (chain, rules) = (&server.certificate.chain, ListenerTls::default());
+            server_config(chain, &server.key, &clients, &rules, CompliancePolicy::None).unwrap().1
         };
         let issued = authority.issue(&Identity::parse("spiffe://mesh/ns/a/sa/b").unwrap(), hour, now).unwrap();
         let mut chain = certificates(&issued.certificate.chain, "").unwrap().into_iter();

@@ -3,10 +3,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::model::{Identity, SecretReader};
@@ -60,7 +61,7 @@ impl<K: Ord> Drop for Hold<K> {
 
 impl<K: Ord> Holders<K> {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<K, Holding>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

@@ -6,7 +6,7 @@
 //! anew, at most every few seconds.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -16,6 +16,7 @@ use jsonwebtoken::{
     errors::ErrorKind,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
 };
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -293,7 +294,7 @@ impl IssuedTokens {
 
     /// Has the keys fetched anew, unless they were a moment ago.
     fn want_keys(&self) {
-        let mut last = self.refetched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.refetched.lock();
         if last.is_none_or(|at| at.elapsed() >= LEAST_REFETCH) {
             *last = Some(Instant::now());
             self.refetch.notify_one();

@@ -55,9 +55,9 @@ pub enum TokenError {
 /// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claims {
-    /// Issuer.
+    /// The issuer, which is always this program.
     iss: String,
-    /// Audience.
+    /// The audience: the secure listener.
     aud: String,
     /// Id, by which it is revoked.
     pub jti: String,
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_revocations_that_cannot_be_read_lets_nobody_in() {
+    fn an_unreadable_list_of_revocations_admits_no_client() {
         let folder = tempfile::tempdir().unwrap();
         let tokens = JoinTokens::of(folder.path());
         let (token, _) = tokens.create("shop", "cart", HOUR, now()).unwrap();

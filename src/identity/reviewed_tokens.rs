@@ -4,16 +4,13 @@
 //! some seconds, by the digest of the token, and the number of questions under way is bounded. A failure to get an answer is
 //! not kept.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
     future::{BoxFuture, ready},
 };
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -110,13 +107,13 @@ impl ReviewedTokens {
     }
 
     fn known(&self, key: &Key) -> Option<TokenVerdict> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let (since, verdict) = kept.get(key)?;
         (since.elapsed() < self.believed).then(|| verdict.clone())
     }
 
     fn keep(&self, key: Key, verdict: TokenVerdict) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.len() >= KEPT {
             kept.retain(|_, (since, _)| since.elapsed() < self.believed);
         }
@@ -207,6 +204,6 @@ mod tests {
             key[..8].copy_from_slice(&n.to_be_bytes());
             tokens.keep(key, TokenVerdict::Refused(String::new()));
         }
-        assert_eq!(tokens.kept.lock().unwrap().len(), KEPT);
+        assert_eq!(tokens.kept.lock().len(), KEPT);
     }
 }

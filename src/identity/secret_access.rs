@@ -32,7 +32,7 @@ const AT_ONCE: usize = 16;
 
 /// Asks whether a workload may list the Secrets of its namespace; `Err` when there is no answer.
 pub trait AccessReviewer: Send + Sync {
-    /// Asks.
+    /// Requests the answer for one workload from its cluster.
     fn may_list_secrets(&self, reader: &SecretReader) -> BoxFuture<'static, Result<bool, String>>;
 }
 

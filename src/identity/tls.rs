@@ -61,9 +61,11 @@ pub struct Clients<'a> {
 /// # Errors
 /// [`TlsError`] when a part cannot be read, certificate and key do not fit, or the rules leave nothing.
 pub fn server_config(
-    (chain, key): (&str, &str),
+    chain: &str,
+    key: &str,
     clients: &Clients<'_>,
-    (rules, compliance): (&ListenerTls, CompliancePolicy),
+    rules: &ListenerTls,
+    compliance: CompliancePolicy,
 ) -> Result<(Arc<ServerConfig>, Arc<dyn ClientCertVerifier>), TlsError> {
     let (provider, versions) = rules::provider(rules, compliance)?;
     let chain = certificates(chain, "the server's certificate")?;
@@ -161,7 +163,7 @@ mod tests {
         let (one, two) = (issue(), issue());
         let config = |chain: &str, key: &str, roots: &str| {
             let clients = Clients { roots, revoked: "" };
-            server_config((chain, key), &clients, (&ListenerTls::default(), CompliancePolicy::None)).map(drop)
+            server_config(chain, key, &clients, &ListenerTls::default(), CompliancePolicy::None).map(drop)
         };
         assert!(config(&one.certificate.chain, &one.key, authority.roots()).is_ok());
         assert!(config(&one.certificate.chain, &two.key, authority.roots()).is_err());

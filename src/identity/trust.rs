@@ -151,7 +151,8 @@ impl Trust {
     /// [`TrustError`]; the last good one stays in force then.
     pub(super) fn load(
         settings: &TrustSettings,
-        (of_cluster, memory): (Option<Found>, &mut Option<Material>),
+        of_cluster: Option<Found>,
+        memory: &mut Option<Material>,
         last: Option<&Arc<Self>>,
         now: SystemTime,
     ) -> Result<Arc<Self>, TrustError> {
@@ -174,7 +175,7 @@ impl Trust {
             }
         };
         let clients = Clients { roots: &client_roots, revoked: authority.revoked() };
-        let (server, clients) = tls::server_config((&chain, &key), &clients, (&settings.tls, settings.compliance))?;
+        let (server, clients) = tls::server_config(&chain, &key, &clients, &settings.tls, settings.compliance)?;
         let authority = Arc::new(authority);
         Ok(Arc::new(Self { authority, origin: read.origin, server, clients, renew_server, made_of }))
     }
@@ -314,7 +315,7 @@ mod tests {
     }
 
     fn load(settings: &TrustSettings, last: Option<&Arc<Trust>>, at: SystemTime) -> Result<Arc<Trust>, TrustError> {
-        Trust::load(settings, (None, &mut None), last, at)
+        Trust::load(settings, None, &mut None, last, at)
     }
 
     #[test]
@@ -365,8 +366,8 @@ mod tests {
     #[test]
     fn a_root_in_memory_stays_as_long_as_the_process() {
         let mut memory = None;
-        let first = Trust::load(&settings(), (None, &mut memory), None, now()).unwrap();
-        let second = Trust::load(&settings(), (None, &mut memory), None, now()).unwrap();
+        let first = Trust::load(&settings(), None, &mut memory, None, now()).unwrap();
+        let second = Trust::load(&settings(), None, &mut memory, None, now()).unwrap();
         assert_eq!(first.authority.roots(), second.authority.roots());
     }
 
@@ -396,10 +397,10 @@ mod tests {
     #[test]
     fn the_servers_certificate_is_issued_anew_at_half_its_life() {
         let mut memory = None;
-        let first = Trust::load(&settings(), (None, &mut memory), None, now()).unwrap();
-        let soon = Trust::load(&settings(), (None, &mut memory), Some(&first), now() + DAY).unwrap();
+        let first = Trust::load(&settings(), None, &mut memory, None, now()).unwrap();
+        let soon = Trust::load(&settings(), None, &mut memory, Some(&first), now() + DAY).unwrap();
         assert!(Arc::ptr_eq(&first, &soon));
-        let later = Trust::load(&settings(), (None, &mut memory), Some(&first), now() + 16 * DAY).unwrap();
+        let later = Trust::load(&settings(), None, &mut memory, Some(&first), now() + 16 * DAY).unwrap();
         assert!(!Arc::ptr_eq(&first.server, &later.server));
     }
 }

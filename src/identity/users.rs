@@ -25,7 +25,7 @@ pub(super) enum Standing {
     Account(String, String),
     /// The identity that its node claims.
     Node,
-    /// None.
+    /// No identity: the user is not known here.
     Unknown,
 }
 

@@ -153,10 +153,30 @@ mod tests {
         let two = authority();
         let looked = workloads.look(&holders, &two, DAY, now);
         assert_eq!(&looked.changed.unwrap().roots[..], two.roots().as_bytes(), "the roots are told at once");
+        let of_two = workloads.entries.values().filter(|entry| Arc::ptr_eq(&entry.issuer, &two));
+        assert_eq!(of_two.count(), BATCH, "one look issues no more, whatever is due");
         for _ in 0..2 {
             workloads.look(&holders, &two, DAY, now);
         }
         assert!(workloads.entries.values().all(|entry| Arc::ptr_eq(&entry.issuer, &two)));
+    }
+
+    #[test]
+    fn renewals_of_a_fleet_that_came_at_once_are_spread_over_a_fifth_of_its_life() {
+        const FLEET: usize = 300;
+        let (holders, authority, mut workloads) = (Arc::new(Holders::default()), authority(), Workloads::default());
+        let now = SystemTime::now();
+        let _held: Vec<_> = (0..FLEET).map(|n| holders.hold(&identity(n))).collect();
+        while workloads.look(&holders, &authority, DAY, now).more {}
+        assert_eq!(workloads.entries.len(), FLEET);
+        // Each hundredth of the life, from 0.40 on.
+        let mut hundredths = [0usize; 21];
+        for entry in workloads.entries.values() {
+            let part = entry.renew_at.duration_since(now).unwrap().as_secs_f64() / DAY.as_secs_f64();
+            hundredths[((part - 0.4) * 100.0 + 1e-3) as usize] += 1;
+        }
+        assert!(hundredths.iter().all(|count| *count <= FLEET * 15 / 100), "{hundredths:?}");
+        assert!(hundredths[..2].iter().any(|n| *n > 0) && hundredths[18..].iter().any(|n| *n > 0), "{hundredths:?}");
     }
 
     #[test]

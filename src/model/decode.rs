@@ -18,7 +18,7 @@ use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{Config, Interner, Kind, Labels, Meta, Origin, Spec, Timestamp, kind::KindClass, packed::Packed};
-use crate::proto::{descriptor, dynamic_from_json, from_json};
+use crate::proto::{ProtoError, descriptor, dynamic_from_json, from_json};
 
 /// The reason a document is refused or ignored.
 #[derive(Debug, thiserror::Error)]
@@ -204,7 +204,10 @@ fn istio<M: Message + Name + Default>(document: &Value, warnings: &mut Vec<Strin
     if let Some(name) = unknown.names.first() {
         return Err(DecodeError::Invalid(name.clone()));
     }
-    let message = from_json(spec, false).map_err(|e| DecodeError::Invalid(format!("spec: {e}")))?;
+    let message = from_json(spec, false).map_err(|e| match e {
+        ProtoError::UnknownValue(reason) => DecodeError::Invalid(format!("spec.{reason}")),
+        e => DecodeError::Invalid(format!("spec: {e}")),
+    })?;
     warnings.append(&mut unknown.fields);
     Ok(message)
 }

@@ -4,6 +4,7 @@
 //! (`100ms`, `10s`) or, in recorded data, in nanoseconds.
 
 use std::{
+    collections::BTreeSet,
     net::{Ipv4Addr, Ipv6Addr},
     time::Duration,
 };
@@ -72,6 +73,7 @@ features! {
     blocked_cidrs_in_jwks_uris: Networks = Networks::default(), "BLOCKED_CIDRS_IN_JWKS_URIS";
     enable_k8s_select_workload_entries: bool = true, "PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES";
     enable_metadata_exchange: bool = true, "PILOT_ENABLE_METADATA_EXCHANGE";
+    mx_additional_labels: Labels = Labels::default(), "PILOT_MX_ADDITIONAL_LABELS";
     enable_mongo_filter: bool = true, "PILOT_ENABLE_MONGO_FILTER";
     enable_mysql_filter: bool = false, "PILOT_ENABLE_MYSQL_FILTER";
     enable_redis_filter: bool = false, "PILOT_ENABLE_REDIS_FILTER";
@@ -117,6 +119,7 @@ features! {
     token_audiences: String = "istio-ca".to_string(), "TOKEN_AUDIENCES";
     jwt_rule: String = String::new(), "JWT_RULE";
     trusted_gateway_cidr: Networks = Networks::default(), "TRUSTED_GATEWAY_CIDR";
+    xds_auth: bool = true, "XDS_AUTH";
     xds_auth_plaintext: bool = false, "XDS_AUTH_PLAINTEXT";
     enable_debug_on_http: bool = true, "ENABLE_DEBUG_ON_HTTP";
     enable_debug_endpoint_auth: bool = true, "ENABLE_DEBUG_ENDPOINT_AUTH";
@@ -172,7 +175,7 @@ impl Features {
             if let Err(error) = features.set(name, &value) {
                 errors.push(error);
             } else if !(0.0..=100.0).contains(&features.trace_sampling) {
-                // Istio looks at the range where it reads the environment, too: other readers take what they are given.
+                // Istio looks at the range where it reads the environment, too: other readers take any range.
                 features.trace_sampling = Self::default().trace_sampling;
                 errors.push(FlagError::new(name, &value, "a percentage from 0 to 100"));
             }
@@ -189,12 +192,14 @@ impl Features {
 }
 
 /// Flags that Istio's charts or guides set and that have nothing to act on here.
-const WITHOUT_EFFECT: [(&str, &str); 6] = [
+const WITHOUT_EFFECT: [(&str, &str); 8] = [
     ("PILOT_ENABLE_SENDING_HBONE", AMBIENT),
     ("PILOT_PREFER_SENDING_HBONE", AMBIENT),
     ("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", AMBIENT),
     ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "waypoints are not served"),
     ("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", "certificates of key servers are always verified"),
+    ("ENABLE_PROXY_FIND_POD_BY_IP", "the Pod of a proxy is found by its name alone, as by Istio's default"),
+    ("PILOT_ENABLE_ANALYSIS", "analysis is not written to the status of objects; `validate` names such findings"),
     ("PILOT_ENABLE_AGENTGATEWAY", "the resources of agentgateway are not served"),
 ];
 const AMBIENT: &str = "HBONE, the protocol of ambient mode, is not served";
@@ -213,7 +218,7 @@ impl FlagError {
         Self { name: name.to_string(), value: value.to_string(), form }
     }
 
-    /// Whether the default must not stand in: what is done by it outlasts the process, or is less safe than was asked for.
+    /// Whether the default must not stand in: its effect outlasts the process, or is less safe than the asked one.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
         self.name.starts_with("PILOT_IP_AUTOALLOCATE_") || self.name == "COMPLIANCE_POLICY"
@@ -255,7 +260,7 @@ pub enum JwksFetchMode {
     Istiod,
     /// Envoy where the URI's host is a service of the registry, the control plane for others.
     Hybrid,
-    /// Envoy.
+    /// Envoy, for every URI.
     Envoy,
 }
 
@@ -275,7 +280,7 @@ impl FromFlag for JwksFetchMode {
 /// Restrictions over all TLS settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CompliancePolicy {
-    /// None.
+    /// No restriction: the TLS settings are those of the objects.
     #[default]
     None,
     /// TLS 1.2 with AES-GCM and P-256.
@@ -310,6 +315,19 @@ impl FromFlag for Networks {
     fn from_flag(text: &str) -> Option<Self> {
         let networks = text.split(',').map(str::trim).filter(|network| !network.is_empty());
         networks.map(|network| network.parse().ok()).collect::<Option<_>>().map(Self)
+    }
+}
+
+/// Names of labels, sorted, each once.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Labels(pub Vec<String>);
+
+impl FromFlag for Labels {
+    const FORM: &'static str = "a list of labels such as app,version";
+
+    fn from_flag(text: &str) -> Option<Self> {
+        let names: BTreeSet<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        Some(Self(names.into_iter().map(String::from).collect()))
     }
 }
 

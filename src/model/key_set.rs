@@ -1,4 +1,4 @@
-//! Key sets (JWKS) that a RequestAuthentication refers to: where they are, and what was fetched from there.
+//! Key sets (JWKS) that a RequestAuthentication refers to: their addresses, and the keys fetched from there.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -54,7 +54,8 @@ impl Default for Mesh {
 
 impl Mesh {
     /// Builds the settings. Top-level fields of `config` replace those of the default, and `null` unsets a default. As in
-    /// Istio's `ApplyMeshConfig`, `defaultConfig` is merged one level deep, and `extensionProviders` by their names.
+    /// Istio's `ApplyMeshConfig`, `defaultConfig` (with its `proxyMetadata`) and `defaultProviders` are merged field by field,
+    /// `extensionProviders` by their names, and `trustDomainAliases` are the sorted union.
     ///
     /// # Errors
     /// The document whose value does not fit, with the field.
@@ -120,10 +121,20 @@ fn overlay(base: &mut Map<String, Value>, over: &Map<String, Value>) {
             (_, Value::Null) => {
                 base.shift_remove(key);
             }
-            (Some(Value::Object(old)), Value::Object(new)) if key == "defaultConfig" => {
-                for (k, v) in new {
-                    old.insert(k.clone(), v.clone());
+            (Some(Value::Object(old)), Value::Object(new)) if key == "defaultConfig" || key == "defaultProviders" => {
+                for (field, value) in new {
+                    match (old.get_mut(field), value) {
+                        (Some(Value::Object(old)), Value::Object(new)) if field == "proxyMetadata" => {
+                            old.extend(new.clone());
+                        }
+                        _ => drop(old.insert(field.clone(), value.clone())),
+                    }
                 }
+            }
+            (Some(Value::Array(old)), Value::Array(new)) if key == "trustDomainAliases" => {
+                old.extend(new.iter().cloned());
+                old.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+                old.dedup();
             }
             (Some(Value::Array(old)), Value::Array(new)) if key == "extensionProviders" => {
                 for provider in new {
@@ -207,6 +218,29 @@ mod tests {
         assert_eq!(laid_over(base.clone(), over.clone()), want);
         assert_eq!(laid_over(base.clone(), Value::Null), base);
         assert_eq!(laid_over(Value::Null, over.clone()), over);
+    }
+
+    #[test]
+    fn aliases_are_a_sorted_union_and_proxy_metadata_is_merged() {
+        let base = json!({
+            "trustDomainAliases": ["old.example", "both.example"],
+            "defaultConfig": {"proxyMetadata": {"A": "1", "B": "1"}, "concurrency": 1},
+            "defaultProviders": {"metrics": ["prometheus"], "tracing": ["zipkin"]},
+        });
+        let over = json!({
+            "trustDomainAliases": ["new.example", "both.example"],
+            "defaultConfig": {"proxyMetadata": {"B": "2", "C": "2"}},
+            "defaultProviders": {"tracing": ["otel"]},
+        });
+        let want = json!({
+            "trustDomainAliases": ["both.example", "new.example", "old.example"],
+            "defaultConfig": {"proxyMetadata": {"A": "1", "B": "2", "C": "2"}, "concurrency": 1},
+            "defaultProviders": {"metrics": ["prometheus"], "tracing": ["otel"]},
+        });
+        assert_eq!(laid_over(base, over), want);
+        let alone = json!({"trustDomainAliases": ["b.example", "a.example"]});
+        let mesh = Mesh::validated(&alone, &Value::Null, "cluster.local", "Kubernetes").unwrap();
+        assert_eq!(mesh.config.trust_domain_aliases, ["a.example", "b.example"]);
     }
 
     #[test]

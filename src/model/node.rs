@@ -15,7 +15,7 @@ use crate::proto::envoy::config::core::v3 as core;
 pub enum NodeType {
     /// Sidecar of a workload.
     Sidecar,
-    /// Gateway.
+    /// Gateway at the edge of the mesh or of a network.
     Router,
     /// Ambient waypoint.
     Waypoint,

@@ -149,7 +149,7 @@ pub enum Resolution {
 pub enum Registry {
     /// Kubernetes Services.
     Kubernetes,
-    /// ServiceEntries.
+    /// ServiceEntries, of any source.
     External,
     /// In-memory registry of tests.
     Mock,

@@ -74,7 +74,7 @@ pub trait WorkloadDirectory: Any + std::fmt::Debug + Send + Sync {
 /// Addresses by host name, each list sorted by family and number.
 pub type ResolvedNames = BTreeMap<Arc<str>, Vec<IpAddr>>;
 
-/// What the registry knows.
+/// The services and endpoints of the registry at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrySnapshot {
     /// All services, oldest first (creation time, then name, then namespace: Istio's `SortServicesByCreationTime`).

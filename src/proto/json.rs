@@ -1,12 +1,14 @@
 //! Conversion from and to proto3 JSON, through the descriptor pool.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{collections::HashSet, sync::LazyLock, time::Duration};
 
 use prost::{Message, Name};
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions,
 };
 use serde_json::Value;
+
+use super::enum_numbers;
 
 /// The reason a value cannot be converted.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +19,9 @@ pub enum ProtoError {
     /// The JSON does not fit the message; the text names the field.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
+    /// A number is no value of its enum; the text names the field.
+    #[error("{0}")]
+    UnknownValue(String),
     /// The bytes do not decode as the message.
     #[error("{0}")]
     Wire(#[from] prost::DecodeError),
@@ -33,6 +38,9 @@ static ISTIO_POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(pilothouse_proto::ISTIO_DESCRIPTORS).unwrap_or_else(|_| DescriptorPool::new())
 });
 
+/// Names of the fields of Istio's messages that hold enums.
+static ISTIO_ENUMS: LazyLock<HashSet<String>> = LazyLock::new(|| enum_numbers::fields(&ISTIO_POOL));
+
 /// The descriptor of the message with this full name.
 pub fn descriptor(name: &str) -> Option<MessageDescriptor> {
     let pool = if name.starts_with("istio.") { &ISTIO_POOL } else { &POOL };
@@ -47,7 +55,7 @@ pub fn pool() -> &'static DescriptorPool {
 /// Decodes proto3 JSON. Unknown fields are ignored unless `strict`.
 ///
 /// # Errors
-/// [`ProtoError::Json`] with the path and the reason when a value does not fit.
+/// As [`dynamic_from_json`].
 pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Result<M, ProtoError> {
     let name = M::full_name();
     let descriptor = descriptor(&name).ok_or(ProtoError::UnknownMessage(name))?;
@@ -58,12 +66,17 @@ pub fn from_json<M: Message + Name + Default>(value: &Value, strict: bool) -> Re
 /// As [`from_json`], for a message known only by its descriptor.
 ///
 /// # Errors
-/// [`ProtoError::Json`] with the path and the reason when a value does not fit.
+/// [`ProtoError::Json`] with the path and the reason when a value does not fit, [`ProtoError::UnknownValue`] for a number that
+/// an enum of Istio does not have.
 pub fn dynamic_from_json(
     descriptor: MessageDescriptor,
     value: &Value,
     strict: bool,
 ) -> Result<DynamicMessage, ProtoError> {
+    let of_istio = descriptor.full_name().starts_with("istio.");
+    if let Some(reason) = of_istio.then(|| enum_numbers::unknown(value, &descriptor, &ISTIO_ENUMS)).flatten() {
+        return Err(ProtoError::UnknownValue(reason));
+    }
     let options = DeserializeOptions::new().deny_unknown_fields(strict);
     match DynamicMessage::deserialize_with_options(descriptor.clone(), value, &options) {
         Ok(message) => Ok(message),

@@ -7,8 +7,10 @@ mod inputs;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 pub(super) use inputs::InputChanges;
 
@@ -160,7 +162,7 @@ pub struct Change<'a> {
     pub before: &'a PushContext,
     /// The context now.
     pub now: &'a PushContext,
-    what: Arc<Changes>,
+    differences: Arc<Changes>,
     /// Differences between two scopes, by their addresses; the scopes are held so that the addresses stay theirs.
     scopes: Mutex<HashMap<(usize, usize), ScopePair>>,
 }
@@ -169,26 +171,26 @@ impl<'a> Change<'a> {
     /// Compares two contexts.
     #[must_use]
     pub fn between(before: &'a PushContext, now: &'a PushContext) -> Self {
-        Self { before, now, what: now.changes_since(before), scopes: Mutex::default() }
+        Self { before, now, differences: now.changes_since(before), scopes: Mutex::default() }
     }
 
     /// The difference between the two contexts.
     #[must_use]
-    pub fn what(&self) -> &Changes {
-        &self.what
+    pub fn differences(&self) -> &Changes {
+        &self.differences
     }
 
     /// The scopes of a view before and now, and their difference.
     pub(super) fn scopes(&self, view: &ProxyView) -> ScopePair {
         let (before, now) = (self.before.scope(view), self.now.scope(view));
         let key = (Arc::as_ptr(&before) as usize, Arc::as_ptr(&now) as usize);
-        let known = || self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.scopes.lock();
         if let Some(pair) = known().get(&key) {
             return pair.clone();
         }
         let mut change = ScopeChange::between(&before, &now);
-        if !self.what.rule_hosts.is_empty() {
-            change.add_rules(rules_of(self.before, &before), rules_of(self.now, &now), &self.what.rule_hosts);
+        if !self.differences.rule_hosts.is_empty() {
+            change.add_rules(rules_of(self.before, &before), rules_of(self.now, &now), &self.differences.rule_hosts);
         }
         let change = Arc::new(change);
         let pair = (before, now, change);
@@ -199,7 +201,7 @@ impl<'a> Change<'a> {
     /// Hosts that a namespace may see whose services differ.
     pub(super) fn seen_hosts(&self, namespace: &str) -> HashSet<Hostname> {
         let seen = |context: &PushContext, service: &Service| context.services.is_visible(service, namespace);
-        let services = self.what.services.iter().filter(|s| seen(self.before, s) || seen(self.now, s));
+        let services = self.differences.services.iter().filter(|s| seen(self.before, s) || seen(self.now, s));
         services.map(|s| s.hostname.clone()).collect()
     }
 
@@ -219,18 +221,18 @@ impl<'a> Change<'a> {
         });
         let host_of = |service: &'a String| service.split_once('/').map_or(service.as_str(), |(_, host)| host);
         let mut named = hosts.map(host_of);
-        let moved = |host: &str| self.what.services.iter().any(|s| *s.hostname == *host);
+        let moved = |host: &str| self.differences.services.iter().any(|s| *s.hostname == *host);
         named.any(moved) || self.moves_key_servers()
     }
 
     /// Whether services differ that Envoy fetches keys from.
     fn moves_key_servers(&self) -> bool {
-        if self.what.services.is_empty() || self.now.features().jwt_enable_remote_jwks == JwksFetchMode::Istiod {
+        if self.differences.services.is_empty() || self.now.features().jwt_enable_remote_jwks == JwksFetchMode::Istiod {
             return false;
         }
         let policies = self.now.inputs.configs.list(Kind::RequestAuthentication);
         let rules = policies.iter().filter_map(|c| c.request_authentication()).flat_map(|p| &p.jwt_rules);
         let mut servers = rules.filter_map(|rule| KeyServer::of(&rule.jwks_uri));
-        servers.any(|server| self.what.services.iter().any(|s| *s.hostname == *server.host))
+        servers.any(|server| self.differences.services.iter().any(|s| *s.hostname == *server.host))
     }
 }

@@ -6,8 +6,9 @@
 //!
 //! The adaptive rule waits for 10 ms of quiet after idleness and for up to 100 ms while pushes follow one another. It does not
 //! wait for quiet that never comes: under steady churn a push starts 100 ms after its first event, and 500 ms where such
-//! pushes follow one another. Only a storm, more events than [`STORM`] in that time, makes it wait longer, up to
-//! `PILOT_DEBOUNCE_MAX`. Istio's fixed rule holds when `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set.
+//! pushes follow one another. Only a storm, more events than [`STORM`] in that time, makes it wait longer where pushes are
+//! dear: [`STORM_BUILDS`] times as long as the last one was built, up to `PILOT_DEBOUNCE_MAX`. Istio's fixed rule holds when
+//! `PILOT_DEBOUNCE_AFTER` or `PILOT_DEBOUNCE_MAX` is set.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,12 @@ const ADAPTIVE_MIN: Duration = Duration::from_millis(10);
 const ADAPTIVE_MAX: Duration = Duration::from_millis(100);
 /// The longest time that the adaptive rule waits for quiet, to begin with.
 const ADAPTIVE_WAIT: Duration = Duration::from_millis(100);
-/// The longest time that it waits for quiet unless a storm goes on.
+/// The longest time that it waits for quiet unless a storm goes on, and at least waits for in one.
 const ADAPTIVE_WAIT_MAX: Duration = Duration::from_millis(500);
 /// More events than this in one push are a storm: it pays to gather more of them.
 const STORM: u32 = 1_000;
+/// In a storm, pushes are built a fifth of the time at most.
+const STORM_BUILDS: u32 = 4;
 /// After this time without events the adaptive rule starts again from its first values.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -87,6 +90,8 @@ pub struct Debounce {
     settings: DebounceSettings,
     pending: Option<Pending>,
     building: bool,
+    /// The time that the last push was built.
+    build: Duration,
     timer: Option<Instant>,
     /// The quiet time in force.
     quiet: Duration,
@@ -104,6 +109,7 @@ impl Debounce {
             settings,
             pending: None,
             building: false,
+            build: Duration::ZERO,
             timer: None,
             quiet: settings.after,
             longest: settings.wait.map_or(settings.max, |(begin, _)| begin),
@@ -157,6 +163,7 @@ impl Debounce {
     /// The push that was built is done (or failed).
     pub fn finished(&mut self, now: Instant) -> Option<Batch> {
         self.building = false;
+        self.build = self.last_push.map_or(Duration::ZERO, |begin| now.saturating_duration_since(begin));
         self.push(now)
     }
 
@@ -169,7 +176,8 @@ impl Debounce {
     /// A push that found no quiet lets the next one wait longer, a storm longer than other churn.
     fn adapt_wait(&mut self, is_quiet: bool, events: u32) {
         let Some((begin, end)) = self.settings.wait else { return };
-        let end = if events >= STORM { self.settings.max } else { end };
+        let end =
+            if events >= STORM { (self.build * STORM_BUILDS).clamp(end, self.settings.max.max(end)) } else { end };
         self.longest = if is_quiet { begin } else { (self.longest * 2).min(end.max(begin)) };
     }
 

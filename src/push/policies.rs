@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{ConfigSnapshot, Locality, Node, Origin, decode},
+        model::{ConfigSnapshot, Features, Locality, Node, Origin, decode},
         push::PushContext,
     };
 
@@ -156,8 +156,18 @@ mod tests {
     }
 
     fn of(policies: &[Arc<Config>], kind: &str, namespace: &str, labels: Value) -> Vec<String> {
+        of_with(Features::default(), policies, kind, namespace, labels)
+    }
+
+    fn of_with(
+        features: Features,
+        policies: &[Arc<Config>],
+        kind: &str,
+        namespace: &str,
+        labels: Value,
+    ) -> Vec<String> {
         let configs = ConfigSnapshot::of(policies.iter().cloned());
-        let context = PushContext::build(PushInputs { configs, ..PushInputs::default() });
+        let context = PushContext::build(PushInputs { configs, features: features.into(), ..PushInputs::default() });
         let id = format!("{kind}~10.0.0.1~p.{namespace}~{namespace}.svc.cluster.local");
         let node = Node::from_parts(&id, json!({"LABELS": labels}), Locality::default()).expect("a node");
         let found = context.policies.authorization(&context.view_of(&node));
@@ -199,6 +209,16 @@ mod tests {
         ];
         let edge = json!({ GATEWAY_NAME: "edge" });
         assert_eq!(of(&all, "router", "shop", edge.clone()), ["edge", "older", "selector"]);
+        let references_alone = Features { enable_selector_based_k8s_gateway_policy: false, ..Features::default() };
+        assert_eq!(of_with(references_alone.clone(), &all, "router", "shop", edge), ["edge", "older"]);
+        let others = of_with(
+            references_alone,
+            &[policy("shop", "selector", json!({"selector": {"matchLabels": {"app": "a"}}}))],
+            "router",
+            "shop",
+            json!({"app": "a"}),
+        );
+        assert_eq!(others, ["selector"], "gateways of Istio's own API go by selectors");
         assert_eq!(of(&all, "router", "shop", json!({"app": "edge"})), [""; 0]);
         assert_eq!(of(&all, "sidecar", "shop", json!({"app": "edge"})), [""; 0]);
         assert!(all[3].without_effect().is_some() && all[0].without_effect().is_none());

@@ -3,7 +3,7 @@
 //! Invariant: a type that is left out here does not change for the view, nor does a name that is left out. A type that is
 //! named may turn out unchanged; its bytes are compared anyway. Istio sends more in places: here it is enough that no change
 //! is missed. The rules repeat the inputs of generators, so a generator with a new input needs a line here; the random
-//! worlds of `xds::incremental` compare the outcome with a fresh process.
+//! worlds of `discovery::incremental` compare the outcome with a fresh process.
 
 use std::{collections::HashSet, ops::BitOr};
 
@@ -19,19 +19,19 @@ use crate::model::{Hostname, Kind, NodeType, Resolution};
 pub struct Types(u8);
 
 impl Types {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// Clusters.
+    /// Clusters (CDS).
     pub const CDS: Self = Self(1);
-    /// Endpoints.
+    /// Load assignments (EDS).
     pub const EDS: Self = Self(1 << 1);
-    /// Listeners.
+    /// Listeners (LDS).
     pub const LDS: Self = Self(1 << 2);
-    /// Routes.
+    /// Route configurations (RDS).
     pub const RDS: Self = Self(1 << 3);
-    /// Secrets.
+    /// Certificates and roots (SDS).
     pub const SDS: Self = Self(1 << 4);
-    /// Extension configs.
+    /// Extension configs (ECDS).
     pub const ECDS: Self = Self(1 << 5);
     /// The table of DNS names.
     pub const NDS: Self = Self(1 << 6);
@@ -95,7 +95,7 @@ pub struct Effects {
 pub fn effects(change: &Change<'_>, view: &ProxyView) -> Effects {
     let has_name_table = view.node_type == NodeType::Sidecar && view.metadata.dns_capture;
     let possible = if has_name_table { Types::ALL } else { Types::ALL.without(Types::NDS) };
-    let what = change.what();
+    let what = change.differences();
     if what.everything {
         return Effects { types: possible, hosts: None };
     }
@@ -147,11 +147,11 @@ impl Effects {
     }
 
     fn add_endpoints(&mut self, change: &Change<'_>, view: &ProxyView) {
-        if change.what().endpoints.is_empty() {
+        if change.differences().endpoints.is_empty() {
             return;
         }
         let (before, now, _) = change.scopes(view);
-        for endpoints in &change.what().endpoints {
+        for endpoints in &change.differences().endpoints {
             let (host, namespace) = (&endpoints.host, &endpoints.namespace);
             let sees = |scope: &SidecarScope| match view.is_router() {
                 true => scope.services_by_host.contains_key(host),
@@ -165,9 +165,9 @@ impl Effects {
         }
     }
 
-    /// Policies that say who may call the workload are in its own listeners alone.
+    /// Authorization policies of a workload are in its own listeners alone.
     fn add_access(&mut self, change: &Change<'_>, view: &ProxyView) {
-        let inputs = &change.what().inputs;
+        let inputs = &change.differences().inputs;
         let differ = || !change.before.policies.same_for(&change.now.policies, view);
         let keys = || change.now.policies.reads_keys(&inputs.keys, view);
         if (inputs.any(&PolicyIndex::KINDS) && differ()) || (!inputs.keys.is_empty() && keys()) {
@@ -179,7 +179,7 @@ impl Effects {
     /// The mode of mutual TLS: of the workload itself in its listeners, of services and endpoints in the resources that lead
     /// to them.
     fn add_policies(&mut self, change: &Change<'_>, view: &ProxyView) {
-        let mut policies = change.what().inputs.of_kind(Kind::PeerAuthentication).peekable();
+        let mut policies = change.differences().inputs.of_kind(Kind::PeerAuthentication).peekable();
         if policies.peek().is_none() {
             return;
         }
@@ -198,19 +198,19 @@ impl Effects {
     /// Objects that do not depend on the scope of a proxy.
     fn add_others(&mut self, change: &Change<'_>, view: &ProxyView) {
         let root = change.now.mesh().config.root_namespace.as_str();
-        for kind in change.what().inputs.kinds() {
-            let mut names = change.what().inputs.of_kind(kind);
+        for kind in change.differences().inputs.kinds() {
+            let mut names = change.differences().inputs.of_kind(kind);
             let own = |namespace: &str| view.is_router() || *namespace == *view.namespace || *namespace == *root;
             let types = of_kind(kind);
             self.add(types.when(!is_selective(kind) || names.any(|(namespace, _)| own(namespace))));
         }
-        self.add(Types::PCDS.when(change.what().inputs.roots));
+        self.add(Types::PCDS.when(change.differences().inputs.roots));
         // Listeners name the clusters of providers, whether the proxy sees these services or not.
         self.add(Types::LDS.when(change.moves_providers()));
     }
 
     fn add_router(&mut self, change: &Change<'_>, view: &ProxyView) {
-        let what = change.what();
+        let what = change.differences();
         let filters = change.now.features().filter_gateway_cluster_config;
         if what.inputs.any(&[Kind::VirtualService]) {
             self.add(ROUTES | ENDPOINTS.when(filters));

@@ -86,7 +86,7 @@ impl ProxyView {
         hasher.digest128()
     }
 
-    /// Whether this is a gateway: what it sends has no outbound half of its own, and it has Gateways instead of services.
+    /// Whether this is a gateway: its traffic has no outbound half of its own, and it has Gateways instead of services.
     #[must_use]
     pub fn is_router(&self) -> bool {
         matches!(self.node_type, NodeType::Router | NodeType::Agentgateway)

@@ -1,30 +1,32 @@
-//! The actor that owns the ledger: connections in, tasks out, a few at a time.
+//! The actor that owns the registrations: connections in, tasks out, a few at a time.
 
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use actix::{
-    Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseFuture, Supervised, Supervisor, WrapFuture,
+    Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseFuture, SpawnHandle, Supervised,
+    Supervisor, WrapFuture,
 };
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    ClusterEntries, EntryKey, EntryStore, MemoryEntries, SOURCE,
-    cleanup::Gone,
-    crowd::Limits,
-    entry::{GROUP, wish},
-    guest::Guest,
-    ledger::{Ledger, Task, TaskOutcome},
-    plan::Said,
+    EntryKey, EntryStore, SOURCE, Setup,
+    cleanup::{Gone, Lost},
+    entry::wish,
+    plan::HealthReport,
+    registrations::{Registrations, Task, TaskOutcome},
+    session::ProxySession,
+    setup::{is_orphaned, same},
     work::{Failure, Rules, clean, settle},
 };
 use crate::{
@@ -35,74 +37,43 @@ use crate::{
 
 /// The pause after a look: objects that come in force in this time are looked at together.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long it waits for other objects: entries are due, and other processes end, without any.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// How often entries that are not in force are asked for, although nothing has changed.
+/// The interval at which entries of connected proxies that are not in force are requested again although no object has changed:
+/// an entry that was created and deleted between two publications brings no event.
 const MISS_EVERY: Duration = Duration::from_secs(5);
+/// The longest wait for a deadline: it is one of the wall clock, which may be set meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-type ArrivalReply = Result<Option<Guest>, RegistrationRefusal>;
+type ArrivalReply = Result<Option<ProxySession>, RegistrationRefusal>;
 
-/// What the actor works with.
-#[derive(Clone)]
-pub struct Setup {
-    /// The name of this process in entries; no other process may have it.
-    pub me: Arc<str>,
-    /// Flags.
-    pub features: Arc<Features>,
-    /// The objects in force, and their changes.
-    pub configs: watch::Receiver<Arc<ConfigSnapshot>>,
-    /// Whether all sources have delivered: before that a group may seem to be missing.
-    pub is_complete: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Entries that no cluster takes.
-    pub memory: MemoryEntries,
-    /// The cluster, where it may be written to.
-    pub cluster: Option<ClusterEntries>,
-    /// How many may register.
-    pub limits: Limits,
-    /// Which other processes have ended, as far as this one has to act on that.
-    pub gone: Arc<dyn Fn() -> Gone + Send + Sync>,
-}
-
-impl Setup {
-    /// The objects in force; `None` before all sources have delivered.
-    fn in_force(&self) -> Option<Arc<ConfigSnapshot>> {
-        (self.is_complete)().then(|| self.configs.borrow().clone())
-    }
-}
-
-/// A proxy connects. The answer comes when its entry stands, or cannot.
+/// A proxy connects. The reply comes when its entry is stored, or cannot be.
 #[derive(Message)]
 #[rtype(result = "ArrivalReply")]
-struct Arrive(Guest);
+struct Connect(ProxySession);
 
 /// A connection ended.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Leave(EntryKey, u64, Timestamp);
+struct Disconnect(EntryKey, u64, Timestamp);
 
-/// A proxy has something to say of its health.
+/// A proxy has reported its health; the report is in the session.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Listen(Guest);
+struct ReadHealth(ProxySession);
 
-/// What became of a task.
+/// The end of a task, with its outcome.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Done(EntryKey, Result<TaskOutcome, Failure>);
 
-/// The connections that were accepted; they outlive a restart of the actor.
-type Roster = Arc<Mutex<BTreeMap<u64, Guest>>>;
+/// The accepted sessions by number; they outlive a restart of the actor.
+type SessionTable = Arc<Mutex<BTreeMap<u64, ProxySession>>>;
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Owns the ledger.
+/// Owns the registrations.
 pub struct RegistrationActor {
     setup: Setup,
     rules: Arc<Rules>,
-    ledger: Ledger,
-    roster: Roster,
+    registrations: Registrations,
+    session_table: SessionTable,
     replies: HashMap<u64, oneshot::Sender<ArrivalReply>>,
     seen: Option<Arc<ConfigSnapshot>>,
     gone: Gone,
@@ -110,6 +81,8 @@ pub struct RegistrationActor {
     missed: Instant,
     /// Why the last task did not reach its store, if it did not.
     outage: Option<String>,
+    /// Wakes the actor when a task is due.
+    timer: Option<SpawnHandle>,
     actor_health: ActorHealth,
 }
 
@@ -118,7 +91,7 @@ pub struct RegistrationActor {
 pub struct RegistrationHandle {
     mailbox: Mailbox<RegistrationActor>,
     features: Arc<Features>,
-    roster: Roster,
+    session_table: SessionTable,
     counter: Arc<AtomicU64>,
 }
 
@@ -127,64 +100,94 @@ impl RegistrationActor {
     #[must_use]
     pub fn start(supervision: &Supervision, setup: Setup) -> RegistrationHandle {
         let actor_health = supervision.admit("registration");
-        let (queue, roster, features) = (actor_health.queue(), Roster::default(), setup.features.clone());
-        let shared = roster.clone();
+        let (queue, session_table, features) = (actor_health.queue(), SessionTable::default(), setup.features.clone());
+        let shared = session_table.clone();
         let rules = Arc::new(Rules {
             me: setup.me.clone(),
             grace: features.workload_entry_grace_period,
             validate: features.workload_entry_validate_identity,
             health: features.enable_workload_entry_healthchecks,
         });
-        let ledger = Ledger::default().within(setup.limits);
+        let registrations = Registrations::default().within(setup.limits);
         let address = Supervisor::start(move |_| Self {
             setup,
             rules,
-            ledger,
-            roster: shared,
+            registrations,
+            session_table: shared,
             replies: HashMap::new(),
             seen: None,
             gone: Gone::default(),
             missed: Instant::now(),
             outage: None,
+            timer: None,
             actor_health,
         });
         let counter = Arc::default();
-        RegistrationHandle { mailbox: Mailbox::new(address, queue), features, roster, counter }
+        RegistrationHandle { mailbox: Mailbox::new(address, queue), features, session_table, counter }
     }
 
-    /// Runs a change of the ledger and begins what is due after it.
-    fn change(&mut self, context: &mut Context<Self>, change: impl FnOnce(&mut Ledger)) {
-        let (ledger, now) = (&mut self.ledger, Timestamp::now());
+    /// Runs a change of the registrations and begins the tasks that are due after it.
+    fn change(&mut self, context: &mut Context<Self>, change: impl FnOnce(&mut Registrations)) {
+        let (registrations, now) = (&mut self.registrations, Timestamp::now());
         let due = self.actor_health.run(context, || {
-            change(ledger);
-            ledger.due(now)
+            change(registrations);
+            registrations.due(now)
         });
         for (key, task) in due.unwrap_or_default() {
             let work = self.work(key.clone(), task);
             let mailbox = self.actor_health.mailbox(context);
             actix::spawn(async move { mailbox.tell(Done(key, work.await)) });
         }
+        self.wait(context);
     }
 
-    /// Looks when other objects are in force, or something may be due.
+    /// Sets the timer to the next time at which something is due without an event.
+    fn wait(&mut self, context: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            context.cancel_future(timer);
+        }
+        let task = self
+            .registrations
+            .next()
+            .map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
+        let miss = self.registrations.has_sessions().then(|| MISS_EVERY.saturating_sub(self.missed.elapsed()));
+        let Some(pause) = task.into_iter().chain(miss).min() else { return };
+        self.timer = Some(context.run_later(pause.min(LONGEST_WAIT), |actor, context| {
+            actor.timer = None;
+            actor.look(context);
+        }));
+    }
+
+    /// Looks when other objects are in force, other processes have ended, or the sources are complete.
     fn follow(&self, context: &mut Context<Self>) {
-        let mut configs = self.setup.configs.clone();
-        configs.mark_unchanged();
+        let Setup { mut configs, mut gone, mut publications, .. } = self.setup.clone();
+        let is_complete = self.seen.is_some();
         let wait = async move {
             tokio::time::sleep(PAUSE).await;
-            let _ = tokio::time::timeout(PATIENCE, configs.changed()).await;
+            tokio::select! {
+                changed = configs.changed() => changed.is_ok(),
+                () = next(&mut gone) => true,
+                () = next(&mut publications), if !is_complete => true,
+            }
         };
-        context.spawn(wait.into_actor(self).map(|(), actor, context| {
-            actor.look(context);
-            actor.follow(context);
+        context.spawn(wait.into_actor(self).map(|goes_on, actor, context| {
+            // Without a store the process ends.
+            if goes_on {
+                actor.look(context);
+                actor.follow(context);
+            }
         }));
     }
 
     fn look(&mut self, context: &mut Context<Self>) {
+        // A change after this point wakes the actor again.
+        self.setup.configs.mark_unchanged();
+        self.setup.gone.mark_unchanged();
+        self.setup.publications.mark_unchanged();
         if self.actor_health.is_down() {
             return;
         }
-        let gone = (self.setup.gone)();
+        let gone = self.setup.gone.borrow().clone();
         let news = gone != self.gone;
         let is_new = |now: &Arc<ConfigSnapshot>| news || !self.seen.as_ref().is_some_and(|seen| same(seen, now));
         let in_force = self.setup.in_force();
@@ -197,13 +200,13 @@ impl RegistrationActor {
             self.missed = Instant::now();
         }
         let (rules, snapshot) = (self.rules.clone(), now.clone());
-        self.change(context, move |ledger| match (&snapshot, &in_force) {
+        self.change(context, move |registrations| match (&snapshot, &in_force) {
             (Some(configs), _) => {
-                ledger.hear(&gone);
+                registrations.hear(&gone);
                 let orphaned = |entry: &Config| is_orphaned(entry, configs);
-                ledger.compare(configs, &rules.me, rules.grace, Timestamp::now(), orphaned);
+                registrations.compare(configs, &rules.me, rules.grace, Timestamp::now(), orphaned);
             }
-            (None, Some(configs)) if is_time => ledger.miss(configs),
+            (None, Some(configs)) if is_time => registrations.miss(configs),
             (None, _) => {}
         });
         self.seen = now.or_else(|| self.seen.take());
@@ -228,24 +231,24 @@ impl RegistrationActor {
     fn work(&self, key: EntryKey, task: Task) -> BoxFuture<'static, Result<TaskOutcome, Failure>> {
         let rules = self.rules.clone();
         match task {
-            Task::Settle { guest, .. } if guest.group.is_empty() && self.is_elsewhere(&key) => {
+            Task::Settle { session, .. } if session.group.is_empty() && self.is_elsewhere(&key) => {
                 async { Err(Failure::Ignored) }.boxed()
             }
-            Task::Settle { guest, claim, .. } => {
-                let group = self.group(&key, &guest.group);
+            Task::Settle { session, claim, .. } => {
+                let group = self.group(&key, &session.group);
                 let store = self.store(&key, group.as_deref());
                 async move {
-                    let ours = settle(&*store, &guest, &claim, group, &rules).await?;
+                    let ours = settle(&*store, &session, &claim, group, &rules).await?;
                     Ok(if ours { TaskOutcome::Settled } else { TaskOutcome::Left })
                 }
                 .boxed()
             }
             Task::Clean { abandoned } => {
                 let store = self.store(&key, None);
-                let (orphaned, gone) = (self.is_orphaned_in_memory(&key), self.ledger.gone().clone());
+                let lost = Lost { group: self.is_orphaned_in_memory(&key), connection: abandoned };
+                let gone = self.registrations.gone().clone();
                 async move {
-                    let seen = (orphaned, abandoned);
-                    let waits = clean(&*store, &key, (&rules, &gone), Timestamp::now(), seen).await?;
+                    let waits = clean(&*store, &key, &rules, &gone, Timestamp::now(), lost).await?;
                     Ok(waits.map_or(TaskOutcome::Left, TaskOutcome::Waits))
                 }
                 .boxed()
@@ -253,7 +256,7 @@ impl RegistrationActor {
         }
     }
 
-    /// Whether an entry is in force that nobody can write: one of a file, or of another control plane.
+    /// Whether an entry is in force that no process can write: one of a file, or of another control plane.
     fn is_elsewhere(&self, key: &EntryKey) -> bool {
         let Some(snapshot) = self.setup.in_force() else { return false };
         let mut entries = snapshot.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
@@ -269,34 +272,24 @@ impl RegistrationActor {
     }
 }
 
-/// Whether nothing that the ledger looks at has changed.
-fn same(seen: &ConfigSnapshot, now: &ConfigSnapshot) -> bool {
-    [Kind::WorkloadEntry, Kind::WorkloadGroup].iter().all(|kind| {
-        match (seen.by_kind.get(kind), now.by_kind.get(kind)) {
-            (Some(seen), Some(now)) => Arc::ptr_eq(seen, now),
-            (seen, now) => seen.is_none() && now.is_none(),
-        }
-    })
-}
-
-/// Whether an entry of our own source lost its group; in a cluster the garbage collector looks after that.
-fn is_orphaned(entry: &Config, configs: &ConfigSnapshot) -> bool {
-    let Some(group) = entry.meta.annotations.get(GROUP).filter(|_| *entry.origin.source == *SOURCE) else {
-        return false;
-    };
-    let mut groups = configs.list(Kind::WorkloadGroup).iter().filter(|c| c.is_of_main_cluster());
-    !groups.any(|c| c.meta.namespace == entry.meta.namespace && *c.meta.name == **group)
+/// Waits for the next value; without end where none comes any more, as without a cluster that tells of other processes.
+async fn next<T>(values: &mut watch::Receiver<T>) {
+    if values.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 impl Actor for RegistrationActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        self.actor_health.started(context, |actor: &mut Self, _| {
+        self.actor_health.started(context, |actor: &mut Self, context| {
             actor.actor_health.up();
-            actor.ledger = Ledger::of(locked(&actor.roster).values().cloned()).within(actor.setup.limits);
+            actor.registrations =
+                Registrations::of(actor.session_table.lock().values().cloned()).within(actor.setup.limits);
             (actor.seen, actor.gone) = (None, Gone::default());
             actor.actor_health.recovered();
+            actor.look(context);
         });
         self.follow(context);
     }
@@ -305,21 +298,22 @@ impl Actor for RegistrationActor {
 impl Supervised for RegistrationActor {
     fn restarting(&mut self, _: &mut Self::Context) {
         self.actor_health.restarting();
-        self.ledger = Ledger::default();
+        self.registrations = Registrations::default();
         self.replies.clear();
+        self.timer = None;
     }
 }
 
-impl Handler<Arrive> for RegistrationActor {
+impl Handler<Connect> for RegistrationActor {
     type Result = ResponseFuture<ArrivalReply>;
 
-    fn handle(&mut self, Arrive(guest): Arrive, context: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, Connect(session): Connect, context: &mut Self::Context) -> Self::Result {
         self.actor_health.take_up();
         let (answer, waiting) = oneshot::channel();
-        let id = guest.id;
+        let id = session.id;
         self.replies.insert(id, answer);
-        let (mut refused, key) = (None, guest.key.clone());
-        self.change(context, |ledger| refused = ledger.arrive(guest).err());
+        let (mut refused, key) = (None, session.key.clone());
+        self.change(context, |registrations| refused = registrations.arrive(session).err());
         if let Some(refusal) = refused {
             self.replies.remove(&id);
             metrics::counter!("auto_registration_errors_total").increment(1);
@@ -334,23 +328,23 @@ impl Handler<Arrive> for RegistrationActor {
     }
 }
 
-impl Handler<Leave> for RegistrationActor {
+impl Handler<Disconnect> for RegistrationActor {
     type Result = ();
 
-    fn handle(&mut self, Leave(key, id, at): Leave, context: &mut Self::Context) {
+    fn handle(&mut self, Disconnect(key, id, at): Disconnect, context: &mut Self::Context) {
         self.actor_health.take_up();
-        self.change(context, |ledger| ledger.leave(&key, id, at));
+        self.change(context, |registrations| registrations.leave(&key, id, at));
     }
 }
 
-impl Handler<Listen> for RegistrationActor {
+impl Handler<ReadHealth> for RegistrationActor {
     type Result = ();
 
-    fn handle(&mut self, Listen(guest): Listen, context: &mut Self::Context) {
+    fn handle(&mut self, ReadHealth(session): ReadHealth, context: &mut Self::Context) {
         self.actor_health.take_up();
-        self.change(context, |ledger| {
-            if let Some(said) = guest.health.take() {
-                ledger.say(&guest.key, said);
+        self.change(context, |registrations| {
+            if let Some(report) = session.health.take() {
+                registrations.say(&session.key, report);
             }
         });
     }
@@ -387,30 +381,30 @@ impl Handler<Done> for RegistrationActor {
             }
         };
         let (grace, mut finished) = (self.rules.grace, None);
-        self.change(context, |ledger| finished = ledger.done(&key, outcome, grace, Timestamp::now()));
+        self.change(context, |registrations| finished = registrations.done(&key, outcome, grace, Timestamp::now()));
         let Some((id, accepted)) = finished else { return };
         let Some(reply) = self.replies.remove(&id) else { return };
         let answer = match (accepted, result) {
-            (Some(guest), _) => {
-                locked(&self.roster).insert(id, guest.clone());
-                Ok(Some(guest))
+            (Some(session), _) => {
+                self.session_table.lock().insert(id, session.clone());
+                Ok(Some(session))
             }
             (None, Err(Failure::Refused(refusal))) => Err(refusal),
             (None, _) => Ok(None),
         };
         let kept = answer.as_ref().is_ok_and(Option::is_some) && self.setup.memory.holds(&key);
         let memory = kept.then(|| self.setup.memory.clone());
-        let (mailbox, roster) = (self.actor_health.mailbox(context), self.roster.clone());
+        let (mailbox, session_table) = (self.actor_health.mailbox(context), self.session_table.clone());
         actix::spawn(async move {
-            // What it is told is true after a restart too.
+            // The reply has to hold after a restart too.
             if let Some(memory) = memory
                 && !memory.until_kept().await
             {
                 tracing::warn!(entry = %key, "registered, and not saved yet (--state-dir)");
             }
             if reply.send(answer).is_err() {
-                locked(&roster).remove(&id);
-                mailbox.tell(Leave(key, id, Timestamp::now()));
+                session_table.lock().remove(&id);
+                mailbox.tell(Disconnect(key, id, Timestamp::now()));
             }
         });
     }
@@ -418,24 +412,25 @@ impl Handler<Done> for RegistrationActor {
 
 /// A registered connection.
 struct Registered {
-    guest: Guest,
+    session: ProxySession,
     handle: RegistrationHandle,
 }
 
 impl Presence for Registered {
     fn health(&self, health: Result<(), String>) {
-        let said = Said { healthy: health.is_ok(), message: health.err().unwrap_or_default(), at: Timestamp::now() };
+        let report =
+            HealthReport { healthy: health.is_ok(), message: health.err().unwrap_or_default(), at: Timestamp::now() };
         // One that waits already is replaced: only the last word counts.
-        if self.guest.health.say(said) {
-            self.handle.mailbox.tell(Listen(self.guest.clone()));
+        if self.session.health.say(report) {
+            self.handle.mailbox.tell(ReadHealth(self.session.clone()));
         }
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        locked(&self.handle.roster).remove(&self.guest.id);
-        self.handle.mailbox.tell(Leave(self.guest.key.clone(), self.guest.id, Timestamp::now()));
+        self.handle.session_table.lock().remove(&self.session.id);
+        self.handle.mailbox.tell(Disconnect(self.session.key.clone(), self.session.id, Timestamp::now()));
     }
 }
 
@@ -444,7 +439,7 @@ impl Registrar for RegistrationHandle {
         let handle = self.clone();
         async move {
             let Some(wish) = wish(&arrival.node, &handle.features)? else { return Ok(None) };
-            let guest = Guest {
+            let session = ProxySession {
                 id: handle.counter.fetch_add(1, Ordering::Relaxed),
                 key: wish.key,
                 group: wish.group.into(),
@@ -455,8 +450,8 @@ impl Registrar for RegistrationHandle {
                 health: Arc::default(),
             };
             let closed = |_| RegistrationRefusal::Unavailable("registration is not there".to_string());
-            let accepted = handle.mailbox.send(Arrive(guest)).await.map_err(closed)??;
-            Ok(accepted.map(|guest| Box::new(Registered { guest, handle }) as Box<dyn Presence>))
+            let accepted = handle.mailbox.send(Connect(session)).await.map_err(closed)??;
+            Ok(accepted.map(|session| Box::new(Registered { session, handle }) as Box<dyn Presence>))
         }
         .boxed()
     }
@@ -467,3 +462,6 @@ impl fmt::Debug for RegistrationHandle {
         f.debug_struct("RegistrationHandle").field("mailbox", &self.mailbox).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,6 +38,15 @@ pub enum Fate {
     ForgetHealth,
 }
 
+/// The parts that an entry was made for and that are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// Its group.
+    pub group: bool,
+    /// Every connection of this process that stood for it.
+    pub connection: bool,
+}
+
 /// The action on an entry now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
@@ -88,16 +97,16 @@ impl Viewer<'_> {
         Some((since.checked_add(pause).unwrap_or(Timestamp::MAX), fate))
     }
 
-    /// The action on a stored entry. `abandoned`: no connection of ours represents it; `orphaned`: its group is gone.
+    /// The action on a stored entry.
     #[must_use]
-    pub fn verdict(&self, stored: &Value, now: Timestamp, (orphaned, abandoned): (bool, bool)) -> Verdict {
+    pub fn verdict(&self, stored: &Value, now: Timestamp, lost: Lost) -> Verdict {
         let annotations = stored["metadata"]["annotations"].as_object().into_iter().flatten();
         let annotations = annotations.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string()))).collect();
-        if orphaned && !annotation(stored, GROUP).is_empty() {
+        if lost.group && !annotation(stored, GROUP).is_empty() {
             return Verdict::End(Fate::Delete);
         }
         let controller = annotation(stored, CONTROLLER);
-        let left = (controller == self.me && abandoned)
+        let left = (controller == self.me && lost.connection)
             || (self.gone.contains(controller) && kind_of(&annotations, &stored["status"]).is_some());
         if left && !annotation(stored, CONNECTED_AT).is_empty() {
             return Verdict::LetGo(disconnected(now, time(stored, CONNECTED_AT)));

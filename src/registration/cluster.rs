@@ -4,11 +4,12 @@
 //! connects meanwhile is not kept waiting.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use super::{EntryKey, EntryStore};
@@ -38,7 +39,7 @@ struct Outage(Mutex<Option<(Instant, String)>>);
 
 impl Outage {
     fn lock(&self) -> MutexGuard<'_, Option<(Instant, String)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn may_ask(&self, now: Instant) -> Result<(), WriteError> {

@@ -1,12 +1,10 @@
 //! Entries outside of any cluster: kept in this process, and delivered as a source like any other.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -52,7 +50,7 @@ fn store_key(namespace: &str, name: &str) -> StoreKey {
 
 impl MemoryEntries {
     fn lock(&self) -> MutexGuard<'_, MemoryStore> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.lock()
     }
 
     fn changed(&self) {

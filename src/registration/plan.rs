@@ -12,7 +12,7 @@ const LONGEST_MESSAGE: usize = 1024;
 
 /// A health report of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct HealthReport {
     /// Whether the workload can serve.
     pub healthy: bool,
     /// Reason of the unhealthy state.
@@ -31,7 +31,7 @@ pub struct Claim {
     /// Time at which its last connection ended; `None` while it is connected.
     pub gone_at: Option<Timestamp>,
     /// The last health report.
-    pub said: Option<Said>,
+    pub report: Option<HealthReport>,
 }
 
 /// The next operation.
@@ -78,7 +78,7 @@ pub fn next(claim: &Claim, stored: Option<&Value>, me: &str) -> Step {
     let ours = annotation(stored, CONTROLLER) == me;
     let (since, until) = (time(stored, CONNECTED_AT), time(stored, DISCONNECTED_AT));
     match claim.gone_at {
-        None => present(claim, stored, me, (ours, since, until)),
+        None => present(claim, stored, me, ours, since, until),
         Some(_) if !ours => Step::Leave,
         Some(_) if since.is_none() => Step::Done,
         Some(gone) => Step::Annotate(disconnected(gone, since)),
@@ -89,7 +89,9 @@ fn present(
     claim: &Claim,
     stored: &Value,
     me: &str,
-    (ours, since, until): (bool, Option<Timestamp>, Option<Timestamp>),
+    ours: bool,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
 ) -> Step {
     if since.is_some_and(|at| at > claim.connected_at) && !ours && until.is_none() {
         return Step::Leave;
@@ -98,8 +100,8 @@ fn present(
         // Another clock may be ahead of ours: the last write must carry the latest time.
         return Step::Annotate(connected(me, later(Some(claim.connected_at), until)));
     }
-    match &claim.said {
-        Some(said) => condition(said, stored),
+    match &claim.report {
+        Some(report) => condition(report, stored),
         None => Step::Done,
     }
 }
@@ -111,19 +113,19 @@ fn later(at: Option<Timestamp>, than: Option<Timestamp>) -> Timestamp {
     bound.map_or(at, |bound| at.max(bound))
 }
 
-fn condition(said: &Said, stored: &Value) -> Step {
+fn condition(report: &HealthReport, stored: &Value) -> Step {
     let known = stored["status"]["conditions"].as_array().into_iter().flatten();
     let (before, mut others): (Vec<Value>, Vec<Value>) = known.cloned().partition(|c| c["type"] == HEALTHY);
-    let message: String = said.message.chars().take(LONGEST_MESSAGE).collect();
-    let status = if said.healthy { "True" } else { "False" };
+    let message: String = report.message.chars().take(LONGEST_MESSAGE).collect();
+    let status = if report.healthy { "True" } else { "False" };
     if let Some(before) = before.first() {
         let probed: Option<Timestamp> = before["lastProbeTime"].as_str().and_then(|t| t.parse().ok());
         let same = before["status"] == status && before["message"].as_str().unwrap_or_default() == message;
-        if same || probed.is_some_and(|at| at > said.at) {
+        if same || probed.is_some_and(|at| at > report.at) {
             return Step::Done;
         }
     }
-    let at = said.at.to_string();
+    let at = report.at.to_string();
     let mut now = json!({"type": HEALTHY, "status": status, "lastProbeTime": at, "lastTransitionTime": at});
     if !message.is_empty() {
         now["message"] = message.into();
@@ -150,7 +152,7 @@ mod tests {
     }
 
     fn claim(connected_at: i64, gone_at: Option<i64>) -> Claim {
-        Claim { auto: true, connected_at: at(connected_at), gone_at: gone_at.map(at), said: None }
+        Claim { auto: true, connected_at: at(connected_at), gone_at: gone_at.map(at), report: None }
     }
 
     /// Applies a step as a store does.
@@ -203,7 +205,7 @@ mod tests {
         let mut stored = Some(json!({"metadata": {"annotations": connected("a", at(1))},
             "status": {"conditions": [{"type": "Reconciled", "status": "True"}], "x": 1}}));
         let says = |healthy, message: &str, second| Claim {
-            said: Some(Said { healthy, message: message.to_string(), at: at(second) }),
+            report: Some(HealthReport { healthy, message: message.to_string(), at: at(second) }),
             ..claim(1, None)
         };
         assert_eq!(settle(&says(false, "no", 2), &mut stored, "a"), 1);

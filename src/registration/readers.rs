@@ -1,5 +1,4 @@
-//! What becomes of entries as they are stored, as functions, for tests that store anything: those that are private to this
-//! room.
+//! The steps that stored entries lead to, as functions, for tests that store anything: those that are private to this room.
 //!
 //! Built for tests only. Nothing here decides anything.
 
@@ -10,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{
     EntryKey,
-    cleanup::{Verdict, Viewer},
+    cleanup::{Lost, Verdict, Viewer},
     entry::{self, Wish},
-    plan::{self, Claim, Said, Step},
+    plan::{self, Claim, HealthReport, Step},
 };
 use crate::{
     discovery::RegistrationRefusal,
@@ -23,13 +22,13 @@ use crate::{
 /// The name of this process in entries.
 const ME: &str = "me";
 
-/// Carries out what is to be done about a stored entry, for a proxy that is connected (`present`) or gone, until nothing is
-/// left to do or `most` steps are made. Gives the entry (or nothing, where there is none), and whether it came to rest.
+/// Carries out the steps for a stored entry, for a proxy that is connected (`present`) or gone, until no step is left or
+/// `most` are made. Gives the entry (or nothing, where there is none), and whether it came to rest.
 #[must_use]
 pub fn settled(mut stored: Option<Value>, present: bool, health: Option<&str>, most: usize) -> (Option<Value>, bool) {
     let at = Timestamp::from_second(1_700_000_000).unwrap_or_default();
-    let said = health.map(|message| Said { healthy: message.is_empty(), message: message.to_string(), at });
-    let claim = Claim { auto: true, connected_at: at, gone_at: (!present).then_some(at), said };
+    let report = health.map(|message| HealthReport { healthy: message.is_empty(), message: message.to_string(), at });
+    let claim = Claim { auto: true, connected_at: at, gone_at: (!present).then_some(at), report };
     for _ in 0..most {
         match plan::next(&claim, stored.as_ref(), ME) {
             Step::Done | Step::Leave => return (stored, true),
@@ -68,12 +67,16 @@ fn merge(into: &mut Value, patch: Value) {
     }
 }
 
-/// Whether a stored entry is cleaned up now, and what is changed in it.
+/// Whether a stored entry is cleaned up now, and the changes to it.
 #[must_use]
 pub fn cleaned_up(stored: &Value, now: i64, orphaned: bool) -> (bool, Option<Value>) {
     let gone = BTreeSet::from(["dead".to_string()]);
     let viewer = Viewer { me: ME, grace: Duration::from_secs(10), gone: &gone };
-    match viewer.verdict(stored, Timestamp::from_second(now).unwrap_or_default(), (orphaned, true)) {
+    match viewer.verdict(
+        stored,
+        Timestamp::from_second(now).unwrap_or_default(),
+        Lost { group: orphaned, connection: true },
+    ) {
         Verdict::Keep | Verdict::Wait(_) => (false, None),
         Verdict::LetGo(annotations) => (false, Some(annotations)),
         Verdict::End(_) => (true, None),

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{
     EntryKey, EntryStore,
-    cleanup::{Fate, Gone, Verdict, Viewer},
+    cleanup::{Fate, Gone, Lost, Verdict, Viewer},
     entry::{HEALTH_CHECKS, document, may_control},
-    guest::Guest,
     plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
+    session::ProxySession,
 };
 use crate::{discovery::RegistrationRefusal, model::Config, sources::WriteError};
 
@@ -58,16 +58,16 @@ pub struct Rules {
 /// [`Failure`].
 pub async fn settle(
     store: &dyn EntryStore,
-    guest: &Guest,
+    session: &ProxySession,
     claim: &Claim,
     group: Option<Arc<Config>>,
     rules: &Rules,
 ) -> Result<bool, Failure> {
-    let key = &guest.key;
+    let key = &session.key;
     let mut stored = store.get(key).await?;
     for _ in 0..ROUNDS {
         if claim.gone_at.is_none() {
-            admit(guest, stored.as_ref(), rules)?;
+            admit(session, stored.as_ref(), rules)?;
         }
         let (written, what) = match (next(claim, stored.as_ref(), &rules.me), &stored) {
             (Step::Leave, None) if !claim.auto && claim.gone_at.is_none() => {
@@ -80,7 +80,7 @@ pub async fn settle(
                     Some(known) => store.group(known).await?,
                     None => None,
                 };
-                (store.create(new_entry(guest, claim, group.as_deref(), rules)?).await, "success")
+                (store.create(new_entry(session, claim, group.as_deref(), rules)?).await, "success")
             }
             (Step::Annotate(annotations), Some(stored)) => {
                 let what = if claim.gone_at.is_some() { "unregister" } else { "updates" };
@@ -103,24 +103,24 @@ pub async fn settle(
 }
 
 /// Whether the proxy may have the stored entry.
-fn admit(guest: &Guest, stored: Option<&Value>, rules: &Rules) -> Result<(), Failure> {
+fn admit(session: &ProxySession, stored: Option<&Value>, rules: &Rules) -> Result<(), Failure> {
     let Some(stored) = stored else { return Ok(()) };
     if rules.validate {
-        may_control(guest.identity.as_ref(), stored).map_err(Failure::Refused)?;
+        may_control(session.identity.as_ref(), stored).map_err(Failure::Refused)?;
     }
-    let speaks = !guest.group.is_empty() || !stored["metadata"]["annotations"][HEALTH_CHECKS].is_null();
+    let speaks = !session.group.is_empty() || !stored["metadata"]["annotations"][HEALTH_CHECKS].is_null();
     speaks.then_some(()).ok_or(Failure::Ignored)
 }
 
-fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules) -> Result<Value, Failure> {
+fn new_entry(session: &ProxySession, claim: &Claim, group: Option<&Config>, rules: &Rules) -> Result<Value, Failure> {
     let Some(group) = group else {
-        let (namespace, name) = (&guest.key.namespace, &guest.group);
+        let (namespace, name) = (&session.key.namespace, &session.group);
         let text = format!("auto-registration failed: cannot find WorkloadGroup {namespace}/{name}");
         return Err(Failure::Refused(RegistrationRefusal::Missing(text)));
     };
-    let mut entry = document(&guest.key, &guest.node, group).map_err(|e| Failure::Failed(e.to_string()))?;
+    let mut entry = document(&session.key, &session.node, group).map_err(|e| Failure::Failed(e.to_string()))?;
     if rules.validate {
-        may_control(guest.identity.as_ref(), &entry).map_err(Failure::Refused)?;
+        may_control(session.identity.as_ref(), &entry).map_err(Failure::Refused)?;
     }
     if let Some(annotations) = entry["metadata"]["annotations"].as_object_mut() {
         let connected = connected(&rules.me, claim.connected_at);
@@ -128,7 +128,7 @@ fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules
         annotations.extend(set.map(|(name, value)| (name.clone(), value.clone())));
     }
     let checked = !annotation(&entry, HEALTH_CHECKS).is_empty();
-    tracing::info!(entry = %guest.key, checked, "registering a WorkloadEntry");
+    tracing::info!(entry = %session.key, checked, "registering a WorkloadEntry");
     Ok(entry)
 }
 
@@ -140,14 +140,15 @@ fn new_entry(guest: &Guest, claim: &Claim, group: Option<&Config>, rules: &Rules
 pub async fn clean(
     store: &dyn EntryStore,
     key: &EntryKey,
-    (rules, gone): (&Rules, &Gone),
+    rules: &Rules,
+    gone: &Gone,
     now: Timestamp,
-    seen: (bool, bool),
+    lost: Lost,
 ) -> Result<Option<Timestamp>, Failure> {
     let viewer = Viewer { me: &rules.me, grace: rules.grace, gone };
     for _ in 0..ROUNDS {
         let Some(stored) = store.get(key).await? else { return Ok(None) };
-        let done = match viewer.verdict(&stored, now, seen) {
+        let done = match viewer.verdict(&stored, now, lost) {
             Verdict::Keep => return Ok(None),
             Verdict::Wait(at) => return Ok(Some(at)),
             // The annotations stored then decide the remaining time.

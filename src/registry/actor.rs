@@ -28,7 +28,7 @@ struct Operate(Arc<[ConfigEvent]>);
 #[rtype(result = "()")]
 struct SetMesh(Arc<Mesh>);
 
-/// What the registry is started with.
+/// Initial inputs of the registry and the receivers of its events.
 pub struct RegistrySetup {
     /// Mesh settings.
     pub mesh: Arc<Mesh>,
@@ -50,7 +50,7 @@ pub struct ServiceEntryStoreActor {
     actor_health: ActorHealth,
 }
 
-/// What others hold of the registry.
+/// The handle of the registry: a mailbox for changes, and the published snapshot to read.
 #[derive(Clone)]
 pub struct RegistryHandle {
     mailbox: Mailbox<ServiceEntryStoreActor>,
@@ -81,7 +81,7 @@ impl ServiceEntryStoreActor {
         push.into_iter().for_each(|request| self.setup.updater.config_update(request));
     }
 
-    /// Builds the registry from what the store has published.
+    /// Builds the registry from the snapshot that the store has published.
     fn rebuild(&mut self, context: &mut Context<Self>) {
         let configs = self.setup.configs.borrow().clone();
         match self.quarantine.rebuild(&self.setup.mesh, &self.setup.features, &configs) {

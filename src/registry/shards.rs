@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_does_not_change_and_shares_what_did_not() {
+    fn a_snapshot_does_not_change_and_shares_unchanged_shards() {
         let (mut shards, (host, ns), c1) = (EndpointShards::default(), names(), shard("c1"));
         shards.update(&c1, &host, &ns, &[healthy("1.1.1.1", "")]);
         shards.update(&c1, &"b.example".into(), &ns, &[healthy("1.1.1.1", "")]);

@@ -2,11 +2,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use actix::{Actor, ActorContext, AsyncContext, Context};
+use parking_lot::Mutex;
 
 use super::{Apart, Backoff, Mailbox, Panicked, QueueCounters, QueueReport, Shutdown};
 
@@ -26,15 +27,15 @@ impl RestartBudget {
     }
 
     /// Spends one restart of the budget.
-    pub fn spend(&self, who: &str) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn spend(&self, actor: &str) {
+        let mut recent = self.recent.lock();
         let now = Instant::now();
         recent.push_back(now);
         while recent.front().is_some_and(|t| now.duration_since(*t) > Duration::from_secs(60)) {
             recent.pop_front();
         }
         if recent.len() > self.per_minute {
-            self.shutdown.fail(format!("{} restarts within a minute, the last one of {who}", recent.len()));
+            self.shutdown.fail(format!("{} restarts within a minute, the last one of {actor}", recent.len()));
         }
     }
 }
@@ -75,7 +76,7 @@ impl Supervision {
     #[must_use]
     pub fn admit(&self, name: &str) -> ActorHealth {
         let queue = QueueCounters::new(name);
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue.clone());
+        self.queues.lock().push(queue.clone());
         ActorHealth {
             queue,
             budget: self.budget.clone(),
@@ -89,7 +90,7 @@ impl Supervision {
     /// The queues of all actors, in the order of registration.
     #[must_use]
     pub fn reports(&self) -> Vec<QueueReport> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues.lock();
         // A queue without other references belongs to an actor that no longer exists.
         queues.retain(|queue| Arc::strong_count(queue) > 1);
         queues.iter().map(|q| q.report()).collect()
@@ -242,7 +243,7 @@ mod tests {
         fn started(&mut self, context: &mut Self::Context) {
             self.actor_health.started(context, |actor, _| {
                 actor.actor_health.up();
-                *actor.resumed.lock().unwrap() += 1;
+                *actor.resumed.lock() += 1;
             });
         }
     }
@@ -291,7 +292,7 @@ mod tests {
             tokio::task::yield_now().await;
         };
         assert_eq!(fresh, 1);
-        assert_eq!(*resumed.lock().unwrap(), 1);
+        assert_eq!(*resumed.lock(), 1);
         let report = supervision.reports().remove(0);
         assert_eq!((report.restarts, report.waiting), (1, 0));
         assert!(report.last_error.contains("panicked"));
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[actix::test]
-    async fn a_stalled_actor_shows_what_waits_and_timers_are_no_messages() {
+    async fn a_stalled_actor_shows_its_waiting_messages_and_timers_are_none() {
         let (supervision, _) = supervision(10);
         let actor_health = supervision.admit("stalled");
         let (queue, looks) = (actor_health.queue(), Arc::new(std::sync::atomic::AtomicU32::new(0)));

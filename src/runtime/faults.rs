@@ -1,9 +1,8 @@
 //! Fault injection for tests of supervision: an actor panics at its next work. Built for tests only.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// Injected faults that have not occurred yet. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +48,7 @@ impl Faults {
         assert!(!due, "a fault of {actor}, as ordered");
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u32>> {
-        self.ordered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, u32>> {
+        self.ordered.lock()
     }
 }

@@ -3,13 +3,14 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use actix::{Actor, Addr, Handler, MailboxError, Message, dev::ToEnvelope};
+use parking_lot::Mutex;
 
 /// The counters of one actor's queue.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl QueueCounters {
             handled: self.handled.load(Ordering::Relaxed),
             last_message_unix_ms: self.last_message.load(Ordering::Relaxed),
             restarts: self.restarts.load(Ordering::Relaxed),
-            last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            last_error: self.last_error.lock().clone(),
         }
     }
 
@@ -85,7 +86,7 @@ impl QueueCounters {
     }
 
     pub(super) fn failed(&self, error: &str) {
-        error.clone_into(&mut self.last_error.lock().unwrap_or_else(PoisonError::into_inner));
+        error.clone_into(&mut self.last_error.lock());
     }
 }
 

@@ -1,6 +1,8 @@
 //! Readiness: the process is ready once every guard has been dropped.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The guards that have not been dropped yet.
 #[derive(Debug, Clone, Default)]
@@ -19,26 +21,26 @@ impl Readiness {
     /// Creates a guard: the process is not ready while it lives.
     #[must_use]
     pub fn guard(&self, name: &str) -> ReadyGuard {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_string());
+        self.waiting.lock().push(name.to_string());
         ReadyGuard { name: name.to_string(), waiting: self.waiting.clone() }
     }
 
     /// Whether no guard is left.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.waiting.lock().is_empty()
     }
 
     /// Names of the remaining guards.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<String> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.waiting.lock().clone()
     }
 }
 
 impl Drop for ReadyGuard {
     fn drop(&mut self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if let Some(at) = waiting.iter().position(|n| *n == self.name) {
             waiting.swap_remove(at);
         }

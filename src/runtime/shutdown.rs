@@ -1,7 +1,8 @@
 //! Shutdown of the process: requested by a signal, or caused by a fault.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -20,14 +21,14 @@ impl Shutdown {
 
     /// Begins a shutdown with an error; of several faults the first is reported.
     pub fn fail(&self, why: String) {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
+        self.fault.lock().get_or_insert(why);
         self.token.cancel();
     }
 
     /// The fault that caused the shutdown, if any.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault.lock().clone()
     }
 
     /// Whether the shutdown has begun.

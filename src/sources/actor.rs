@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Supervised, Supervisor};
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised, Supervisor, WrapFuture,
+};
 use tokio::task::JoinHandle;
 
 use super::{Source, SourcePort, SourceState};
@@ -91,6 +93,18 @@ impl SourceActor {
         self.actor_health.fault(context, &Panicked(reason));
     }
 
+    /// Looks again and again until the source is stopped: an actor with a timer would outlive its last handle.
+    fn watch_over(&self, context: &mut Context<Self>) {
+        let (stop, pause) = (self.port.stop.clone(), self.silence / 4);
+        let wait = async move { stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() };
+        context.spawn(wait.into_actor(self).map(|goes_on, actor, context| {
+            if goes_on {
+                actor.look_after(context);
+                actor.watch_over(context);
+            }
+        }));
+    }
+
     fn look_after(&mut self, context: &mut Context<Self>) {
         if self.port.stop.is_cancelled() || self.actor_health.is_down() {
             return;
@@ -108,7 +122,7 @@ impl Actor for SourceActor {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        context.run_interval(self.silence / 4, Self::look_after);
+        self.watch_over(context);
         if self.actor_health.is_down() {
             self.actor_health.started(context, |actor: &mut Self, context| {
                 actor.actor_health.up();

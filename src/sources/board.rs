@@ -1,10 +1,11 @@
 //! The report of a source, for readiness and for `/debug/sourcez`.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::{Findings, SourceId, kube::FeedReport};
@@ -48,7 +49,8 @@ pub struct SourceReport {
     /// The kinds that it watches, each with a state of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub feeds: Vec<FeedReport>,
-    /// Files whose newest text is not parsed yet; the objects of the text before it are in force.
+    /// Files whose newest text is not read, or not parsed yet, a hundred at most; the objects of the text before it are in
+    /// force.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unparsed: Vec<String>,
     /// Kinds that the source has never given an answer for, although it has delivered.
@@ -138,8 +140,8 @@ impl SourceBoard {
         self.lock().1.elapsed()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, (SourceReport, Instant)> {
-        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, (SourceReport, Instant)> {
+        self.inner.lock()
     }
 }
 

@@ -173,12 +173,10 @@ impl Delivery {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::BTreeSet,
-        sync::{Mutex, MutexGuard, PoisonError},
-    };
+    use std::collections::BTreeSet;
 
     use futures::future::{BoxFuture, ready};
+    use parking_lot::{Mutex, MutexGuard};
     use proptest::prelude::*;
     use serde_json::json;
     use tokio_util::sync::CancellationToken;
@@ -208,7 +206,7 @@ mod tests {
 
     impl Store {
         fn lock(&self) -> MutexGuard<'_, (Vec<Reply>, Keys)> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+            self.0.lock()
         }
     }
 

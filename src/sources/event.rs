@@ -102,6 +102,53 @@ pub struct Findings {
     pub skipped: Vec<Refused>,
     /// Objects of kinds that are not read.
     pub ignored: Vec<Ignored>,
+    /// Further ones, which are only counted.
+    #[serde(skip_serializing_if = "FurtherFindings::is_empty")]
+    pub more: FurtherFindings,
+}
+
+/// The numbers of findings that are not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct FurtherFindings {
+    /// Documents that are not taken.
+    pub refused: usize,
+    /// Warnings.
+    pub warned: usize,
+    /// Documents that are no Kubernetes objects.
+    pub skipped: usize,
+    /// Objects of kinds that are not read.
+    pub ignored: usize,
+}
+
+impl FurtherFindings {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Findings of each sort that a source keeps: a file of a gigabyte may have millions, each of them shown, compared and sorted.
+pub const MOST_FINDINGS: usize = 10_000;
+
+impl Findings {
+    /// Lets go of those beyond the bound.
+    pub fn bound(&mut self) {
+        self.more.refused += cut(&mut self.refused);
+        self.more.warned += cut(&mut self.warned);
+        self.more.skipped += cut(&mut self.skipped);
+        self.more.ignored += cut(&mut self.ignored);
+    }
+
+    /// The number of documents that are not taken.
+    #[must_use]
+    pub fn count_refused(&self) -> usize {
+        self.refused.len() + self.more.refused
+    }
+}
+
+fn cut<T>(findings: &mut Vec<T>) -> usize {
+    let more = findings.len().saturating_sub(MOST_FINDINGS);
+    findings.truncate(MOST_FINDINGS);
+    more
 }
 
 impl std::fmt::Display for Refused {

@@ -1,11 +1,12 @@
 //! The file source: folders of YAML and JSON, watched.
 //!
 //! `parse` (text → documents), `defaults` (of an API server), `scan` (folder → files), `tree` (documents → objects in force)
-//! are pure or nearly so; `folder` joins them, `disk` makes file system calls with a deadline, `long` parses long files
-//! beside the others; `watch` and `source` only move bytes and time. An unchanged file costs a hash, an unchanged document
-//! nothing.
+//! are pure or nearly so; `folder` joins them, `disk` makes file system calls with a deadline, `backlog` bounds the files of
+//! a look, `long` parses long files beside the others; `watch` and `source` only move bytes and time. An unchanged file costs
+//! a hash, an unchanged document nothing.
 
 mod api_server;
+mod backlog;
 pub mod defaults;
 pub mod disk;
 mod findings;

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
-use super::{Findings, SourceId};
-use crate::telemetry::count_rejected;
+use super::{Findings, MOST_FINDINGS, SourceId};
+use crate::telemetry::{count_rejected, count_rejected_others};
 
 /// Most findings of one kind that are logged one by one at once.
 const MOST_LINES: usize = 20;
@@ -30,9 +30,13 @@ impl FindingsLog {
         for document in &refused {
             count_rejected(&document.kind, &document.name);
         }
-        self.write("refused documents", &refused);
-        self.write("warnings", &news(&before.warned, &now.warned));
-        self.write("documents that are no Kubernetes objects", &news(&before.skipped, &now.skipped));
+        let more = |count: fn(&Findings) -> usize| count(&now).saturating_sub(count(&before));
+        let more_refused = more(|f| f.more.refused);
+        count_rejected_others(more_refused as u64);
+        self.write("refused documents", &refused, more_refused);
+        self.write("warnings", &news(&before.warned, &now.warned), more(|f| f.more.warned));
+        let skipped = news(&before.skipped, &now.skipped);
+        self.write("documents that are no Kubernetes objects", &skipped, more(|f| f.more.skipped));
     }
 
     /// The findings of the last call.
@@ -41,13 +45,17 @@ impl FindingsLog {
         &self.last
     }
 
-    fn write(&self, of: &str, news: &[&impl Display]) {
+    fn write(&self, of: &str, news: &[&impl Display], beyond: usize) {
         for finding in news.iter().take(MOST_LINES) {
             tracing::warn!(source = &*self.source, "{finding}");
         }
-        if news.len() > MOST_LINES {
-            let more = news.len() - MOST_LINES;
-            tracing::warn!(source = &*self.source, more, "more {of}; /debug/sourcez has all of them");
+        let more = news.len().saturating_sub(MOST_LINES) + beyond;
+        if more > 0 {
+            tracing::warn!(
+                source = &*self.source,
+                more,
+                "more {of}; /debug/sourcez has {MOST_FINDINGS} of them at most"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::{SourceHandle, kube::RemoteClusters};
 
-/// All sources, to read; shared by those who show them or speak to them.
+/// All sources, to read; shared by the pages and by the actors that send to them.
 #[derive(Clone)]
 pub struct SourceList {
     named: Arc<[SourceHandle]>,

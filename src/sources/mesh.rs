@@ -196,14 +196,14 @@ pub struct MeshSource {
     mesh: MeshSettings,
     settings: SourceSettings,
     sink: Arc<dyn MeshSink>,
-    current: Arc<std::sync::Mutex<u64>>,
+    current: Arc<parking_lot::Mutex<u64>>,
 }
 
 impl MeshSource {
     /// The files as a source; `current` are the settings that are in force already.
     #[must_use]
     pub fn new(mesh: MeshSettings, settings: SourceSettings, sink: Arc<dyn MeshSink>, current: &Mesh) -> Self {
-        Self { mesh, settings, sink, current: Arc::new(std::sync::Mutex::new(current.stamp)) }
+        Self { mesh, settings, sink, current: Arc::new(parking_lot::Mutex::new(current.stamp)) }
     }
 }
 
@@ -255,7 +255,7 @@ struct Files {
     seen: HashMap<Arc<PathBuf>, Seen>,
     writing: Writing,
     /// The stamp of the settings in force.
-    current: Arc<std::sync::Mutex<u64>>,
+    current: Arc<parking_lot::Mutex<u64>>,
 }
 
 impl Files {
@@ -289,7 +289,7 @@ impl Files {
         }
         let values = Values::read(&self.settings, &texts).map_err(|refused| refused.to_string())?;
         let mesh = values.mesh(&self.settings, &texts).map_err(|refused| refused.to_string())?;
-        let current = *self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let current = *self.current.lock();
         if let Some(path) = emptied.filter(|_| current != mesh.stamp) {
             return Err(format!("{}: the file is empty; write {{}} for the default settings", path.display()));
         }
@@ -330,7 +330,7 @@ struct Run {
     watcher: Watcher,
     pause: Duration,
     sink: Arc<dyn MeshSink>,
-    current: Arc<std::sync::Mutex<u64>>,
+    current: Arc<parking_lot::Mutex<u64>>,
     port: SourcePort,
 }
 
@@ -387,7 +387,7 @@ impl Run {
 
     async fn hand_over(&self, mesh: Mesh, resend: bool) -> Result<(), Interrupted> {
         let stamp = mesh.stamp;
-        let current = || self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let current = || self.current.lock();
         if *current() == stamp && !resend {
             return Ok(());
         }

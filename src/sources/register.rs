@@ -1,4 +1,4 @@
-//! The port for sources that come and go while the process runs: whoever takes their batches has to know of them.
+//! The port for sources that come and go while the process runs: the receiver of their batches has to know of them.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Leadership, Levels, Report, ReportBoard, Reporter,
-    desired::{Omitted, Said},
+    desired::{Messages, Omitted},
     plan::{Job, WriteOutcome},
     ports::StatusSink,
     term::Term,
@@ -22,14 +22,14 @@ use crate::{
     runtime::{ActorHealth, Mailbox, Supervision},
 };
 
-/// The pause after a look, which reads what each connection says of itself: acknowledgements in this time are looked at together.
+/// The pause after a look, which reads the state of each connection: acknowledgements in this time are looked at together.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How long a process that writes waits for an acknowledgement: terms begin and writes are due without one. It reports to the
-/// process that writes as often.
+/// The longest time that a writing process waits for an acknowledgement: terms begin and writes are due without one. Other
+/// processes report to it at the same interval.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Writes of one batch: one batch at a time and the pause between two looks bound what the API server gets from us.
+/// Writes of one batch: one batch at a time and the pause between two looks bound the load on the API server.
 const BATCH: usize = 50;
 
 /// The destination of statuses, and the leadership that permits writing.
@@ -182,12 +182,12 @@ fn peers_of(writing: &Writing, term: Option<&Term>) -> Option<Arc<[Report]>> {
 
 fn has_caught_up(term: &mut Term, xds: &XdsState, writing: &Writing) -> bool {
     let Some(published) = xds.current() else { return false };
-    let in_force = (published.version, &published.context.inputs.configs);
-    term.may_write(Instant::now(), in_force, || (writing.snapshots)(), || (writing.publish)())
+    let (version, configs) = (published.version, &published.context.inputs.configs);
+    term.may_write(Instant::now(), version, configs, || (writing.snapshots)(), || (writing.publish)())
 }
 
-fn by_object(omissions: Vec<Omission>) -> Said {
-    let mut all = Said::new();
+fn by_object(omissions: Vec<Omission>) -> Messages {
+    let mut all = Messages::new();
     for Omission { object, message, .. } in omissions {
         if let Some(object) = object {
             all.entry(object).or_default().insert(message);

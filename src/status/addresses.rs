@@ -31,7 +31,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// What the flags say.
+    /// The ranges of the flags.
     pub fn of(features: &Features) -> Self {
         let (v4, v6) = (features.ip_autoallocate_ipv4_prefix.0, features.ip_autoallocate_ipv6_prefix.0);
         let first: u128 = u128::from(v6.addr()).saturating_add(1);
@@ -193,7 +193,7 @@ mod tests {
         claims.look(&entries, &Ranges::of(&features), |_| true);
         let addresses: Vec<_> = claimed(&claims).iter().map(|c| c.rsplit(' ').next().unwrap().to_string()).collect();
         let want = ["10.9.0.1", "fd00:1::1", "10.9.0.2", "fd00:1::2", "10.9.0.3", "fd00:1::3", "fd00:1::4"];
-        assert_eq!(addresses, want, "the last entry gets what is left");
+        assert_eq!(addresses, want, "the last entry gets the remaining address");
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(claimed(&claims), first);
         let older = entry("0", json!({"hosts": ["y.example"], "resolution": "STATIC"}), Value::Null);
         claims.look(&[older.clone(), a.clone()], &ranges(), |_| true);
-        assert_eq!(claimed(&claims)[2..], first, "what was handed out stays before it is written");
+        assert_eq!(claimed(&claims)[2..], first, "an assigned address stays before it is written");
         let status = json!({"addresses": [{"host": "x.example", "value": "240.240.0.9"}]});
         let written = entry("a", json!({"hosts": ["x.example"], "resolution": "DNS"}), status);
         claims.look(&[older, written], &ranges(), |_| true);

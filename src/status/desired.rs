@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Messages about objects.
-pub type Said = BTreeMap<ConfigKey, BTreeSet<String>>;
+pub type Messages = BTreeMap<ConfigKey, BTreeSet<String>>;
 
 /// The parts of objects that proxies are not sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,16 +26,16 @@ pub struct LeftOut {
     /// Found here.
     pub found: Omitted,
     /// Complaints of clients, which are reported and never written to a status: a client may say anything.
-    pub complaints: Said,
+    pub complaints: Messages,
 }
 
 /// Messages about objects of which connected proxies are not sent a part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Omitted {
     /// Proxies would refuse it.
-    pub refused: Said,
-    /// A policy that gRPC servers cannot enforce.
-    pub not_enforced: Said,
+    pub refused: Messages,
+    /// A policy that gRPC servers cannot enforce, or settings that gRPC clients do not apply.
+    pub not_enforced: Messages,
 }
 
 /// The statuses of all objects, without transition times. Those of Istio's kinds hold only the fields that are ours.

@@ -281,10 +281,10 @@ mod tests {
         };
         let (mut ours, mut other) = (Distribution::default(), Distribution::default());
         other.publish(1, &of(1, "10"));
-        let nobody = Levels::default();
-        other.advance(&nobody, &[]);
+        let none = Levels::default();
+        other.advance(&none, &[]);
         ours.publish(1, &of(2, "12"));
-        ours.advance(&nobody, &[other.report(0, &of(1, "11"))]);
+        ours.advance(&none, &[other.report(0, &of(1, "11"))]);
         assert!(ours.is_in_progress(), "a proxy that connects there would lack it");
         assert!(
             !other.report(0, &of(2, "13")).reach(&rule("a", 2, "h").key(), 2, 12).is_complete(),
@@ -293,7 +293,7 @@ mod tests {
         other.publish(2, &of(2, "12"));
         let known = other.report(0, &of(2, "13"));
         assert!(known.reach(&rule("a", 2, "h").key(), 2, 13).is_complete(), "its status was written meanwhile");
-        ours.advance(&nobody, &[known]);
+        ours.advance(&none, &[known]);
         assert!(!ours.is_in_progress());
     }
 

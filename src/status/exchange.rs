@@ -6,11 +6,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{leader::Leadership, report::Report};
@@ -55,7 +57,7 @@ struct Board {
     mine: Option<Report>,
     wanted: bool,
     peers: Option<(u64, Arc<[Report]>)>,
-    ended: Arc<BTreeSet<String>>,
+    ended: watch::Sender<Arc<BTreeSet<String>>>,
 }
 
 /// The board between the reporter and the exchange. Cheap to clone.
@@ -64,7 +66,7 @@ pub struct ReportBoard(Arc<Mutex<Board>>);
 
 impl ReportBoard {
     fn lock(&self) -> MutexGuard<'_, Board> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Sets the report of this process, and whether others' reports are wanted.
@@ -79,18 +81,18 @@ impl ReportBoard {
         self.lock().peers.as_ref().filter(|(read_in, _)| *read_in == term).map(|(_, peers)| peers.clone())
     }
 
-    /// The processes that have ended, as far as the leader knows; empty on all other processes.
+    /// The processes that have ended, as far as the leader knows, and changes of them; empty on all other processes.
     #[must_use]
-    pub fn ended(&self) -> Arc<BTreeSet<String>> {
-        self.lock().ended.clone()
+    pub fn ended(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
+        self.lock().ended.subscribe()
     }
 
     fn took(&self, term: u64, reports: Vec<Report>, ended: BTreeSet<String>) {
         let mut board = self.lock();
         board.peers = Some((term, reports.into()));
-        if *board.ended != ended {
+        if **board.ended.borrow() != ended {
             tracing::info!(?ended, "processes that do not renew their leases");
-            board.ended = Arc::new(ended);
+            board.ended.send_replace(Arc::new(ended));
         }
     }
 }
@@ -158,7 +160,7 @@ impl Exchange {
         let Some(term) = self.leadership.term() else {
             if memory.read.take().is_some() {
                 memory.known = Freshness::default();
-                self.board.lock().ended = Arc::default();
+                self.board.lock().ended.send_replace(Arc::default());
             }
             return Ok(());
         };

@@ -1,10 +1,11 @@
 //! Leadership: the loop around an election, and its state for other rooms.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
@@ -87,8 +88,8 @@ impl Leadership {
         LeaderReport { leads, holder: state.holder.clone(), last_error: state.error.clone() }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     fn take(&self, election: &Election, error: Option<&WriteError>) {
@@ -184,12 +185,12 @@ mod tests {
 
     impl LeaseStore for Arc<Server> {
         fn read(&self) -> BoxFuture<'static, Result<Option<Record>, WriteError>> {
-            let record = self.0.lock().unwrap().0.clone();
+            let record = self.0.lock().0.clone();
             async move { Ok(record) }.boxed()
         }
 
         fn write(&self, record: Record) -> BoxFuture<'static, Result<(), WriteError>> {
-            let mut server = self.0.lock().unwrap();
+            let mut server = self.0.lock();
             let version = server.0.as_ref().map(|r| r.version.clone()).unwrap_or_default();
             let taken = version == record.version;
             if taken {
@@ -243,7 +244,7 @@ mod tests {
         drop(permit);
         task.await.unwrap();
         until(&second, true).await;
-        assert_eq!(server.0.lock().unwrap().0.as_ref().map(|r| r.transitions), Some(1));
+        assert_eq!(server.0.lock().0.as_ref().map(|r| r.transitions), Some(1));
         stop_second.cancel();
     }
 }

@@ -74,8 +74,8 @@ mod tests {
         let keys: Vec<ConfigKey> = (0..=MOST).map(|n| key(&n.to_string())).collect();
         let many = Report::new(5, &seen, keys.iter().map(|k| (k, 1, Reach::default())));
         assert_eq!((many.behind.len(), many.reach(&a, 1, 1).acked), (MOST, 0), "unknown");
-        let nobody = Report::new(0, &seen, std::iter::empty());
-        assert!(nobody.reach(&a, 1, 100).is_complete(), "a process without proxies lacks nothing that it knows");
-        assert!(!nobody.reach(&a, 1, 101).is_complete(), "a proxy that comes now lacks it");
+        let empty = Report::new(0, &seen, std::iter::empty());
+        assert!(empty.reach(&a, 1, 100).is_complete(), "a process without proxies lacks nothing that it knows");
+        assert!(!empty.reach(&a, 1, 101).is_complete(), "a proxy that comes now lacks it");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     addresses::{AddressClaims, Ranges},
-    desired::{self, LeftOut, Omitted, Said},
+    desired::{self, LeftOut, Messages, Omitted},
     distribution::{Distribution, Levels},
     plan::{Failure, Job, Plan, WriteOutcome},
     report::Report,
@@ -55,8 +55,8 @@ impl Reporter {
         changed
     }
 
-    /// Takes in what proxies are not sent of objects: what was found here, where it has changed since `version`, and complaints.
-    pub fn left_out(&mut self, version: u64, found: impl FnOnce() -> Omitted, complaints: Said) {
+    /// Takes in the parts of objects that proxies are not sent: those found here, if they changed since `version`, and complaints.
+    pub fn left_out(&mut self, version: u64, found: impl FnOnce() -> Omitted, complaints: Messages) {
         let known = self.left_out_version == Some(version);
         let found = if known { std::mem::take(&mut self.left_out.found) } else { found() };
         self.left_out_version = Some(version);

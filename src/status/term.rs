@@ -38,7 +38,8 @@ impl Term {
     pub fn may_write(
         &mut self,
         now: Instant,
-        (version, published): (u64, &ConfigSnapshot),
+        version: u64,
+        published: &ConfigSnapshot,
         stored: impl FnOnce() -> Arc<ConfigSnapshot>,
         publish: impl FnOnce(),
     ) -> bool {
@@ -81,14 +82,14 @@ mod tests {
         let (soon, later) = (start + WATCH_LAG / 2, start + WATCH_LAG);
         let mut asked = 0;
         let mut term = Term::new(1, start);
-        assert!(!term.may_write(soon, (4, &new), || new.clone(), || asked += 1), "a watch may be late");
+        assert!(!term.may_write(soon, 4, &new, || new.clone(), || asked += 1), "a watch may be late");
         for version in [4, 4, 5, 5] {
-            assert!(!term.may_write(later, (version, &old), || new.clone(), || asked += 1));
+            assert!(!term.may_write(later, version, &old, || new.clone(), || asked += 1));
         }
-        assert!(term.may_write(later, (6, &old), || unreachable!(), || asked += 1), "begun after the mark");
+        assert!(term.may_write(later, 6, &old, || unreachable!(), || asked += 1), "begun after the mark");
         assert_eq!(asked, 2, "once for each publication");
         let mut term = Term::new(2, start);
-        assert!(term.may_write(later, (4, &new), || new.clone(), || unreachable!()));
-        assert!(term.may_write(later, (5, &old), || unreachable!(), || unreachable!()));
+        assert!(term.may_write(later, 4, &new, || new.clone(), || unreachable!()));
+        assert!(term.may_write(later, 5, &old, || unreachable!(), || unreachable!()));
     }
 }

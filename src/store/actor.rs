@@ -41,7 +41,7 @@ pub trait EventHandler: Send + Sync + 'static {
 #[rtype(result = "Result<Applied, Interrupted>")]
 struct Apply(SourceBatch);
 
-/// Asks what is hidden by precedence.
+/// Requests the objects that precedence hides.
 #[derive(Message)]
 #[rtype(result = "Vec<Shadowed>")]
 struct AskShadowed;
@@ -86,7 +86,7 @@ pub struct AggregateCacheActor {
     actor_health: ActorHealth,
 }
 
-/// What others hold of the store: a mailbox for changes, and the published snapshot to read.
+/// The handle of the store: a mailbox for changes, and the published snapshot to read.
 #[derive(Clone)]
 pub struct StoreHandle {
     mailbox: Mailbox<AggregateCacheActor>,
@@ -106,7 +106,7 @@ impl AggregateCacheActor {
     ) -> StoreHandle {
         let actor_health = supervision.admit("aggregate-cache");
         let queue = actor_health.queue();
-        // Nothing is published before every source has spoken, or proxies that reconnect would lose what is still to come.
+        // Nothing is published before every source has spoken, or proxies that reconnect would lose the objects still to come.
         let aggregate = Aggregate::recovering(&order, &published.borrow());
         let (handlers, reader) = (handlers.into(), published.subscribe());
         let address = Supervisor::start(move |_| Self { order, aggregate, handlers, published, resync, actor_health });

@@ -195,7 +195,7 @@ impl Aggregate {
         }
     }
 
-    /// Recomputes the view of these keys and gives what changed, by key.
+    /// Recomputes the view of these keys and returns the changes by key.
     fn settle(&mut self, mut touched: Vec<StoreKey>) -> Vec<ConfigEvent> {
         touched.sort_unstable();
         touched.dedup();
@@ -227,15 +227,16 @@ impl Aggregate {
         events
     }
 
-    /// Brings the snapshot up to the view; kinds without a change keep their list.
+    /// Brings the snapshot up to the view, after changes in the order of their keys; kinds without a change keep their list.
     fn refresh(&mut self, events: &[ConfigEvent]) {
         let kinds: BTreeSet<Kind> = events.iter().map(|e| e.current.kind()).collect();
         for kind in kinds {
-            let changes: BTreeMap<StoreKey, &ConfigEvent> =
-                events.iter().filter(|e| e.current.kind() == kind).map(|e| (StoreKey::of(&e.current), e)).collect();
+            let changes: Vec<&ConfigEvent> = events.iter().filter(|e| e.current.kind() == kind).collect();
+            let is_changed =
+                |config: &&Arc<Config>| changes.binary_search_by(|e| e.current.place().cmp(&config.place())).is_ok();
             let old = self.snapshot.by_kind.get(&kind);
-            let kept = old.iter().flat_map(|l| l.iter()).filter(|c| !changes.contains_key(&StoreKey::of(c))).cloned();
-            let added = changes.values().filter(|e| e.kind != EventKind::Delete).map(|e| e.current.clone());
+            let kept = old.iter().flat_map(|l| l.iter()).filter(|config| !is_changed(config)).cloned();
+            let added = changes.iter().filter(|e| e.kind != EventKind::Delete).map(|e| e.current.clone());
             let mut list: Vec<Arc<Config>> = kept.chain(added).collect();
             list.sort_by(|a, b| (a.age_order(), &a.origin.cluster).cmp(&(b.age_order(), &b.origin.cluster)));
             if list.is_empty() {

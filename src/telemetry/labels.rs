@@ -1,9 +1,8 @@
 //! Metric labels with external values: up to a maximum number, then one label for all others.
 
-use std::{
-    collections::HashSet,
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::{collections::HashSet, sync::LazyLock};
+
+use parking_lot::Mutex;
 
 /// Maximum number of kind and name pairs with a series of their own.
 const NAMED: usize = 256;
@@ -16,8 +15,15 @@ static SEEN: LazyLock<Mutex<Bounded>> = LazyLock::new(Mutex::default);
 /// Counts a refused object. Names come from files and clusters, and a series is never removed: after the first 256 all others
 /// are counted together.
 pub fn count_rejected(kind: &str, name: &str) {
-    let (kind, name) = SEEN.lock().unwrap_or_else(PoisonError::into_inner).label(kind, name);
+    let (kind, name) = SEEN.lock().label(kind, name);
     metrics::counter!("pilot_total_rejected_configs", "type" => kind, "name" => name).increment(1);
+}
+
+/// Counts refused objects whose names are not kept.
+pub fn count_rejected_others(times: u64) {
+    if times > 0 {
+        metrics::counter!("pilot_total_rejected_configs", "type" => OTHER, "name" => OTHER).increment(times);
+    }
 }
 
 #[derive(Debug, Default)]

@@ -5,10 +5,11 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::{self, IsTerminal},
     os::fd::AsFd,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tracing::{Event, Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer,
@@ -102,7 +103,7 @@ impl Log {
     }
 
     fn repeats(&self) -> MutexGuard<'_, Repeats> {
-        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.repeats.lock()
     }
 
     fn left_out(&self, all: bool) -> Vec<String> {

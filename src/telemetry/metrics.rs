@@ -1,13 +1,11 @@
 //! The metrics recorder and its output in Prometheus' text format.
 
-use std::{
-    fs,
-    sync::{Mutex, PoisonError},
-    time::Instant,
-};
+use std::{fs, time::Instant};
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 /// The recorder cannot be installed.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +38,7 @@ impl Metrics {
     /// [`SetupError`] when another recorder is installed.
     pub fn install() -> Result<Self, SetupError> {
         let handle = {
-            let mut installed = HANDLE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut installed = HANDLE.lock();
             match &*installed {
                 Some(handle) => handle.clone(),
                 None => installed.insert(builder()?.install_recorder()?).clone(),
@@ -64,6 +62,9 @@ impl Metrics {
             gauge!("process_resident_memory_bytes").set(process.resident_bytes);
             gauge!("process_threads").set(process.threads);
             gauge!("process_open_fds").set(process.open_files);
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            gauge!("pilothouse_tasks").set(runtime.metrics().num_alive_tasks() as f64);
         }
         self.handle.run_upkeep();
         self.handle.render()
@@ -111,6 +112,7 @@ fn describe() {
     describe_histogram!("pilot_debounce_time", "Seconds from the first change to the start of its push.");
     describe_histogram!("pilot_pushcontext_init_seconds", "Seconds to build a push context.");
     describe_histogram!("pilot_xds_config_size_bytes", "Bytes of one response.");
+    describe_gauge!("pilothouse_tasks", "Tasks of the runtime: connections, streams, sources.");
     describe_counter!("pilothouse_log_lines_dropped", "Log lines dropped while standard error was blocked.");
     describe_counter!(
         "pilothouse_log_lines_suppressed",

@@ -6,10 +6,12 @@
 use std::{
     collections::VecDeque,
     io::{ErrorKind, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Maximum number of waiting bytes.
 const WAITING: usize = 4 << 20;
@@ -53,7 +55,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.0.lock()
     }
 
     /// Adds a line, or drops it when the queue is full. Never waits for the reader.
@@ -83,7 +85,7 @@ impl Queue {
             if left.is_zero() {
                 return false;
             }
-            lines = self.shared.1.wait_timeout(lines, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.1.wait_for(&mut lines, left);
         }
     }
 
@@ -110,7 +112,7 @@ impl Queue {
     fn take(&self) -> (String, u64, u64) {
         let mut lines = self.lock();
         if lines.waiting.is_empty() {
-            lines = self.shared.1.wait_timeout(lines, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            self.shared.1.wait_for(&mut lines, TICK);
         }
         let (mut chunk, mut number) = (String::new(), 0);
         while chunk.len() < CHUNK
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_reads_are_bounded_dropped_and_counted() {
+    fn unread_lines_are_bounded_dropped_and_counted() {
         let (queue, written) = queue();
         let line = format!("{}\n", "x".repeat(1023));
         let pushed = 3 * WAITING / line.len();

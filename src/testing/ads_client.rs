@@ -168,12 +168,12 @@ pub struct SotwStream {
 }
 
 impl SotwStream {
-    /// Sends a request; the first one carries the node.
+    /// Sends a request; the first one carries the client's node, later ones the node that they name, if any.
     ///
     /// # Errors
     /// [`ClientError::Ended`] when the stream is closed.
-    pub async fn send(&mut self, request: DiscoveryRequest) -> Result<(), ClientError> {
-        let request = DiscoveryRequest { node: self.node.take(), ..request };
+    pub async fn send(&mut self, mut request: DiscoveryRequest) -> Result<(), ClientError> {
+        request.node = self.node.take().or(request.node);
         self.requests.send(request).await.map_err(|_| ClientError::Ended)
     }
 

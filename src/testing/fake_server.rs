@@ -1,12 +1,8 @@
 //! An xDS server with made-up resources.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::{Arc, Condvar, Mutex, PoisonError},
-};
+use std::{borrow::Cow, collections::BTreeMap, net::SocketAddr, sync::Arc};
 
+use parking_lot::{Condvar, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use super::Content;
@@ -28,11 +24,11 @@ pub struct FakeGenerator {
 
 impl FakeGenerator {
     fn change(&self, change: impl FnOnce(&mut BTreeMap<ResourceType, Content>)) {
-        change(&mut self.content.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.content.lock());
     }
 
     fn content(&self, kind: ResourceType) -> Content {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner).get(&kind).cloned().unwrap_or_default()
+        self.content.lock().get(&kind).cloned().unwrap_or_default()
     }
 
     /// The text of an `Any` of [`FakeServer`], as `name=text`.
@@ -77,8 +73,7 @@ impl Generator for FakeGenerator {
     }
 
     fn affects<'a>(&self, _: &Change<'_>, _: &Slot) -> Affected<'a> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.released.wait_while(held, |held| *held));
+        self.released.wait_while(&mut self.held.lock(), |held| *held);
         Affected::whole(TypeSet::ALL)
     }
 
@@ -133,7 +128,7 @@ impl FakeServer {
 
     /// Holds publications of changes, or releases them: they are in force, and the affected views are not marked yet.
     pub fn hold(&self, held: bool) {
-        *self.generator.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        *self.generator.held.lock() = held;
         self.generator.released.notify_all();
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::selector;
 use crate::model::Labels;
 
-/// Whether a selector, as JSON, selects an object with these labels; `None` for what is no selector.
+/// Whether a selector, as JSON, selects an object with these labels; `None` for a value that is no selector.
 #[must_use]
 pub fn selects(selector: &Value, labels: &Labels) -> Option<bool> {
     let selector: LabelSelector = serde_json::from_value(selector.clone()).ok()?;

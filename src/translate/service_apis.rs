@@ -78,7 +78,7 @@ fn add(from: &Config, name: String, spec: Spec, output: &mut Output) {
 }
 
 /// Whether Istio's validation accepts the content. Errors are reported, with the path replaced by the source's.
-fn is_sound(spec: Spec, (generated, written): (&str, &str), of: &ConfigKey, output: &mut Output) -> bool {
+fn is_sound(spec: Spec, generated: &str, written: &str, of: &ConfigKey, output: &mut Output) -> bool {
     // The user has no influence on names of generated objects.
     let meta = Meta { name: "generated".into(), namespace: of.namespace.clone(), ..Meta::default() };
     let errors =

@@ -4,9 +4,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
+    sync::{Arc, LazyLock, Weak},
 };
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
 /// An immutable set of names.
@@ -25,7 +26,8 @@ impl PartialEq for NameSet {
 
 impl Eq for NameSet {}
 
-/// The sets in use by hash. One table for the process, as for any interned value: a set never changes, an entry ends with the
+/// The sets in use by hash. No `views::shared::Table`: the hash is the identity of a set, so a list that meets another one under
+/// its hash takes the next free hash, and the search and the insertion are one step. One table for the process, as for any interned value: a set never changes, an entry ends with the
 /// last holder of its set, and neither a set nor its hash depends on the server that made it. Every part of the protocol makes
 /// sets, so a table of the server's own would be a parameter of all of them and change no answer.
 type Table = Mutex<HashMap<u128, Weak<NameSet>>>;
@@ -55,7 +57,7 @@ impl NameSet {
             hasher.update(name.as_bytes());
         }
         let mut hash = hasher.digest128();
-        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = TABLE.lock();
         // A client that finds another list with the same hash must not come to share it.
         while let Some(known) = table.get(&hash).and_then(Weak::upgrade) {
             if known.sorted == sorted {
@@ -121,7 +123,7 @@ impl NameSet {
         if self.sorted.len() < SUMS_FROM {
             return make();
         }
-        let lock = || self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.sums.lock();
         let same =
             |sum: &&Sum| sum.operation == operation && sum.other.get().is_some_and(|set| Arc::ptr_eq(&set, other));
         if let Some(result) = lock().iter().find(same).and_then(|sum| sum.result.get()) {
@@ -188,7 +190,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Everything.
+    /// Every resource of a type (a wildcard subscription).
     #[must_use]
     pub fn all() -> Self {
         Self { wildcard: true, names: NameSet::empty() }

@@ -46,17 +46,17 @@ impl ObjectType {
 /// A type of resource. `Ord` is the order of pushes on one stream: a resource that another refers to comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub enum ResourceType {
-    /// CDS.
+    /// `Cluster` (CDS).
     Cluster,
-    /// EDS.
+    /// `ClusterLoadAssignment` (EDS).
     Endpoint,
-    /// LDS.
+    /// `Listener` (LDS).
     Listener,
-    /// RDS.
+    /// `RouteConfiguration` (RDS).
     Route,
-    /// SDS.
+    /// `Secret` (SDS).
     Secret,
-    /// ECDS.
+    /// `TypedExtensionConfig` (ECDS).
     Extension,
     /// NDS, Istio's table of DNS names.
     NameTable,

@@ -6,6 +6,7 @@ pub(super) mod admission;
 pub(super) mod body;
 pub(super) mod budget;
 pub(super) mod clients;
+pub(super) mod name_budget;
 pub(super) mod options;
 pub(super) mod service;
 pub(super) mod unix;

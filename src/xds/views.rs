@@ -2,7 +2,7 @@
 //! by all clients with the same content.
 
 pub(super) mod claims;
-mod onward;
+mod outgoing;
 pub(super) mod resource;
 pub(super) mod shared;
 pub(super) mod snapshot;

@@ -112,7 +112,7 @@ impl Imports {
         Self { uses }
     }
 
-    /// The circles among the modules of one room; a face may name what is below it, so these arrows do not count.
+    /// The circles among the modules of one room; `x.rs` may name the modules in `x/`, so these arrows do not count.
     pub fn circles(&self, room: &str) -> Vec<Vec<String>> {
         let inside: Vec<&Module> = self.uses.keys().filter(|module| module[0] == room).collect();
         let below = |face: &Module, module: &Module| module.len() > face.len() && module.starts_with(face);
@@ -183,7 +183,7 @@ fn expand(tree: &str, prefix: &[String]) -> Vec<Vec<String>> {
     parts.filter(|part| !part.trim().is_empty()).flat_map(|part| expand(&part, &prefix)).collect()
 }
 
-/// The module that a path leads into, with what is left of the path; `None` for paths that leave the crate.
+/// The module that a path leads into, with the rest of the path; `None` for paths that leave the crate.
 fn resolve(modules: &BTreeSet<Module>, path: &[String], from: &Module) -> Option<Resolved> {
     let mut path = path;
     let mut full: Module = match path[0].as_str() {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn items_under_test_are_left_out_and_what_follows_them_is_kept() {
+    fn items_under_test_are_left_out_and_the_code_after_them_is_kept() {
         let text =
             "fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n#[cfg(test)]\nmod more;\nfn d() {}";
         let kept: Vec<&str> = code(text).into_iter().map(|(_, line)| line).collect();

@@ -63,8 +63,8 @@ const CIRCLES: &[(&[&str], &str)] = &[
         "a context keeps its difference from the context that it was built after, which is a comparison of two contexts",
     ),
     (
-        &["xds::views::onward", "xds::views::snapshot", "xds::views::update"],
-        "a type that holds itself: a snapshot keeps the updates that lead onward from it, so that they end with it",
+        &["xds::views::outgoing", "xds::views::snapshot", "xds::views::update"],
+        "a type that holds itself: a snapshot keeps the updates that lead from it, so that they end with it",
     ),
 ];
 

@@ -80,7 +80,7 @@ fn registry(c: &mut Criterion) {
     });
 }
 
-/// From configs and services to what generation asks.
+/// From configs and services to the context that generation reads.
 fn context(c: &mut Criterion) {
     let mut world = World::of(TEN_THOUSAND);
     let inputs = world.inputs();
@@ -143,7 +143,7 @@ fn generation(c: &mut Criterion) {
     });
 }
 
-/// What the check for refusals by Envoy adds to generation.
+/// The cost that the check for refusals by Envoy adds to generation.
 fn checking(c: &mut Criterion) {
     let context = World::of(THOUSAND).context();
     let (routing, outbound) = (slot(&context, Part::Routing, 1), slot(&context, Part::Outbound, 1));
@@ -177,7 +177,7 @@ fn nonce(nonce: &str) -> Vec<u8> {
     DiscoveryRequest { response_nonce: nonce.to_string(), ..Default::default() }.encode_to_vec()
 }
 
-/// From a snapshot to what a thousand clients are sent, and their answers.
+/// From a snapshot to the responses for a thousand clients, and their answers.
 fn clients(c: &mut Criterion) {
     let context = World::of(THOUSAND).context();
     let routing = slot(&context, Part::Routing, 1);

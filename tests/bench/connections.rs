@@ -40,7 +40,7 @@ const AT_ONCE: usize = 2;
 /// The process has come to rest when it takes no CPU time for so long.
 const REST: Duration = Duration::from_millis(200);
 
-/// How clients connect.
+/// The way of connecting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     PlainOpened,

@@ -87,7 +87,7 @@ fn one(write: impl FnOnce(&mut String)) -> Arc<Config> {
     objects(&text).pop().expect("a sound document")
 }
 
-/// A mesh, with what it takes to change it.
+/// A mesh, with the means of changing it.
 pub struct World {
     /// All objects.
     pub configs: ConfigSnapshot,
@@ -103,7 +103,7 @@ impl World {
         Self { configs, registry }
     }
 
-    /// What a context is built from.
+    /// The inputs of a context.
     pub fn inputs(&mut self) -> PushInputs {
         PushInputs { configs: self.configs.clone(), registry: self.registry.snapshot(), ..PushInputs::default() }
     }
@@ -113,7 +113,7 @@ impl World {
         PushContext::build(self.inputs())
     }
 
-    /// Service 0 moves one of its endpoints; `state` is what the new address ends with.
+    /// Service 0 moves one of its endpoints; `state` is the end of the new address.
     pub fn move_endpoint(&mut self, state: usize) -> RegistrySnapshot {
         let current = one(|out| service_entry(0, state, out));
         self.registry.apply(&ConfigEvent { old: Some(current.clone()), current, kind: EventKind::Update });

@@ -1,4 +1,4 @@
-//! Two networks of one mesh: what a client calls in the other network goes through that network's gateway, which passes mutual TLS
+//! Two networks of one mesh: calls of a client into the other network go through that network's gateway, which passes mutual TLS
 //! through by its server name.
 
 use std::net::SocketAddr;

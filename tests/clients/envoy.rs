@@ -79,7 +79,7 @@ impl Envoy {
     }
 }
 
-/// How an Envoy starts.
+/// The start of an Envoy.
 pub struct Launch<'a> {
     pub binary: &'a Path,
     /// Address of the control plane, and its ports; it is connected to one at a time.

@@ -97,6 +97,11 @@ pub fn is_race_of_go(grpc: Grpc, answer: &str) -> bool {
 /// routes to the new one in force, and a call that chose it in between waits for it until its deadline. A response of
 /// state of the world that has the new cluster and not the former one is all that a new process can send: it never knew the
 /// former one. The C core, of Python, does the like, more rarely, and tells the deadline alone.
+///
+/// No stand-in for the former cluster would help. The process knows no endpoints of it: those of the whole service would let
+/// calls reach endpoints that their route excluded, which is worse than a call that waits, and without endpoints calls wait or
+/// fail as they do now. The new cluster cannot come later either, since a client asks for it because of the routes, and one
+/// response of state of the world has to say both.
 fn is_waiting_for_a_former_cluster(grpc: Grpc, answer: &str) -> bool {
     let texts: &[&str] = match grpc {
         Grpc::Java(_) => &[

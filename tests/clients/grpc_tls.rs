@@ -1,5 +1,6 @@
 //! Mutual TLS between proxyless gRPC programs with certificate files, in each language: a strict server takes clients of the
-//! mesh, and refuses plain text and certificates of another root; a client refuses a server of another identity.
+//! mesh, and refuses plain text and certificates of another root; policies decide by the client's identity and by the method; a
+//! client refuses a server of another identity.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use crate::{
     grpc::{Client, GO, Grpc, HOST, JAVA, OLDER_GO, OLDER_JAVA, bootstrap_from, bootstrap_with, serve},
     joined::Mesh,
     mesh::ControlPlane,
-    policies::policy,
+    policies::{authorization, policy},
     process::{free_port, wait_until},
 };
 
@@ -28,6 +29,20 @@ fn strict(port: u16, of_server: &str) -> String {
     service(HOST, 9000, "GRPC", &[(port, "v1", "")])
         + &object("DestinationRule", "echo", &json!({"host": HOST, "trafficPolicy": {"tls": tls}}))
         + &policy("PeerAuthentication", "default", &json!({"mtls": {"mode": "STRICT"}}))
+}
+
+/// Rules of policies for the server, and whether a call of the client gets through.
+fn policies() -> [(&'static str, Value, bool); 6] {
+    let to = |path: &str| json!([{"operation": {"paths": [path]}}]);
+    let from = |account: &str| json!([{"source": {"principals": [format!("cluster.local/ns/shop/sa/{account}")]}}]);
+    [
+        ("DENY", json!({"to": to("/test.Echo/Who")}), false),
+        ("DENY", json!({"to": to("/test.Echo/Other")}), true),
+        ("ALLOW", json!({"from": from("other")}), false),
+        ("ALLOW", json!({"from": from("client"), "to": to("/test.Echo/*")}), true),
+        ("ALLOW", json!({"from": from("client"), "to": to("/test.Other/*")}), false),
+        ("DENY", json!({"from": from("other")}), true),
+    ]
 }
 
 /// A client of one language and a server of another, or of the same.
@@ -64,6 +79,15 @@ fn proves_itself_to_a_strict_server(grpc: Grpc, of_server: Grpc) {
     let mut stranger = Client::start(command(Some("tls")), &of_stranger);
     until("a certificate of another root is refused", &mut stranger, &refused);
     assert_eq!(client.attempt(), "v1");
+
+    for (action, rule, is_let_in) in policies() {
+        let spec = json!({"selector": {"matchLabels": {"app": "server"}}, "action": action, "rules": [rule]});
+        plane.write("echo.yaml", &(strict(port, SERVER) + &authorization("calls", &spec)));
+        until(&format!("{action} {rule} is in force"), &mut client, &|answer: &str| {
+            let is_refused = answer.to_uppercase().replace('_', "").contains("PERMISSIONDENIED");
+            if is_let_in { answer == "v1" } else { is_refused }
+        });
+    }
 
     plane.write("echo.yaml", &strict(port, "spiffe://cluster.local/ns/shop/sa/other"));
     wait_until("a new client refuses a server of another identity", || {

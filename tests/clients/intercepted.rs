@@ -1,4 +1,4 @@
-//! Sidecars whose machines take all TCP to them, by redirection and by TPROXY: what programs send to services, to each other and
+//! Sidecars whose machines take all TCP to them, by redirection and by TPROXY: requests of programs to services, to each other and
 //! elsewhere goes through two stock Envoys with certificates that the control plane issues.
 
 use std::{
@@ -217,7 +217,7 @@ fn hello(from: &Machine, address: SocketAddr) -> io::Result<String> {
     })
 }
 
-/// Waits until a TCP server greets with this; or nobody answers where it is `None`.
+/// Waits until a TCP server greets with this, or, for `None`, until no server answers.
 fn until_hello(from: &Machine, address: SocketAddr, wanted: Option<&str>) {
     wait_until(&format!("{address} says {wanted:?}"), || match (hello(from, address), wanted) {
         (Ok(text), Some(wanted)) if text == format!("{wanted} over\n") => Ok(()),
@@ -336,7 +336,7 @@ fn policies_by_principal_guard_redirected_traffic() {
     until_hello(&shop.client, shop.db(), None);
     let before = shop.web.paths().len();
     until(403);
-    assert_eq!(shop.web.paths().len(), before, "a refused request reaches nobody");
+    assert_eq!(shop.web.paths().len(), before, "a refused request does not reach the program");
     shop.write(&allow("client"));
     until(200);
     shop.assert_no_nacks();
@@ -413,7 +413,7 @@ fn programs_behind_tproxy_see_their_clients_of_ipv6() {
     programs_behind_tproxy(Family::V6);
 }
 
-/// Of what an Istio proxy gets, a stock Envoy lacks three filters of Istio's build (`istio.metadata_exchange`, `istio.alpn`,
+/// Of the filters of an Istio proxy, a stock Envoy lacks three filters of Istio's build (`istio.metadata_exchange`, `istio.alpn`,
 /// `istio.stats`), which Istio's own settings leave out, and the agent that holds certificates (`sds-grpc`), which nothing asks
 /// for where mutual TLS is off. It takes all the rest.
 #[test]

@@ -7,16 +7,32 @@ use crate::{
     http::{Echo, get},
     joined::Mesh,
     mesh::Envoy,
+    policies::authorization,
     process::{free_port, wait_for, wait_until},
 };
 
 pub const SERVER: &str = "sidecar~127.0.0.1~server.shop~shop.svc.cluster.local";
 /// TLS connections to the service.
 pub const HANDSHAKES: &str = "cluster.outbound.*web.example.*ssl.handshake";
+/// Connections to the service that were closed, by either end.
+const CLOSED: &str = "cluster.outbound.*web.example.*upstream_cx_destroy";
 pub const CLIENT: &str = "sidecar~10.0.0.1~client.shop~shop.svc.cluster.local";
 
 /// A server behind its own Envoy on `inbound`, called by another Envoy on `egress`.
 pub fn mesh_of(echo: u16, inbound: u16, egress: u16, mode: &str) -> String {
+    workloads(echo, inbound, egress) + &peers("shop", "default", &json!({"mtls": {"mode": mode}}))
+}
+
+/// A PeerAuthentication.
+fn peers(namespace: &str, name: &str, spec: &Value) -> String {
+    let metadata = json!({"name": name, "namespace": namespace});
+    let object = json!({"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication", "metadata": metadata,
+        "spec": spec});
+    format!("---\n{object}\n")
+}
+
+/// As [`mesh_of`], without settings of mutual TLS.
+fn workloads(echo: u16, inbound: u16, egress: u16) -> String {
     object(
         "ServiceEntry",
         "web",
@@ -47,8 +63,6 @@ pub fn mesh_of(echo: u16, inbound: u16, egress: u16, mode: &str) -> String {
                 "captureMode": "NONE", "hosts": ["./*"],
             }],
         }),
-    ) + &format!(
-        "---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {{name: default, namespace: shop}}\nspec: {{mtls: {{mode: {mode}}}}}\n"
     )
 }
 
@@ -67,13 +81,50 @@ fn strict_mutual_tls_lets_the_mesh_in_and_plain_text_out() {
     assert!(client.stat(HANDSHAKES) > 0, "the client's connection is TLS");
     assert!(get(inbound, "web.example", "/", &[]).is_err(), "plain text is refused");
 
-    // Through two renewals of each certificate no request fails.
+    // Through two renewals of each certificate no request fails and no connection is closed.
     let issued = |envoy: &Envoy| envoy.stat("sds.default.update_success");
-    let before = (issued(&server), issued(&client));
+    let (before, closed) = ((issued(&server), issued(&client)), client.stat(CLOSED));
     wait_for("two renewals", || {
         assert_eq!(answer().as_deref(), Some("server"), "a request fails while certificates are renewed");
         (issued(&server) >= before.0 + 2 && issued(&client) >= before.1 + 2).then_some(())
     });
+    assert_eq!(client.stat(CLOSED), closed);
+    server.assert_no_nacks();
+    client.assert_no_nacks();
+}
+
+#[test]
+fn the_narrowest_peer_authentication_decides() {
+    let (echo, inbound, egress) = (Echo::start("server"), free_port(), free_port());
+    let base = workloads(echo.port, inbound, egress);
+    let of_mesh = |mode: &str| peers("istio-system", "default", &json!({"mtls": {"mode": mode}}));
+    let of_workload = |mode: &str, port: Option<&str>| {
+        let mut spec = json!({"selector": {"matchLabels": {"app": "server"}}, "mtls": {"mode": mode}});
+        if let Some(port) = port {
+            spec["portLevelMtls"] = json!({inbound.to_string(): {"mode": port}});
+        }
+        peers("shop", "server", &spec)
+    };
+    let mesh = Mesh::start(base.clone() + &of_mesh("STRICT"), &[]);
+    let server = mesh.join(SERVER, "server", &metadata("server"));
+    let client = mesh.join(CLIENT, "client", &metadata("client"));
+    let in_mesh = || get(egress, "web.example", "/", &[]).is_ok_and(|answer| answer.status == 200);
+    let in_plain = || get(inbound, "web.example", "/", &[]).is_ok_and(|answer| answer.status == 200);
+    wait_for("the call over mutual TLS", || in_mesh().then_some(()));
+    for (objects, takes_plain) in [
+        (of_mesh("STRICT"), false),
+        (of_mesh("STRICT") + &of_workload("PERMISSIVE", None), true),
+        (of_mesh("PERMISSIVE") + &of_workload("STRICT", None), false),
+        (of_mesh("STRICT") + &of_workload("STRICT", Some("PERMISSIVE")), true),
+        (of_mesh("PERMISSIVE") + &of_workload("PERMISSIVE", Some("STRICT")), false),
+        (of_mesh("STRICT") + &of_workload("UNSET", Some("PERMISSIVE")), true),
+        (of_mesh("STRICT") + &of_workload("UNSET", None), false),
+    ] {
+        mesh.write(&(base.clone() + &objects));
+        let wanted = |is_open: bool| if is_open == takes_plain { Ok(()) } else { Err(objects.clone()) };
+        wait_until("the mode is in force", || wanted(in_plain()));
+        assert!(in_mesh(), "mutual TLS is taken in every mode: {objects}");
+    }
     server.assert_no_nacks();
     client.assert_no_nacks();
 }
@@ -98,9 +149,12 @@ fn permissive_takes_both_and_a_proxy_without_a_proof_speaks_plain_text() {
 
 /// A policy that lets callers of this service account in, and no others.
 fn allow(account: &str) -> String {
-    format!(
-        "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: callers, namespace: shop}}\nspec:\n  selector: {{matchLabels: {{app: server}}}}\n  rules:\n  - from: [{{source: {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]\n"
-    )
+    allow_from(&json!({"principals": [format!("cluster.local/ns/shop/sa/{account}")]}))
+}
+
+fn allow_from(source: &Value) -> String {
+    let spec = json!({"selector": {"matchLabels": {"app": "server"}}, "rules": [{"from": [{"source": source}]}]});
+    authorization("callers", &spec)
 }
 
 #[test]
@@ -114,8 +168,19 @@ fn policies_decide_by_the_identities_of_issued_certificates() {
     wait_for("the client is let in", || status().filter(|status| *status == 200));
     mesh.write(&(text.clone() + &allow("other")));
     wait_for("the client is kept out", || status().filter(|status| *status == 403));
-    mesh.write(&(text + &allow("client")));
-    wait_for("the client is let in again", || status().filter(|status| *status == 200));
+    for (source, wanted) in [
+        (json!({"namespaces": ["shop"]}), 200),
+        (json!({"namespaces": ["bank"]}), 403),
+        (json!({"serviceAccounts": ["shop/client"]}), 200),
+        (json!({"notNamespaces": ["shop"]}), 403),
+        (json!({"namespaces": ["sh*"], "notPrincipals": ["*/sa/other"]}), 200),
+    ] {
+        mesh.write(&(text.clone() + &allow_from(&source)));
+        wait_until("the policy is in force", || match status() {
+            Some(status) if status == wanted => Ok(()),
+            other => Err(format!("{source}: {other:?}")),
+        });
+    }
     server.assert_no_nacks();
     client.assert_no_nacks();
 }

@@ -6,14 +6,17 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process::{Child, Command, Stdio},
     sync::Arc,
     thread,
 };
 
-use crate::tools::{TOOLS, program, pyroute2};
+use crate::{
+    skipped::skipped,
+    tools::{TOOLS, program, pyroute2},
+};
 
 /// The group of a sidecar, by which its own traffic is known.
 pub const SIDECAR_GROUP: u32 = 1337;
@@ -32,7 +35,7 @@ pub fn outside(family: Family) -> IpAddr {
     }
 }
 
-/// How a machine's TCP goes to its sidecar.
+/// The interception of a machine's TCP by its sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interception {
     /// It does not.
@@ -117,9 +120,7 @@ impl Network {
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
         if let Some(lack) = line.strip_prefix("lacks ") {
-            // Past the harness, which shows nothing of a test that passes.
-            let _ =
-                writeln!(io::stderr(), "skipped: a test with a network of its own: this machine lacks {}", lack.trim());
+            skipped(&format!("a network of its own needs {}, which this machine lacks", lack.trim()));
             let _ = holder.wait();
             return None;
         }

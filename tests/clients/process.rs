@@ -13,7 +13,7 @@ use std::{
 mod ports;
 pub use ports::free_port;
 
-/// How long anything in these tests may take to come true.
+/// The longest time that a condition in these tests may take to come true.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A child process; killed when dropped. Its output goes to a file that is shown when a test waits in vain.

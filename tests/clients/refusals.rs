@@ -1,5 +1,5 @@
-//! One valid object that Envoy refuses takes nothing else along: what is found before it is sent fails alone and is named, and
-//! of what Envoy refuses all the same the version before stays, while everything else goes on.
+//! One valid object that Envoy refuses takes nothing else along: a fault that is found before the object is sent fails alone
+//! and is named; a resource that Envoy refuses all the same stays at its last version, while everything else goes on.
 
 use std::{fs, path::Path, time::Instant};
 
@@ -129,7 +129,7 @@ fn with_authority(host: &str, port: u16, authority: &Path) -> String {
         + &object("DestinationRule", host, &json!({"host": host, "trafficPolicy": {"tls": tls}}))
 }
 
-/// What the page says of the proxy: resources that are held back from it.
+/// The resources that are held back from the proxy, as the page shows them.
 fn held_back(plane: &ControlPlane) -> Vec<String> {
     let page = plane.debug("/debug/adsz");
     let refused = page["clients"][0]["refused"].as_array().cloned().unwrap_or_default();
@@ -307,7 +307,7 @@ fn a_missing_certificate_delays_nothing(delta: bool) {
     let envoy = Envoy::start(&plane, NODE, &metadata(), delta);
     println!("live after {:?}", start.elapsed());
     wait_for("the gateway answers", || get(port, HOST, "/", &[]).ok().filter(|a| a.status == 200));
-    // Envoy's own limit for a first answer is 15 seconds, and it counts what ran into it.
+    // Envoy's own limit for a first answer is 15 seconds, and it counts the answers that ran into it.
     for waited in ["cluster_manager.cds.init_fetch_timeout", "listener_manager.lds.init_fetch_timeout"] {
         assert_eq!(envoy.stat(waited), 0, "{waited}");
     }

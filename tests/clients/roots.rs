@@ -326,7 +326,7 @@ fn cve_2026_39350_names_in_policies_match_themselves_alone() {
         json!({"serviceAccounts": ["a.b"]}),
     ] {
         from(json!({"serviceAccounts": ["nobody"]}));
-        strict.until_refused("nobody is let in", &itself, "status 403");
+        strict.until_refused("no client is let in", &itself, "status 403");
         from(source.clone());
         strict.until_taken("the named one is let in", &itself);
         assert!(strict.ask(&alike).unwrap_err().contains("status 403"), "{source}");

@@ -58,7 +58,7 @@ impl Pair {
         [&self.server, &self.client].map(|envoy| envoy.admin("/certs").map(|a| a.body).unwrap_or_default())
     }
 
-    /// How often each Envoy got this secret.
+    /// The number of times that each Envoy got this secret.
     fn updates(&self, secret: &str) -> [u64; 2] {
         [&self.server, &self.client].map(|envoy| envoy.stat(&format!("sds.{secret}.update_success")))
     }
@@ -159,7 +159,7 @@ fn an_outage_of_more_than_half_a_certificate_s_life_costs_no_request() {
     wait_for("certificates are past the time of their renewal", || {
         (pair.started.elapsed() > LIFE.mul_f64(0.62)).then_some(())
     });
-    assert_eq!(pair.updates("default"), first, "nobody renews them");
+    assert_eq!(pair.updates("default"), first, "no server renews them");
     pair.mesh.plane.restart();
     pair.until_updated("default", first);
     wait_for("the first certificates are expired", || (pair.started.elapsed() > LIFE).then_some(()));

@@ -17,6 +17,7 @@ use crate::{
     http::{Echo, get},
     mesh::{ControlPlane, Envoy},
     process::{free_port, wait_for},
+    skipped::skipped,
 };
 
 const GATEWAY: &str = "router~127.0.0.1~edge.default~default.svc.cluster.local";
@@ -26,7 +27,7 @@ fn samples() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance");
     let folder = env::var_os("PILOTHOUSE_CONFORMANCE").map_or(beside, PathBuf::from).join("samples");
     if !folder.is_dir() {
-        eprintln!("NOT RUN: there are no samples at {}", folder.display());
+        skipped(&format!("there are no samples at {}", folder.display()));
         return None;
     }
     Some(folder)

@@ -1,5 +1,6 @@
-//! A server under STRICT refuses whoever has no certificate of the mesh: of another trust domain, below another root, expired, or
-//! none at all. Certificates of the mesh and of an alias of its trust domain are taken.
+//! A server under STRICT refuses clients without a certificate of the mesh: of another trust domain, below another root, expired,
+//! or none at all. Certificates of the mesh and of an alias of its trust domain are taken, with the protocols that Istio's own
+//! proxies offer and choose.
 
 use std::{
     ffi::OsStr,
@@ -12,11 +13,13 @@ use rcgen::{CertificateParams, DistinguishedName, Issuer, KeyPair, SanType, date
 use serde_json::json;
 
 use crate::{
-    http::Echo,
+    config::object,
+    http::{Echo, get},
     joined::{Mesh, Settings, plug_in},
-    mutual_tls::{SERVER, mesh_of, metadata},
+    mutual_tls::{CLIENT, SERVER, mesh_of, metadata},
     network::Machine,
-    process::{free_port, scratch, wait_until},
+    policies::policy,
+    process::{Process, free_port, scratch, wait_until},
     tools::{TOOLS, program},
 };
 
@@ -27,7 +30,7 @@ pub fn issuer(authority: &Path) -> Issuer<'static, KeyPair> {
 }
 
 /// Files of a certificate for this identity and its key, signed by the authority of this folder.
-fn certificate(authority: &Path, identity: &str, is_expired: bool) -> [PathBuf; 2] {
+pub fn certificate(authority: &Path, identity: &str, is_expired: bool) -> [PathBuf; 2] {
     certificate_with(authority, identity, &|params| {
         if is_expired {
             params.not_after = date_time_ymd(2024, 1, 1);
@@ -97,7 +100,78 @@ fn strict_refuses_other_trust_domains_foreign_roots_expired_and_missing_certific
     refused(Some(&certificate(&mine, "spiffe://other.local/ns/shop/sa/client", false)), "ALERT_CERTIFICATE_UNKNOWN");
     refused(Some(&certificate(&foreign, identity, false)), "ALERT_UNKNOWN_CA");
     refused(Some(&certificate(&mine, identity, true)), "ALERT_CERTIFICATE_EXPIRED");
-    assert_eq!(echo.paths().len(), before, "a refused request reaches nobody");
+    assert_eq!(echo.paths().len(), before, "a refused request does not reach the program");
     ask(Some(&known)).expect("the mesh is still let in");
     server.assert_no_nacks();
+}
+
+/// The ALPN of an Istio proxy's connections: to declared TCP, to HTTP of each version, and one that it passes on.
+const OF_ISTIO: [&str; 4] =
+    ["istio-peer-exchange,istio", "istio-http/1.1,istio,http/1.1", "istio-http/1.0,istio,http/1.0", "istio"];
+
+#[test]
+fn connections_of_istios_proxies_are_taken_on_ports_of_each_protocol() {
+    let mine = scratch();
+    plug_in(&mine, "mine");
+    let (echo, ports) = (Echo::start("server"), [free_port(), free_port(), free_port()]);
+    let protocols = [("http", "HTTP"), ("tcp", "TCP"), ("any", "")];
+    let ingress = ports.iter().zip(protocols).map(|(port, (name, protocol))| {
+        json!({"port": {"number": port, "protocol": protocol, "name": name}, "bind": "127.0.0.1",
+            "captureMode": "NONE", "defaultEndpoint": format!("127.0.0.1:{}", echo.port)})
+    });
+    let sidecar = json!({"workloadSelector": {"labels": {"app": "server"}}, "ingress": ingress.collect::<Vec<_>>(),
+        "egress": [{"hosts": ["~/*"]}]});
+    let text = |mode: &str| {
+        object("Sidecar", "server", &sidecar)
+            + &policy("PeerAuthentication", "default", &json!({"mtls": {"mode": mode}}))
+    };
+    let settings = Settings { authority: Some(&mine), ..Settings::default() };
+    let mesh = Mesh::start_on(&Machine::default(), std::net::Ipv4Addr::LOCALHOST.into(), text("STRICT"), settings);
+    let server = mesh.join(SERVER, "server", &metadata("server"));
+    let known = certificate(&mine, "spiffe://cluster.local/ns/shop/sa/client", false);
+    let roots = mine.join("root-cert.pem");
+    for (mode, takes_plain) in [("STRICT", false), ("PERMISSIVE", true)] {
+        mesh.write(&text(mode));
+        for (port, (_, protocol)) in ports.iter().zip(protocols) {
+            wait_until("the mode is in force", || {
+                let is_open = get(*port, "web.example", "/", &[]).is_ok_and(|answer| answer.status == 200);
+                if is_open == takes_plain { Ok(()) } else { Err(format!("{mode} {protocol:?}")) }
+            });
+            for alpn in OF_ISTIO {
+                let answer = ask_with((*port, &roots), Some(&known), &[("TLS_VERSION", "1.3"), ("ALPN", alpn)]);
+                assert!(answer.is_ok_and(|answer| answer.contains("server")), "{mode} {protocol:?} {alpn}");
+            }
+        }
+    }
+    server.assert_no_nacks();
+}
+
+#[test]
+fn a_stock_envoy_offers_istios_proxies_what_both_can_speak() {
+    let mine = scratch();
+    plug_in(&mine, "mine");
+    let (port, egress) = (free_port(), free_port());
+    let settings = Settings { authority: Some(&mine), ..Settings::default() };
+    let text = mesh_of(1, port, egress, "STRICT");
+    let mesh = Mesh::start_on(&Machine::default(), std::net::Ipv4Addr::LOCALHOST.into(), text, settings);
+    let client = mesh.join(CLIENT, "client", &metadata("client"));
+    // An Istio proxy chooses of these; what follows `istio-peer-exchange` is no HTTP.
+    let files = certificate(&mine, "spiffe://cluster.local/ns/shop/sa/server", false);
+    let serve = |alpn: &str| {
+        let mut command = Command::new(&TOOLS.python);
+        command.arg(program("tls_server.py")).arg(port.to_string()).args(&files).arg("server");
+        Process::start("tls-server", command.arg(mine.join("root-cert.pem")).arg(alpn))
+    };
+    for (served, chosen) in [
+        ("istio-peer-exchange,h2,http/1.1", "http/1.1"),
+        ("istio-peer-exchange,istio-http/1.1,istio", "istio-http/1.1"),
+        ("istio-peer-exchange,istio", "istio"),
+    ] {
+        let _server = serve(served);
+        wait_until(served, || match get(egress, "web.example", "/", &[]) {
+            Ok(answer) if answer.status == 200 && answer.seen("alpn") == chosen => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+    client.assert_no_nacks();
 }

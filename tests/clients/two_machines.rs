@@ -50,7 +50,7 @@ impl<'a> Shell<'a> {
         let mut running = Vec::new();
         for command in commands_of(commands) {
             let (text, stays) = match command.strip_suffix('&') {
-                // The shell gives its place to the program, which is what is killed.
+                // The shell gives its place to the program, so the program is killed.
                 Some(text) => (format!("exec {}", text.trim()), true),
                 None => (command.clone(), false),
             };

@@ -85,7 +85,7 @@ fn check_call(proxy: &Proxy, call: &Value) -> Option<String> {
         inbound: text("callMode") == "inbound",
         mtls_secret: text("mtlsSecretConfigName"),
     });
-    // `actual` is the whole outcome in Istio. Cases of the repository's own have what they `expect` alone.
+    // `actual` is the whole outcome in Istio. The repository's own cases have `expect` alone.
     let (actual, expect) = (call["actual"].as_object(), call["expect"].as_object());
     let whole = actual.is_some() || call["expect"]["strictMatch"] == true;
     let checked = |key: &str| whole || key == "error" || expect.is_some_and(|expect| expect.contains_key(key));

@@ -18,7 +18,7 @@ pub struct Case {
     pub proxy: String,
 }
 
-/// What came of a case.
+/// The outcome of a case.
 pub enum Verdict {
     /// Everything agrees.
     Passed,

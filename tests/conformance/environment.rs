@@ -54,7 +54,7 @@ pub fn features(flags: &Value) -> Features {
     features
 }
 
-/// How old the objects of a case are that say no creation time.
+/// The creation times of the objects of a case that state none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ages {
     /// All equally old: they were read from one text, and names break ties.

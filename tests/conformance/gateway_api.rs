@@ -46,8 +46,11 @@ pub fn compare(what: &str, got: &Documents, wanted: &Documents) -> Vec<String> {
     if got_names != wanted_names {
         lines.push(format!("{what}s\n  wanted {wanted_names:?}\n  got    {got_names:?}"));
     }
-    for (name, wanted) in wanted {
-        let got = got.iter().find(|(n, _)| n == name).map(|(_, value)| value);
+    for (at, (name, wanted_value)) in wanted.iter().enumerate() {
+        // Of several with one name, each is compared with the one in its place.
+        let nth = wanted[..at].iter().filter(|(n, _)| n == name).count();
+        let got = got.iter().filter(|(n, _)| n == name).nth(nth).map(|(_, value)| value);
+        let wanted = wanted_value;
         if let Some(got) = got.filter(|got| *got != wanted) {
             lines.push(format!("{what} {name}\n  wanted {wanted}\n  got    {got}"));
         }

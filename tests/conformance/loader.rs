@@ -1,4 +1,4 @@
-//! A real Envoy that loads the resources of one proxy after the other over one ADS stream, and says what it refuses.
+//! A real Envoy that loads the resources of one proxy after the other over one ADS stream, and reports its refusals.
 //!
 //! Its listeners are not bound to ports, which belong to the machine and not to the content.
 
@@ -160,8 +160,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Sends a type and what it refers to, which Envoy may wait for before it answers: a cluster that is new under its old
-    /// name asks for nothing new.
+    /// Sends a type and the resources that it refers to, which Envoy may wait for before it answers: a cluster that is
+    /// new under its old name asks for nothing new.
     async fn load(&mut self, kind: ResourceType, of: ResourceType, names: BTreeSet<String>) -> Result<(), String> {
         let before = self.refused.len();
         self.send(kind).await;
@@ -179,7 +179,7 @@ impl Loader {
         self.until(&format!("ask {} for {names:?} and answer", of.short()), done).await
     }
 
-    /// Loads everything of a proxy; gives what was refused.
+    /// Loads everything of a proxy; returns the refusals.
     pub async fn take(&mut self, resources: &Resources) -> Vec<String> {
         self.content = Content::of(resources);
         let all = async {

@@ -45,19 +45,24 @@ mod process;
 mod ratchet;
 mod recorded;
 mod routes;
+mod samples;
 #[path = "../kubernetes/server.rs"]
 #[allow(dead_code, reason = "the tests of the sources use more of it")]
 mod server;
 mod service_apis;
+#[path = "../clients/skipped.rs"]
+mod skipped;
 mod stock;
 #[path = "../clients/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod tools;
+mod unread;
 mod upstream;
 mod validation;
 mod xds;
 
 use data::Case;
+use pilothouse::model::Kind;
 use ratchet::Report;
 
 fn run(family: &str, cases: fn() -> Vec<Case>, check: fn(&Case) -> data::Verdict) {
@@ -87,6 +92,26 @@ fn generated_resources_equal_recorded_ones() {
 }
 
 #[test]
+fn benchmark_configurations_become_recorded_resources() {
+    run("benchmarks", || data::cases("benchmarks", "case.json"), generate::check);
+}
+
+#[test]
+fn samples_of_a_release_are_taken() {
+    run("samples", samples::cases, samples::check);
+}
+
+#[test]
+fn envoy_filters_are_counted_while_they_have_no_effect() {
+    run("envoyfilter", unread::envoy_filters, |_| unread::check(Kind::EnvoyFilter));
+}
+
+#[test]
+fn telemetries_are_counted_while_they_have_no_effect() {
+    run("telemetry", unread::telemetries, |_| unread::check(Kind::Telemetry));
+}
+
+#[test]
 fn authorization_policies_become_recorded_filters() {
     run("authorization", authorization::cases, authorization::check);
 }
@@ -97,7 +122,7 @@ fn virtual_services_become_recorded_routes() {
 }
 
 #[test]
-fn proxies_are_sent_what_istiod_sends() {
+fn proxies_are_sent_the_resources_of_istiod() {
     run("xds", xds::cases, xds::check);
 }
 
@@ -107,12 +132,12 @@ fn the_scenarios_in_the_repository_are_the_recorded_ones() {
 }
 
 #[test]
-fn stock_envoys_load_what_they_are_sent() {
+fn stock_envoys_load_their_resources() {
     stock::load();
 }
 
 #[test]
-fn stock_mode_changes_what_the_table_says() {
+fn stock_mode_makes_the_changes_of_the_table() {
     stock::table();
 }
 

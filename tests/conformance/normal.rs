@@ -1,9 +1,10 @@
-//! The normal form in which two sets of resources are compared: what only Istio's Envoy knows is dropped, sets are sorted.
+//! The normal form in which two sets of resources are compared: types of Istio's Envoy alone are dropped, sets are sorted.
 //! The rules are those of `normal-form.yaml` beside the recordings.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
+use xxhash_rust::xxh3::xxh3_64;
 
 const DROPPED_HTTP: &[&str] = &[
     "istio.metadata_exchange",
@@ -149,10 +150,11 @@ pub fn first_difference(path: &str, expected: &Value, actual: &Value) -> Option<
     }
 }
 
+/// The value as text; a long one is cut, and a hash stands for the rest.
 fn short(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(260) {
-        Some((end, _)) => format!("{}…", &text[..end]),
+    match text.char_indices().nth(120) {
+        Some((end, _)) => format!("{}… #{:08x}", &text[..end], xxh3_64(text.as_bytes()) as u32),
         None => text,
     }
 }
@@ -160,7 +162,7 @@ fn short(value: &Value) -> String {
 /// The form in which resources are compared.
 #[derive(Clone, Copy)]
 pub enum Form<'a> {
-    /// Of conversations with istiod: without what only Istio's Envoy knows, sets sorted.
+    /// Of conversations with istiod: without the types of Istio's Envoy alone, sets sorted.
     Sent(&'a MultiAddress),
     /// Of generators: as it is, but for the order of virtual hosts.
     Generated,
@@ -218,9 +220,11 @@ pub fn compare(kind: &str, name_field: &str, expected: &Value, actual: &[Value],
             count(actual, twice)
         ));
     }
-    for e in &expected {
+    for (at, e) in expected.iter().enumerate() {
         let e_name = name(e);
-        if let Some(a) = actual.iter().find(|a| name(a) == e_name) {
+        // Of several with one name, each is compared with the one in its place.
+        let nth = count(&expected[..at], &e_name);
+        if let Some(a) = actual.iter().filter(|a| name(a) == e_name).nth(nth) {
             let (e, a) = (form.of(e), form.of(a));
             lines.extend(first_difference(&format!("{kind} {e_name}"), &e, &a));
         }

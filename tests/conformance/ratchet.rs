@@ -1,7 +1,9 @@
 //! Counting, the list of cases that may not stop passing, and the differences that stand by name.
 //!
 //! Every case is in exactly one place: it passes and is listed in `passing.txt`, or `differences.yaml` names it with a reason. The
-//! differences of a case that differs on purpose are pinned line by line in `pinned.txt`: expected and actual values alike.
+//! differences of a case that is named there are pinned line by line in `pinned.txt`: expected and actual values alike. Of a long
+//! value the beginning and a hash stand there. Answers to live requests are not pinned: they hold ports and times, and the moment of
+//! a retry decides which demand of a case is not met.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,19 +16,8 @@ use crate::{
     differences::Differences,
 };
 
-/// Families whose difference lines depend on inputs alone; those of live requests name ports and times.
-const PINNED: &[&str] = &[
-    "authorization",
-    "calls",
-    "gateway-api",
-    "generate",
-    "ingress",
-    "routes",
-    "service-apis",
-    "validation",
-    "validation-fragments",
-    "xds",
-];
+/// The family whose lines tell of live requests, which are other ones in each run.
+const LIVE: &str = "gateway-api-upstream-requests";
 
 /// The results of one family.
 pub struct Report {
@@ -66,11 +57,12 @@ impl Report {
     pub fn finish(self, partial: bool) {
         let excused = |list: &BTreeMap<String, String>| self.failed.keys().filter(|id| list.contains_key(*id)).count();
         let (differ, incomplete) = (excused(&self.differences.differs), excused(&self.differences.incomplete));
+        let not_built = excused(&self.differences.not_built);
         data::say(&format!(
-            "conformance {}: {} passed, {} failed, {} not yet, {differ} differ on purpose, {incomplete} of an incomplete recording{}",
+            "conformance {}: {} passed, {} failed, {} not yet, {not_built} not built, {differ} differ on purpose, {incomplete} of an incomplete recording{}",
             self.family,
             self.passed.len(),
-            self.failed.len() - differ - incomplete,
+            self.failed.len() - differ - incomplete - not_built,
             self.not_yet.len(),
             if data::root().is_none() && self.family != "xds" {
                 " (without the recordings: the repository's own cases only)"
@@ -133,41 +125,38 @@ impl Report {
         passing.map(|id| format!("{id} is listed in differences.yaml, and passes")).collect()
     }
 
-    /// Differences on purpose that are other ones than those that were looked at.
+    /// Named differences that are other ones than those that were looked at.
     fn moved_pins(&self) -> Vec<String> {
-        if !PINNED.contains(&self.family.as_str()) {
-            return Vec::new();
-        }
         let pinned = lines(&pinned_list());
         let now: BTreeSet<String> = self.pins().collect();
         let run = |line: &String| line.split('\t').next().is_some_and(|id| self.failed.contains_key(id));
         let gone = pinned.iter().filter(|line| run(line) && !now.contains(*line));
-        let gone = gone.map(|line| format!("a difference on purpose is gone or another one now: {line}"));
+        let gone = gone.map(|line| format!("a named difference is gone or another one now: {line}"));
         gone.chain(now.difference(&pinned).map(|line| format!("a difference that is not pinned: {line}"))).collect()
     }
 
-    /// The difference lines of the cases that differ on purpose, `case TAB line`.
+    /// The difference lines of the cases that stand by name, `case TAB line`.
     fn pins(&self) -> impl Iterator<Item = String> {
-        let differing = self.failed.iter().filter(|(id, _)| self.differences.differs.contains_key(*id));
-        differing.flat_map(|(id, lines)| lines.iter().map(move |line| format!("{id}\t{}", line.replace('\n', "\\n"))))
+        let live = self.family == LIVE;
+        let named = self.failed.iter().filter(move |(id, _)| !live && self.differences.names(id));
+        named.flat_map(|(id, lines)| lines.iter().map(move |line| format!("{id}\t{}", line.replace('\n', "\\n"))))
     }
 
     fn is_ours(&self, id: &str) -> bool {
         id.strip_prefix(&self.family).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Adds what passes and pins what differs. A case that passed and fails now stays listed: it goes by hand, with a reason.
+    /// Adds the passing cases and pins the differing lines. A case that passed and fails now stays listed: it is
+    /// removed by hand, with a reason.
     fn update(&self) {
         let _guard = fs::File::open(env!("CARGO_MANIFEST_DIR")).and_then(|f| f.lock().map(|()| f)).unwrap();
         let mut passing = lines(&passing_list());
         passing.extend(self.passed.iter().cloned());
         write(&passing_list(), &passing);
-        if PINNED.contains(&self.family.as_str()) {
-            let mut pinned: BTreeSet<String> = lines(&pinned_list());
-            pinned.retain(|line| !self.is_ours(line));
-            pinned.extend(self.pins());
-            write(&pinned_list(), &pinned);
-        }
+        let mut pinned: BTreeSet<String> = lines(&pinned_list());
+        pinned.retain(|line| !self.is_ours(line));
+        pinned.extend(self.pins());
+        write(&pinned_list(), &pinned);
     }
 }
 

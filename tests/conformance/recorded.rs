@@ -1,4 +1,5 @@
-//! The recorded xDS scenarios as the repository carries them: inputs as they are, and what istiod sent in a compact form.
+//! The recorded xDS scenarios as the repository carries them: inputs as they are, and the resources of istiod in a
+//! compact form.
 //!
 //! `recorded/xds/NAME/` holds `scenario.yaml`, `config.yaml` (`config.CLUSTER.yaml` of other clusters) and `expected.json`: for
 //! each `PROXY/FILE` the recorded value. A part that occurs more than once stands once in `recorded/shared.jsonl`, a line each;
@@ -17,7 +18,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use crate::data;
+use crate::{data, skipped::skipped};
 
 /// The key of a reference.
 const REFERENCE: &str = "$";
@@ -41,7 +42,7 @@ pub fn scenarios() -> PathBuf {
     folder().join("xds")
 }
 
-/// What was recorded of a scenario, by `PROXY/FILE`; references are still in it.
+/// The recorded values of a scenario by `PROXY/FILE`, with references.
 pub fn expected(scenario: &Path) -> Option<Map<String, Value>> {
     match data::json(&scenario.join("expected.json")) {
         Value::Object(map) => Some(map),
@@ -171,10 +172,10 @@ fn write(recorded: &Recorded) {
     fs::write(folder().join("shared.jsonl"), parts.lines.join("\n") + "\n").unwrap();
 }
 
-/// What the repository carries is what was recorded, to the last value.
+/// The scenarios in the repository equal the recorded ones, to the last value.
 pub fn check() {
     let Some(root) = data::root() else {
-        return data::say("conformance xds: no recordings beside the repository to compare its own copy with");
+        return skipped("the recordings are not beside the repository");
     };
     let recorded = recorded(&root);
     if std::env::var("PILOTHOUSE_RECORDED").as_deref() == Ok("update") {
@@ -195,7 +196,7 @@ pub fn check() {
         let carried: BTreeMap<&String, Value> = carried.iter().map(|(key, value)| (key, whole(value))).collect();
         assert_eq!(carried.keys().copied().collect::<Vec<_>>(), outputs.keys().collect::<Vec<_>>(), "{name}");
         for (key, value) in outputs {
-            assert!(carried[key] == *value, "{name}/{key} is not what was recorded");
+            assert!(carried[key] == *value, "{name}/{key} differs from the recording");
         }
         size += fs::metadata(folder.join("expected.json")).unwrap().len() as usize;
     }

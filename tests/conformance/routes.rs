@@ -105,7 +105,7 @@ fn recorded(value: &Value) -> Recorded {
     }
 }
 
-/// Our routes, and what was recorded.
+/// Our routes, and the recorded ones.
 fn routes(value: &Value) -> (Vec<Route>, Vec<Route>) {
     let surroundings = recorded(value);
     let features = environment::features(&value["featureFlags"]);

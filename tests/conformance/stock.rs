@@ -1,5 +1,5 @@
-//! Every recorded Envoy proxy as a stock Envoy, that is, without `ISTIO_VERSION` in its metadata: a real Envoy loads what it is
-//! sent, and what it is sent differs from Istio's form by what `stock-envoy.md` says.
+//! Every recorded Envoy proxy as a stock Envoy, that is, without `ISTIO_VERSION` in its metadata: a real Envoy loads its
+//! resources, and they differ from Istio's form as `stock-envoy.md` says.
 //!
 //! One Envoy loads all proxies, one after the other ([`Loader`]). A refusal is an error unless `stock-refused.yaml` has its case with the reason.
 
@@ -26,7 +26,7 @@ fn proxies() -> Vec<Case> {
     xds::cases().into_iter().filter(xds::is_envoy).collect()
 }
 
-/// Has an Envoy load these proxies; gives what it refused, by case.
+/// Has an Envoy load these proxies; returns the refusals by case.
 async fn loaded(oldest: bool, cases: &[Case]) -> BTreeMap<String, Vec<String>> {
     let mut loader = Loader::start(oldest).await;
     let mut refused = BTreeMap::new();
@@ -44,7 +44,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance").join(name)
 }
 
-/// Loads the proxies, and compares what is refused with what is known to be.
+/// Loads the proxies, and compares the refusals with the known ones.
 pub fn load() {
     let known: BTreeMap<String, String> =
         serde_saphyr::from_str(&fs::read_to_string(path("stock-refused.yaml")).unwrap()).unwrap();
@@ -73,7 +73,7 @@ pub fn load() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What stock mode changes: by place, how often and for how many proxies.
+/// The changes of stock mode by place, each with the number of its occurrences and the proxies that have it.
 #[derive(Default)]
 struct Table(BTreeMap<(String, &'static str), (usize, BTreeSet<String>)>);
 
@@ -176,7 +176,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The table of what stock mode changes is the one that was looked at.
+/// The table of the changes of stock mode equals the reviewed page.
 pub fn table() {
     let head = "# Stock Envoys\n\nGenerated from the recorded proxies: their resources with `ISTIO_VERSION`, as Istio sends them, \
         against those without, as a stock Envoy gets them.\n`PILOTHOUSE_STOCK=update cargo test --test conformance stock_mode` \
@@ -192,7 +192,7 @@ pub fn table() {
     let new: Vec<&str> = written.lines().filter(|line| !known.lines().any(|k| k == *line)).collect();
     assert!(
         known == written,
-        "stock mode is not what was looked at (PILOTHOUSE_STOCK=update writes it):\n{}",
+        "stock mode differs from the reviewed page (PILOTHOUSE_STOCK=update writes it):\n{}",
         new.join("\n")
     );
 }

@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// What a case demands.
+/// The demands of a case.
 fn test(case: &Case) -> Value {
     let file = case.folder.join("expected").join(format!("{}.yaml", case.proxy));
     data::yaml(&file).into_iter().next().unwrap()

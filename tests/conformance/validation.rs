@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::data::{self, Case, Verdict};
 
-/// What every EnvoyFilter is warned of; recordings of Istio's inner validator lack it.
+/// The warning for every EnvoyFilter; recordings of Istio's inner validator lack it.
 const GENERAL: &str = "EnvoyFilter reaches into details";
 
 /// The recorded objects by id, with `kind` and `apiVersion` of their file.

@@ -1,4 +1,4 @@
-//! Family `xds`: scenarios of objects and proxies, with what istiod sent to each proxy.
+//! Family `xds`: scenarios of objects and proxies, with the resources that istiod sent to each proxy.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
@@ -93,7 +93,7 @@ pub fn check(case: &Case) -> Verdict {
     let mut file = |name: &str, key: &str, actual: Vec<Value>| {
         let mut wanted = expected(name).unwrap_or_default();
         if grpc {
-            without_what_grpc_refuses(&mut wanted);
+            without_values_that_grpc_refuses(&mut wanted);
         }
         lines.extend(normal::compare(name, key, &wanted, &actual, Form::Sent(&multi)));
     };
@@ -129,7 +129,7 @@ pub fn is_envoy(case: &Case) -> bool {
     node.is_some() && !is_grpc && !expected.contains_key(&format!("{}/addresses", case.proxy))
 }
 
-/// What a proxy says of itself.
+/// The node of a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// As it was recorded.
@@ -140,7 +140,7 @@ pub enum Mode {
     StockWithFiles,
 }
 
-/// What the proxy of a case is sent.
+/// The resources that are sent to the proxy of a case.
 pub fn sent(case: &Case, mode: Mode) -> Resources {
     let scenario = data::yaml(&case.folder.join("scenario.yaml")).remove(0);
     let (context, _) = context(&case.folder, &scenario);
@@ -188,7 +188,7 @@ fn refusals(folder: &Path, recorded: &Value) -> Vec<String> {
 
 /// Istio sends proxyless gRPC domains that end in a dot, over which gRPC-Java fails the whole channel, and prefixes in a form
 /// that gRPC does not know. Neither is sent here.
-fn without_what_grpc_refuses(routes: &mut Value) {
+fn without_values_that_grpc_refuses(routes: &mut Value) {
     let hosts = routes.as_array_mut().into_iter().flatten().filter_map(|r| r.get_mut("virtualHosts")?.as_array_mut());
     for host in hosts.flatten() {
         if let Some(domains) = host.get_mut("domains").and_then(Value::as_array_mut) {
@@ -212,7 +212,7 @@ fn identity(scenario: &Value, proxy: &str, node: &Node) -> Option<Identity> {
     Identity::parse(described["identity"].as_str().unwrap_or(&default))
 }
 
-/// What a proxyless gRPC client asks for: its targets, and a listener for each server.
+/// The listeners that a proxyless gRPC client requests: its targets, and a listener for each server.
 fn asked(scenario: &Value, proxy: &str) -> Vec<String> {
     let proxies = scenario["proxies"].as_array().cloned().unwrap_or_default();
     let grpc = proxies.iter().find(|p| p["name"] == proxy).map(|p| p["grpc"].clone()).unwrap_or_default();

@@ -83,7 +83,7 @@ pub fn differences(
     all
 }
 
-/// How many resources a client holds.
+/// The number of resources that a client holds.
 pub fn count(holds: &Holds) -> usize {
     holds.values().map(|h| h.resources.len()).sum()
 }

@@ -1,5 +1,5 @@
-//! A real process that is killed while edits go on, again and again: clients that come back hold what new ones of a new process
-//! are given.
+//! A real process that is killed while edits go on, again and again: clients that come back hold the
+//! same as new clients of a new process.
 
 use std::{
     net::SocketAddr,
@@ -23,16 +23,22 @@ const BETWEEN: usize = 6;
 const LONGEST: usize = 1200;
 
 /// A process of the program on the inputs of a run.
-struct Process {
+pub struct Process {
     child: Child,
-    address: SocketAddr,
+    /// Where clients come to.
+    pub address: SocketAddr,
 }
 
 impl Process {
     fn start(dir: &Path, setup: &Setup, address: SocketAddr) -> Self {
+        Self::start_with_pages(dir, setup, address, ([127, 0, 0, 1], 0).into())
+    }
+
+    /// As [`Process::start`], with the admin pages at `pages`.
+    pub fn start_with_pages(dir: &Path, setup: &Setup, address: SocketAddr, pages: SocketAddr) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.arg("serve").args(["--grpc-addr", &address.to_string(), "--http-addr", "127.0.0.1:0"]);
-        command.args(["--monitoring-addr", "", "--deletion-hold", "0s", "--loopback-secrets", "--log-level", "error"]);
+        command.arg("serve").args(["--grpc-addr", &address.to_string(), "--http-addr", &pages.to_string()]);
+        command.args(["--monitoring-addr", "", "--deletion-hold", "0s", "--trust-loopback", "--log-level", "error"]);
         (0..2).for_each(|folder| {
             command.arg("--config-dir").arg(dir.join(folder.to_string()));
         });
@@ -62,11 +68,11 @@ impl Drop for Process {
 }
 
 /// An address that is free, and stays so between two processes.
-fn free() -> SocketAddr {
+pub fn free() -> SocketAddr {
     ([127, 0, 0, 1], free_port()).into()
 }
 
-fn connect(who: &[Who], speaks: &[Speaks], server: SocketAddr) -> Vec<Proxy> {
+pub fn connect(who: &[Who], speaks: &[Speaks], server: SocketAddr) -> Vec<Proxy> {
     who.iter().flat_map(|who| speaks.iter().map(|speaks| Proxy::start(who, *speaks, server))).collect()
 }
 
@@ -113,7 +119,7 @@ async fn step(dir: &Path, stayed: &[Proxy], timed: &Timed) {
     }
 }
 
-/// Waits for clients to hold what those of a new process hold.
+/// Waits for clients to hold the same as those of a new process.
 async fn converge(
     burst: usize,
     dir: &Path,
@@ -136,7 +142,7 @@ async fn converge(
             return Ok(());
         }
         if Instant::now() >= deadline {
-            let notes = world::said(stayed, &differences);
+            let notes = world::transcript(stayed, &differences);
             return Err(Failure { burst, differences, notes });
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

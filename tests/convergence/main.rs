@@ -22,6 +22,9 @@
 //! 1,000,000 on). The process of these runs ends in good order; one that is killed has a test of its own
 //! (`CONVERGENCE_KILLS=1000` for its long form).
 //!
+//! `CONVERGENCE_SOAK=600 cargo test --release --test convergence soak -- --nocapture` runs one process of the program for ten minutes
+//! (a few seconds without it): its memory, descriptors, threads, tasks and queues come back to the figures of the beginning.
+//!
 //! `CONVERGENCE_FROM` is the first seed of the long form, `CONVERGENCE_PATIENCE` the seconds that convergence may take.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -40,10 +43,11 @@ mod ports;
 mod proxy;
 mod random;
 mod refers;
-mod said;
 mod shrink;
+mod soak;
 mod trace;
 mod traffic;
+mod transcript;
 mod world;
 
 use std::{
@@ -174,6 +178,11 @@ fn clients_that_stay_hold_the_resources_of_new_ones_of_a_new_process() {
         done.1.len(),
     );
     assert!(done.1.is_empty(), "{} runs fail\n{}", done.1.len(), done.1.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn soak_leaves_nothing_behind() {
+    soak::run(std::time::Duration::from_secs(number("CONVERGENCE_SOAK").unwrap_or(soak::SHORT))).await;
 }
 
 #[test]

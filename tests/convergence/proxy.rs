@@ -1,4 +1,4 @@
-//! A client that stays: it subscribes as Envoy does, keeps what it is sent by the rules of its protocol, and acknowledges,
+//! A client that stays: it subscribes as Envoy does, keeps resources by the rules of its protocol, and acknowledges,
 //! refuses, asks again or comes back as it is told.
 
 use std::{
@@ -18,7 +18,7 @@ use pilothouse::{
 };
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use crate::{refers, said::Said};
+use crate::{refers, transcript::Transcript};
 
 /// The types in the order in which a client that comes back asks for them.
 pub const TYPES: [ResourceType; 7] = [
@@ -86,7 +86,7 @@ pub struct Proxy {
     pub who: Who,
     pub speaks: Speaks,
     holds: Arc<Mutex<Holds>>,
-    said: Said,
+    transcript: Transcript,
     commands: mpsc::UnboundedSender<Command>,
     task: JoinHandle<()>,
 }
@@ -106,10 +106,18 @@ impl Proxy {
     /// Connects, and stays connected.
     pub fn start(who: &Who, speaks: Speaks, server: SocketAddr) -> Self {
         let (commands, told) = mpsc::unbounded_channel();
-        let (holds, said) = (Arc::<Mutex<Holds>>::default(), Said::default());
+        let (holds, transcript) = (Arc::<Mutex<Holds>>::default(), Transcript::default());
         let (who, refuse) = (who.clone(), BTreeSet::new());
-        let run = Run { who: who.clone(), speaks, server, holds: holds.clone(), said: said.clone(), refuse, told };
-        Self { who, speaks, holds, said, commands, task: tokio::spawn(run.run()) }
+        let run = Run {
+            who: who.clone(),
+            speaks,
+            server,
+            holds: holds.clone(),
+            transcript: transcript.clone(),
+            refuse,
+            told,
+        };
+        Self { who, speaks, holds, transcript, commands, task: tokio::spawn(run.run()) }
     }
 
     /// Has it do something, as soon as it comes to it.
@@ -128,8 +136,8 @@ impl Proxy {
     }
 
     /// The last messages that it sent and was sent.
-    pub fn said(&self) -> Vec<String> {
-        self.said.lines()
+    pub fn transcript(&self) -> Vec<String> {
+        self.transcript.lines()
     }
 
     /// `name (protocol)`.
@@ -143,7 +151,7 @@ struct Run {
     speaks: Speaks,
     server: SocketAddr,
     holds: Arc<Mutex<Holds>>,
-    said: Said,
+    transcript: Transcript,
     refuse: BTreeSet<ResourceType>,
     told: mpsc::UnboundedReceiver<Command>,
 }
@@ -167,7 +175,7 @@ impl Stream {
     }
 }
 
-/// What is to be sent for a type.
+/// The next request for a type.
 #[derive(Debug)]
 enum Ask {
     /// Everything that is wanted, as the first request of the stream.
@@ -201,7 +209,7 @@ impl Run {
             (Ok(client), Speaks::Sotw) => Stream::Sotw(client.sotw(None).await?),
             (Ok(client), Speaks::Delta) => Stream::Delta(client.delta(None).await?),
         };
-        self.said.note("connected".to_string());
+        self.transcript.note("connected".to_string());
         self.begin(&mut stream).await?;
         loop {
             tokio::select! {
@@ -284,7 +292,7 @@ impl Run {
         let short = kind.short();
         match stream {
             Stream::Sotw(stream) => {
-                self.said.note(format!("-> {short} {ask:?}, names {names:?}, nonce {nonce}"));
+                self.transcript.note(format!("-> {short} {ask:?}, names {names:?}, nonce {nonce}"));
                 let request = DiscoveryRequest {
                     type_url,
                     resource_names: names,
@@ -309,7 +317,7 @@ impl Run {
                 }
                 let (more, fewer) = (&request.resource_names_subscribe, &request.resource_names_unsubscribe);
                 let (claims, nonce) = (request.initial_resource_versions.len(), &request.response_nonce);
-                self.said
+                self.transcript
                     .note(format!("-> {short} +{more:?} -{fewer:?} claims {claims}, nonce {nonce}, refused {refused}"));
                 stream.send(request).await
             }
@@ -331,7 +339,7 @@ impl Run {
                 (r.resources.iter().map(|r| r.name.clone()).collect(), &r.removed_resources[..], &r.nonce)
             }
         };
-        self.said.note(format!("<- {} {names:?} -{gone:?}, nonce {nonce}, refuses {refused}", kind.short()));
+        self.transcript.note(format!("<- {} {names:?} -{gone:?}, nonce {nonce}, refuses {refused}", kind.short()));
         self.apply(kind, response, refused);
         let acknowledges_first = self.who.node.id.len().is_multiple_of(2);
         if acknowledges_first || refused {
@@ -411,7 +419,7 @@ impl Run {
     async fn follow(&mut self, stream: &mut Stream, kind: ResourceType) -> Result<(), ClientError> {
         use ResourceType::{Cluster, Endpoint, Extension, Listener, Route, Secret};
         if !self.who.targets.is_empty() {
-            // What it gives up leads to nothing any more, so each type follows from what is left of the one before.
+            // Names that are given up lead to no others, so the names of each type follow from those left of the type before.
             for (of, wanted) in [(Listener, Route), (Route, Cluster), (Cluster, Endpoint)] {
                 let names = self.referred(of, wanted);
                 self.want(stream, wanted, names).await?;

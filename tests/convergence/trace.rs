@@ -29,7 +29,7 @@ const FILES: [&str; 4] = ["a.yaml", "b.yaml", "c.yaml", "sub/d.yaml"];
 const ASKED: [ResourceType; 5] =
     [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Listener, ResourceType::Route, ResourceType::Secret];
 
-/// How the process is set up.
+/// The settings of the process.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
     /// `PILOT_DEBOUNCE_AFTER`; the adaptive rule where there is none.
@@ -44,7 +44,7 @@ pub struct Setup {
     pub upstream: Option<bool>,
 }
 
-/// How a file is written.
+/// The way of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// Beside it, then renamed into place.

@@ -29,7 +29,7 @@ use crate::{
     trace::{FOLDERS, How, Setup, Step, Timed, Trace, UPSTREAM, place_of},
 };
 
-/// How long convergence may take. A run that converges takes a fraction of it.
+/// The longest time that convergence may take. A run that converges takes a fraction of it.
 pub fn patience() -> Duration {
     Duration::from_secs(std::env::var("CONVERGENCE_PATIENCE").ok().and_then(|s| s.parse().ok()).unwrap_or(60))
 }
@@ -195,7 +195,7 @@ impl World {
             if Instant::now() >= deadline {
                 notes.extend(refused(&self.live));
                 notes.extend(layers(&self.live, &cold, &self.who));
-                notes.extend(said(&self.stayed, &differences));
+                notes.extend(transcript(&self.stayed, &differences));
                 break Err(Failure { burst, differences, notes });
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -206,7 +206,7 @@ impl World {
     }
 }
 
-/// What clients of a process hold otherwise than those of a new one: those that stayed (two of each node) and new ones.
+/// Differences of the clients of a process, those that stayed (two of each node) and new ones, from clients of a new process.
 pub fn differences(stayed: &[Proxy], of_cold: &[Proxy], fresh: &[Proxy]) -> (Vec<Difference>, Excused) {
     let (mut all, mut excused) = (Vec::new(), Excused::default());
     for ((cold, fresh), stayed) in of_cold.iter().zip(fresh).zip(stayed.chunks(2)) {
@@ -222,9 +222,9 @@ pub fn differences(stayed: &[Proxy], of_cold: &[Proxy], fresh: &[Proxy]) -> (Vec
 }
 
 /// The last messages of clients that stayed and hold something else.
-pub fn said(stayed: &[Proxy], differences: &[Difference]) -> Vec<String> {
+pub fn transcript(stayed: &[Proxy], differences: &[Difference]) -> Vec<String> {
     let differs = |p: &&Proxy| differences.iter().any(|d| d.client.starts_with(&p.label()));
-    let lines = |p: &Proxy| p.said().into_iter().map(|line| format!("{}: {line}", p.label())).collect::<Vec<_>>();
+    let lines = |p: &Proxy| p.transcript().into_iter().map(|line| format!("{}: {line}", p.label())).collect::<Vec<_>>();
     stayed.iter().filter(differs).flat_map(lines).collect()
 }
 
@@ -259,7 +259,7 @@ fn stored(live: &Running, cold: &Running) -> Vec<String> {
     keys.into_iter().map(|key| format!("the store's {key} is {}", side(key))).collect()
 }
 
-/// Objects that a source refuses: no run means to have any, but for Secrets that the API server hands to whoever asks for
+/// Objects that a source refuses: no run means to have any, but for Secrets that the API server hands to every client that asks for
 /// those of other clusters.
 fn refused(running: &Running) -> Vec<String> {
     let meant = |r: &pilothouse::sources::SourceReport| !r.source.ends_with("remote-clusters");
@@ -275,7 +275,7 @@ fn bare(setup: &Setup) -> Settings {
         sources: SourceSettings { deletion_hold: Duration::ZERO, ..SourceSettings::default() },
         xds: XdsSettings {
             grpc_address: ListenAddress::loopback(0),
-            loopback_secrets: Some(true),
+            trust_loopback: Some(true),
             ..XdsSettings::default()
         },
         admin: AdminSettings {
@@ -328,7 +328,7 @@ fn settings(dir: &Path, setup: &Setup, fake: Option<&Fake>, upstream: Option<&Ru
     settings
 }
 
-/// Does what a step says to files or to the API server.
+/// Applies a step to files or to the API server.
 pub async fn edit(dir: &Path, fake: Option<&Fake>, step: &Step) {
     match step {
         Step::File { folder, file, objects, how } => {
@@ -380,7 +380,7 @@ async fn write(path: &Path, objects: &[Object], how: How) {
     }
 }
 
-/// Where two processes part: in what was read, in what was made of it, or in what clients were told of it.
+/// The place where two processes part: their inputs, their generated resources, or the responses to clients.
 fn layers(live: &Running, cold: &Running, who: &[Who]) -> Vec<String> {
     let (Some(ran), Some(new)) = (live.state.current(), cold.state.current()) else { return Vec::new() };
     let again = PushContext::build(live.inputs.read());

@@ -166,7 +166,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// What it refuses of a proxy's resources.
+    /// The resources of a proxy that Envoy refuses, each with the reason.
     async fn refused(&mut self, documents: &[Value], (node, identity): &(Node, Option<Identity>)) -> Vec<String> {
         let resources = made(documents).all(node, identity.as_ref(), &[]);
         let mut lines = self.loader.take(&resources).await;
@@ -236,6 +236,6 @@ async fn judge() {
 }
 
 #[test]
-fn envoy_takes_what_changed_objects_become() {
+fn envoy_accepts_the_resources_of_changed_objects() {
     tokio::runtime::Runtime::new().unwrap().block_on(judge());
 }

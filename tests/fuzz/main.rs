@@ -22,6 +22,8 @@ mod network;
 #[path = "../clients/process.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod process;
+#[path = "../clients/skipped.rs"]
+mod skipped;
 mod targets;
 #[path = "../clients/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]

@@ -1,7 +1,7 @@
 //! The targets of fuzzing: each takes any bytes, and panics when something does not hold.
 //!
 //! Plain functions, for `main.rs` (the short run of `cargo test`) and `long.rs` (under libFuzzer). A target holds what its
-//! reader promises: no panic, the same answer for the same bytes, answers of bounded size, and what is taken reads back.
+//! reader promises: no panic, the same answer for the same bytes, answers of bounded size, and accepted input reads back.
 
 mod admin;
 mod clients;
@@ -18,7 +18,7 @@ pub mod world;
 pub struct Target {
     /// The name of its corpus.
     pub name: &'static str,
-    /// What is run.
+    /// The function that takes one input.
     pub run: fn(&[u8]),
     /// Words that its inputs are made of, one a line.
     pub words: &'static str,
@@ -32,7 +32,7 @@ const HEAVY: usize = 25;
 
 macro_rules! targets {
     ($($name:ident: $module:ident, $weight:ident, $words:expr;)+) => {
-        /// All of them: those that read what network clients send come first.
+        /// All of them: those that read messages of network clients come first.
         pub const TARGETS: &[Target] =
             &[$(Target { name: stringify!($name), run: $module::$name, words: $words, weight: $weight }),+];
     };
@@ -127,7 +127,7 @@ const CEL: &str = "request.headers['x']\n.exists(a, a == 1)\n.all(\nhas(\n&&\n||
     %START_TIME%\n%REQ(:path)%\n%DYNAMIC_METADATA([\"a\", \"b\"])%\n%%\nhttps://\n[::1]:80\n%2f\n(?:\n{1,1000}\n\\\\pL\n[^a]\n\
     (?P<n>\n\"keys\":\n\"kty\":\n\"RSA\"\n\"EC\"\n1h2m3.5s\n100ms\n1us\n-1s\n0";
 
-/// How many of the known objects are taken, and how many there are.
+/// The number of known objects that are accepted, and the number of all.
 pub fn known_objects() -> (usize, usize) {
     let taken = world::DOCUMENTS.iter().filter_map(world::taken).count();
     (taken, world::DOCUMENTS.len())

@@ -33,7 +33,7 @@ pub enum When {
     Watch(&'static str),
 }
 
-/// How a body of pieces ends.
+/// The end of a chunked body.
 #[derive(Debug, Clone, Copy)]
 pub enum Ending {
     /// As it should.

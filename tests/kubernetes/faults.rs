@@ -1,16 +1,22 @@
 //! Faults of the connection itself: credentials that are wrong, a kubeconfig that is not there, and one that changes.
 
-use std::{fs, sync::Arc};
+use std::{fs, net::SocketAddr, process::Stdio, sync::Arc, time::Duration};
 
 use pilothouse::{
     model::Mesh,
     sources::kube::{FeedState, Group},
+    testing::AdsClient,
+    xds::ResourceType,
 };
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
 
 use crate::{
     fake::{Fake, Fault, When},
-    stage::{Stage, kubeconfig},
+    stage::{DEADLINE, Stage, kubeconfig},
 };
 
 const KINDS: &[Group] = &[Group::Ingress, Group::Discovery];
@@ -104,4 +110,61 @@ async fn selectors_that_cannot_be_evaluated_take_nothing_away() {
     fake.put("ingresses", "other", "c", json!({"spec": {}}));
     fake.put("ingresses", "shop", "d", json!({"spec": {}}));
     stage.until_names(&["Ingress/shop/a", "Ingress/shop/b", "Ingress/shop/d"]).await;
+}
+
+/// A service of the cluster, and the name of its cluster.
+fn service(fake: &Fake, name: &str) -> String {
+    let spec = json!({"clusterIP": "10.96.0.1", "ports": [{"name": "http", "port": 80}]});
+    fake.put("services", "shop", name, json!({"spec": spec}));
+    format!("outbound|80||{name}.shop.svc.cluster.local")
+}
+
+/// Waits until a proxy is sent this cluster.
+async fn until_served(address: SocketAddr, cluster: &str) {
+    let asks = async {
+        loop {
+            let Ok(client) = AdsClient::connect(address, "10.9.9.9").await else { continue };
+            if let Ok(mut stream) = client.sotw(None).await
+                && stream.subscribe(ResourceType::Cluster, &[], "").await.is_ok()
+                && let Ok(response) = stream.next().await
+                && response.resources.iter().any(|any| String::from_utf8_lossy(&any.value).contains(cluster))
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, asks).await.unwrap_or_else(|_| panic!("{cluster} is not served"));
+}
+
+#[tokio::test]
+async fn a_feed_that_panics_is_begun_anew_in_the_program_as_it_runs() {
+    let fake = Fake::start().await;
+    let first = service(&fake, "a");
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    command.args(["serve", "--log-format", "json", "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"]);
+    command.args(["--monitoring-addr", "", "--kubeconfig"]).arg(kubeconfig(dir.path(), &fake.url));
+    command.env("PILOTHOUSE_TEST_FAULTS", "feed of services=2,feed of pods=1").kill_on_drop(true);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let (mut address, mut survived) = (None, Vec::new());
+    let reads = async {
+        while address.is_none() || survived.len() < 3 {
+            let line = lines.next_line().await.unwrap().expect("it ended");
+            let line: Value = serde_json::from_str(&line).unwrap_or_default();
+            address = address.or_else(|| line["grpc"].as_str()?.parse().ok());
+            if line["panic"].as_str().is_some_and(|text| text.contains("feed of ")) {
+                survived.push(line["guarded"].clone());
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, reads).await.unwrap();
+    assert_eq!(survived, [true, true, true]);
+    // A process blocks when its log is not read.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    until_served(address.unwrap(), &first).await;
+    until_served(address.unwrap(), &service(&fake, "b")).await;
+    assert!(child.try_wait().unwrap().is_none(), "the process goes on");
+    child.kill().await.unwrap();
 }

@@ -20,7 +20,7 @@ use crate::stage::DEADLINE;
 #[derive(Default)]
 struct Seen {
     clusters: BTreeSet<String>,
-    /// How often it connected.
+    /// The number of connections so far.
     connections: usize,
     /// Responses that lacked a cluster that must not be lost.
     losses: Vec<String>,
@@ -62,7 +62,7 @@ impl Follower {
         assert!(waited.is_ok(), "{:?} of {clusters:?}", self.seen.lock().unwrap().clusters);
     }
 
-    /// How often it connected; nothing was lost by then.
+    /// The number of connections so far; demands that no cluster was lost by then.
     pub fn connections(&self) -> usize {
         assert!(!self.task.is_finished());
         let seen = self.seen.lock().unwrap();

@@ -15,6 +15,7 @@ use pilothouse::{
         AdminSettings, KubeAccess, ListenAddress, MeshSettings, RemoteCluster, Settings, SourceSettings, StateSettings,
         XdsSettings,
     },
+    sources::kube::access::{authority_rights, identity_rights},
     testing::{AdsClient, ClientError},
     xds::ResourceType,
 };
@@ -153,7 +154,7 @@ fn credential() -> Value {
 }
 
 #[actix::test]
-async fn tokens_prove_service_accounts_and_the_cluster_says_who_may_read_secrets() {
+async fn tokens_prove_service_accounts_and_the_cluster_grants_the_right_to_read_secrets() {
     let denied = ["-deny", "system:serviceaccount:shop:web:secrets"];
     let Some((server, admin)) = server_with(&denied, &[]).await else { return };
     for object in documents(NAMESPACES) {
@@ -339,6 +340,10 @@ async fn a_list_of_revoked_certificates_in_the_secret_cacerts_is_in_force() {
         "root-cert.pem": material.roots, "cert-chain.pem": "", "ca-crl.pem": list});
     admin.apply(&secret).await;
     let running = start(&server.kubeconfig, None).await;
+    // Istio's proxies have the list from a ConfigMap of their namespace.
+    let map = object("ConfigMap", "shop", "istio-ca-crl");
+    let map = until(&admin, &map, |map| map["data"]["ca-crl.pem"].is_string()).await;
+    assert_eq!(map["data"]["ca-crl.pem"].as_str().unwrap().trim(), list.trim());
     let as_cart = |serial: u64| dial("", &running, "cart", tls(&material.roots).identity(certified(&issuer, serial)));
 
     // A proxy is sent the list, and the listener goes by it: with TLS 1.3 a client learns of it after its handshake.
@@ -371,6 +376,7 @@ async fn the_rights_of_the_manifest_suffice_for_identities() {
     assert_eq!(outcome(&edge, &names).await, Ok(vec![names[0].to_string()]));
     end(running).await;
     assert_eq!(gate.denied(), Vec::<String>::new());
+    let mut used = gate.used();
 
     // The ConfigMaps stand: the next process writes that of a new namespace alone.
     let gate = Gate::start(&admin).await;
@@ -379,4 +385,27 @@ async fn the_rights_of_the_manifest_suffice_for_identities() {
     self::roots(&admin, "late").await;
     end(running).await;
     assert_eq!(gate.times("", "configmaps", "patch"), 1);
+    used.extend(gate.used());
+
+    // A root near its end is renewed in its Secret.
+    let secret = object("Secret", "istio-system", "istio-ca-secret");
+    admin.delete(&secret).await;
+    let ending = new_root("cluster.local", std::time::SystemTime::now(), Duration::from_secs(3600)).unwrap();
+    let mut old = secret.clone();
+    old["type"] = "istio.io/ca-root".into();
+    old["stringData"] = json!({"ca-cert.pem": ending.certificate, "ca-key.pem": ending.key});
+    admin.apply(&old).await;
+    let kept = admin.get(&secret).await["data"].clone();
+    let gate = Gate::start(&admin).await;
+    let running = start(&gate.kubeconfig(dir.path(), "sa:istio-system:pilothouse"), None).await;
+    let renewed = until(&admin, &secret, |secret| secret["data"]["ca-cert.pem"] != kept["ca-cert.pem"]).await;
+    assert_eq!(renewed["data"]["ca-key.pem"], kept["ca-key.pem"]);
+    end(running).await;
+    assert_eq!(gate.denied(), Vec::<String>::new());
+    used.extend(gate.used());
+    // The server asks for the right to create a ConfigMap where a missing one is applied.
+    used.insert((String::new(), "configmaps".to_string(), "create".to_string()));
+    let needed = identity_rights().into_iter().chain(authority_rights());
+    let needed = needed.map(|right| (right.group, right.resource, right.verb.to_string()));
+    assert_eq!(needed.filter(|right| !used.contains(right)).collect::<Vec<_>>(), [], "granted and never used");
 }

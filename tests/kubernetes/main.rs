@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod admin;
+mod churn;
 mod counts;
 mod fake;
 mod faults;
@@ -26,6 +27,8 @@ mod rights;
 mod running;
 mod server;
 mod service_apis;
+#[path = "../clients/skipped.rs"]
+mod skipped;
 mod stage;
 mod status;
 mod statuses;

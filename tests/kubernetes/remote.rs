@@ -227,7 +227,6 @@ async fn a_start_without_any_cluster_remembers_those_that_secrets_named() {
     end(without).await;
 }
 
-/// Whatever kinds are asked for are there, and their CRDs are not shown.
 #[actix::test]
 async fn a_remote_cluster_that_does_not_answer_delays_the_start_as_long_as_is_said() {
     let (main, west) = (cluster("10.1.0.1").await, cluster("10.2.0.1").await);

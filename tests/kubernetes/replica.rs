@@ -21,7 +21,7 @@ impl Replica {
     /// Starts it on a cluster, under this name, and waits until it listens.
     pub async fn start(kubeconfig: &Path, name: &str, environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.args(["serve", "--write-status", "--log-format", "json"]);
+        command.args(["serve", "--write-status", "--trust-loopback", "--log-format", "json"]);
         command.args(["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--monitoring-addr", ""]);
         command.arg("--kubeconfig").arg(kubeconfig).env("POD_NAME", name).envs(environment.iter().copied());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The rights that the manifest grants are those that the table names, and the table names what is really asked for. With
+//! The rights that the manifest grants are those that the table names, and the table names the requests that are really made. With
 //! exactly these rights, applied to a real API server, everything that the process does works.
 
 use std::{collections::BTreeSet, time::Duration};

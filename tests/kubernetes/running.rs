@@ -14,7 +14,11 @@ use crate::stage::DEADLINE;
 pub fn settings(sources: SourceSettings) -> Settings {
     Settings {
         sources,
-        xds: XdsSettings { grpc_address: ListenAddress::loopback(0), ..XdsSettings::default() },
+        xds: XdsSettings {
+            grpc_address: ListenAddress::loopback(0),
+            trust_loopback: Some(true),
+            ..XdsSettings::default()
+        },
         admin: AdminSettings {
             http_address: ListenAddress::loopback(0),
             monitoring_address: None,

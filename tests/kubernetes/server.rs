@@ -20,6 +20,8 @@ use tokio::{
     process::{Child, ChildStdin, Command},
 };
 
+use crate::skipped::skipped;
+
 /// Flags that give `/version` a version that clients can parse.
 const VERSION: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 \
     -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37";
@@ -41,12 +43,10 @@ pub struct Server {
     _stdin: ChildStdin,
 }
 
-/// The program, built when it is not there yet; `None` when it cannot be, which is said once.
-fn binary() -> Option<&'static Path> {
-    static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BINARY
-        .get_or_init(|| build().map_err(|why| say(&format!("SKIPPED, no Kubernetes API server: {why}"))).ok())
-        .as_deref()
+/// The program, built when it is not there yet, or the reason for which it cannot be built.
+fn binary() -> Result<&'static Path, &'static str> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    BINARY.get_or_init(build).as_deref().map_err(String::as_str)
 }
 
 /// Prints also where the output of tests is captured.
@@ -119,7 +119,8 @@ fn said_by(command: &mut Program) -> Result<String, String> {
 impl Server {
     /// Starts one with more flags; `None` when there is no program for it.
     pub async fn start(flags: &[&str]) -> Option<Self> {
-        let program = tokio::task::spawn_blocking(binary).await.unwrap()?;
+        let program = tokio::task::spawn_blocking(binary).await.unwrap();
+        let program = program.inspect_err(|why| skipped(&format!("no Kubernetes API server: {why}"))).ok()?;
         Some(Self::run(program, tempfile::tempdir().unwrap(), "127.0.0.1:0", flags).await)
     }
 

@@ -180,7 +180,7 @@ impl Stage {
         self.content().into_keys().filter(|k| !k.starts_with("Namespace/")).collect()
     }
 
-    /// How many objects were deleted so far.
+    /// The number of objects that were deleted so far.
     pub fn deleted(&self) -> usize {
         self.recorder.held.lock().unwrap().1
     }
@@ -190,7 +190,7 @@ impl Stage {
         self.sources.iter().map(|(_, port, _)| port.board.read()).collect()
     }
 
-    /// How a watched resource is.
+    /// The state of a watched resource.
     pub fn feed(&self, resource: &str) -> FeedReport {
         self.reports().into_iter().flat_map(|r| r.feeds).find(|f| f.resource == resource).unwrap_or_default()
     }

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::server::Server;
 
-/// How the wire is.
+/// The state of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Whole.

@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -28,11 +28,11 @@ impl Binary {
         Self::serve_with(folder, &[&ports, more].concat(), env)
     }
 
-    /// As [`Binary::serve`], with this many file descriptors.
-    pub fn serve_with_descriptors(descriptors: usize, folder: &Path, more: &[&str]) -> Self {
+    /// As [`Binary::serve`], under the limits that these words of a shell set.
+    pub fn serve_within(limits: &str, folder: &Path, more: &[&str]) -> Self {
         let mut shell = Command::new("sh");
-        let limit = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
-        shell.args(["-c", &limit, env!("CARGO_BIN_EXE_pilothouse")]);
+        let limited = format!("{limits} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &limited, env!("CARGO_BIN_EXE_pilothouse")]);
         shell.args(["serve", "--log-format", "json", "--monitoring-addr", "", "--config-dir"]).arg(folder);
         shell.args(["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"]).args(more);
         Self::spawn(shell)
@@ -98,6 +98,43 @@ impl Binary {
     pub fn lines_with(&mut self, text: &str) -> usize {
         self.log.extend(self.lines.try_iter());
         self.log.iter().filter(|line| line.contains(text)).count()
+    }
+
+    /// All lines so far.
+    pub fn lines(&mut self) -> usize {
+        self.lines_with("")
+    }
+
+    /// The last lines, for messages of tests.
+    pub fn last_lines(&mut self, count: usize) -> &[String] {
+        self.log.extend(self.lines.try_iter());
+        &self.log[self.log.len().saturating_sub(count)..]
+    }
+
+    /// A file of the system about this process.
+    fn proc(&self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
+    }
+
+    /// A path as the process sees it, which may have mounts of its own.
+    pub fn seen(&self, path: &Path) -> PathBuf {
+        Path::new("/proc").join(self.child.id().to_string()).join("root").join(path.strip_prefix("/").unwrap())
+    }
+
+    /// Time of processors that it has used.
+    pub fn cpu_time(&self) -> Duration {
+        // User and system time in hundredths of a second are the 12th and 13th field behind the name.
+        let stat = self.proc("stat");
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2);
+        Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().unwrap() * 10).sum())
+    }
+
+    /// The soft and the hard limit of file descriptors.
+    pub fn descriptors(&self) -> (usize, usize) {
+        let limits = self.proc("limits");
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let mut numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+        (numbers.next().unwrap(), numbers.next().unwrap())
     }
 
     /// Resident memory in MB.

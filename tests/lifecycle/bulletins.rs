@@ -1,9 +1,11 @@
 //! The classes of security bulletins of Istio and its neighbours that are about the control plane itself. Those about traffic
-//! are in the tests of the clients, floods and stubborn clients in `attacks` and in the tests of the protocol.
+//! are in the tests of the clients, floods and stubborn clients in `attacks` and in the tests of the protocol, references between
+//! namespaces in `references`. Two have no test, since nothing of the kind is built: templates of workloads (CVE-2022-21701)
+//! and patches of resources (CVE-2026-22771).
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     path::Path,
     process::Command,
@@ -12,22 +14,29 @@ use std::{
 
 use pilothouse::{
     proto::{
-        envoy::{config::core::v3::Node, service::discovery::v3::DiscoveryRequest},
+        envoy::{
+            config::core::v3::{Node, data_source::Specifier},
+            extensions::transport_sockets::tls::v3::{Secret, secret::Type},
+            service::discovery::v3::DiscoveryRequest,
+        },
         json_to_struct,
     },
     testing::AdsClient,
     xds::ResourceType,
 };
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 use tonic::{Code, Status, client::Grpc, transport::Channel};
 use tonic_prost::ProstCodec;
 
 use crate::{
-    identity::{World, channel, clusters, code, node, served},
+    confirm::{aside, ask},
+    forged::{credential, sent},
+    identity::{World, channel, clusters, code, node, served, text},
     stage::DEADLINE,
 };
 
-/// What `validate` says of these documents, and how long it took.
+/// The output of `validate` for these documents, and the time that it took.
 fn validated(documents: &str) -> (String, Duration) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.yaml"), documents).unwrap();
@@ -88,7 +97,7 @@ fn cve_2019_11253_documents_that_grow_are_refused_and_take_no_other_along() {
     }
 }
 
-/// One call with an empty message to any method, as nobody.
+/// One call with an empty message to any method, without an identity.
 async fn call(channel: &Channel, path: &str) -> Result<(), Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.map_err(|e| Status::unavailable(e.to_string()))?;
@@ -162,7 +171,7 @@ async fn objects_over_xds_are_for_the_root_namespace_alone() {
 /// CVE-2022-23635: a crafted message crashed the control plane before its sender proved anything. RUSTSEC-2020-0002: messages
 /// without end of depth.
 #[tokio::test]
-async fn cve_2022_23635_noise_before_a_proof_harms_nobody() {
+async fn cve_2022_23635_noise_before_a_proof_does_no_harm() {
     let world = World::new();
     let (mut server, secure) = world.serve(&[]);
     let root = world.root();
@@ -185,6 +194,28 @@ async fn cve_2022_23635_noise_before_a_proof_harms_nobody() {
     }
     served(&known).await;
     assert_eq!(server.lines_with("panic"), 0);
+}
+
+/// CVE-2024-28854: clients that begin no handshake held up those that came after.
+#[tokio::test]
+async fn cve_2024_28854_silent_handshakes_hold_nobody_up_and_are_ended() {
+    let world = World::new();
+    let (_server, secure) = world.serve(&[]);
+    let mut silent: Vec<_> = (0..50).map(|_| TcpStream::connect(secure).unwrap()).collect();
+    for (socket, half) in silent.iter_mut().zip([&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01"].into_iter().cycle()) {
+        socket.write_all(half).unwrap();
+    }
+    let client = AdsClient::over(channel(secure, &world.root(), None).await.unwrap(), node("shop"));
+    served(&client.with_token(&world.token(&["-n", "shop"]))).await;
+    aside(move || {
+        for mut socket in silent {
+            socket.set_read_timeout(Some(DEADLINE)).unwrap();
+            let ended = socket.read_to_end(&mut Vec::new());
+            let stands = ended.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+            assert!(!stands, "a silent socket is kept");
+        }
+    })
+    .await;
 }
 
 /// Sends bytes and waits until the server has enough of them.
@@ -213,24 +244,112 @@ async fn cve_2022_39388_the_address_of_a_client_proves_nothing_to_the_secure_lis
     assert_eq!(code(clusters(&claims).await), Code::PermissionDenied);
 }
 
-/// GHSA-fgw5-hp8f-xfhc: a policy led the control plane to servers that only it can reach.
-#[test]
-fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_link_local_addresses() {
-    let dir = tempfile::tempdir().unwrap();
-    let rules: Vec<Value> = ["http://169.254.169.254/keys", "http://[fe80::1]/keys", "http://100.100.100.200/keys"]
-        .iter()
-        .map(|uri| json!({"issuer": uri, "jwksUri": uri}))
-        .collect();
-    let text = object("security.istio.io/v1", "RequestAuthentication", &json!({"jwtRules": rules}));
-    fs::write(dir.path().join("a.yaml"), text).unwrap();
-    let mut server = serve(dir.path());
-    for _ in 0..rules.len() {
-        server.until("an address is not connected to", |line| line.contains("may not be connected to").then_some(()));
+/// A line of the private key of a secret, of those that tell it from others.
+fn key_line(secrets: &[Secret], name: &str) -> String {
+    let secret = secrets.iter().find(|secret| secret.name == name).unwrap();
+    let Some(Type::TlsCertificate(certificate)) = &secret.r#type else { panic!("{name}") };
+    match &certificate.private_key.as_ref().unwrap().specifier {
+        Some(Specifier::InlineBytes(key)) => std::str::from_utf8(key).unwrap().lines().nth(2).unwrap().to_string(),
+        other => panic!("{other:?}"),
     }
 }
 
-fn serve(folder: &Path) -> crate::binary::Binary {
-    crate::binary::Binary::serve(folder, &[], &[])
+/// The files below a folder, with their text.
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: std::path::PathBuf| {
+        if path.is_dir() {
+            return files(&path);
+        }
+        vec![(path.display().to_string(), String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned())]
+    };
+    entries.flat_map(of).collect()
+}
+
+/// CVE-2021-34824: answers with keys were kept without regard to the client, so that any client could be sent any key.
+#[tokio::test]
+async fn cve_2021_34824_clients_that_share_a_view_are_sent_their_own_keys_alone() {
+    let world = World::new();
+    let own = [("shop", credential(&world, "shop")), ("bank", credential(&world, "bank"))];
+    let (mut server, [secure, _, http]) = world.serve_pages(&[], &[]);
+    let stranger = AdsClient::over(channel(secure, &world.root(), None).await.unwrap(), node("shop"));
+    let clients =
+        own.iter().flat_map(|(namespace, certificate)| ["cart", "ledger"].map(|a| (*namespace, a, certificate)));
+    let clients: Vec<_> = clients
+        .map(|(namespace, account, certificate)| {
+            let token = world.token(&["-n", namespace, "-s", account]);
+            let id = format!("spiffe://cluster.local/ns/{namespace}/sa/{account}");
+            (id, namespace, certificate.trim(), stranger.with_node(node(namespace)).with_token(&token))
+        })
+        .collect();
+    served(&clients[0].3).await;
+    let (mut streams, mut keys) = (Vec::new(), std::collections::BTreeSet::new());
+    for (round, is_delta) in [false, true, true, false].into_iter().enumerate() {
+        let order: Box<dyn Iterator<Item = _>> =
+            if round % 2 == 0 { Box::new(clients.iter()) } else { Box::new(clients.iter().rev()) };
+        for (id, namespace, certificate, client) in order {
+            let names = ["default", "kubernetes://tls", "kubernetes://shop/tls", "kubernetes://bank/tls"];
+            let (secrets, stream) = sent(client, &names, is_delta).await;
+            streams.push(stream);
+            let leaf = CertificateDer::from_pem_slice(text(&secrets, "default").as_bytes()).unwrap();
+            assert_eq!(pilothouse::identity::tls::identity_of(&leaf).unwrap().to_string(), *id);
+            let mut told: Vec<&str> = secrets.iter().map(|secret| &*secret.name).collect();
+            told.sort_unstable();
+            let qualified = format!("kubernetes://{namespace}/tls");
+            assert_eq!(told, ["default", &qualified, "kubernetes://tls"], "{id}");
+            for name in ["kubernetes://tls", &qualified] {
+                assert_eq!(text(&secrets, name).trim(), *certificate, "{id}: {name}");
+                keys.insert(key_line(&secrets, name));
+            }
+            keys.insert(key_line(&secrets, "default"));
+        }
+    }
+    assert_eq!(keys.len(), own.len() + clients.len(), "each client has a key of its own");
+
+    // The keys are on the streams alone: not on pages, in the log or in files.
+    let page = |path: String| aside(move || ask(http, &format!("GET {path} HTTP/1.0")));
+    let list = page("/debug/list".to_string()).await;
+    let paths: Vec<String> = serde_json::from_str(list.split_once("\r\n\r\n").unwrap().1).unwrap();
+    let connections = page("/debug/connections".to_string()).await;
+    let id = connections.split('"').find(|part| part.contains("client.shop")).expect("the proxy is listed");
+    let mut shown = String::new();
+    for path in paths.iter().map(String::as_str).chain(["/metrics", "/"]) {
+        shown += &page(format!("{path}?proxyID={id}")).await;
+    }
+    assert!(shown.contains("kubernetes://shop/tls"), "the pages tell of the secrets by name");
+    // The same as base64 of the whole text.
+    let hidden = ["PRIVATE KEY", "LS0tLS1CRUdJTiBQUklWQVRF"];
+    for text in keys.iter().map(String::as_str).chain(hidden) {
+        assert!(!shown.contains(text), "a page shows a key");
+        assert_eq!(server.lines_with(text), 0, "a key is in the log");
+    }
+    for (path, text) in files(world.state.path()) {
+        assert!(!keys.iter().any(|key| text.contains(key)), "{path}");
+        assert!(!text.contains("PRIVATE KEY") || path.ends_with("identity/root-key.pem"), "{path}");
+    }
+    drop(streams);
+}
+
+/// GHSA-fgw5-hp8f-xfhc: a policy led the control plane to servers that only it can reach. Beside link-local addresses, those
+/// that the operator names are closed.
+#[test]
+fn ghsa_fgw5_hp8f_xfhc_keys_are_not_fetched_from_link_local_and_named_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let uris = [
+        "http://169.254.169.254/keys",
+        "http://[fe80::1]/keys",
+        "http://100.100.100.200/keys",
+        "http://127.0.0.1:9/keys",
+        "https://[::1]:9/keys",
+    ];
+    let rules: Vec<Value> = uris.iter().map(|uri| json!({"issuer": uri, "jwksUri": uri})).collect();
+    let text = object("security.istio.io/v1", "RequestAuthentication", &json!({"jwtRules": rules}));
+    fs::write(dir.path().join("a.yaml"), text).unwrap();
+    let closed = [("BLOCKED_CIDRS_IN_JWKS_URIS", "127.0.0.0/8,::1/128")];
+    let mut server = crate::binary::Binary::serve(dir.path(), &[], &closed);
+    for _ in 0..rules.len() {
+        server.until("an address is not connected to", |line| line.contains("may not be connected to").then_some(()));
+    }
 }
 
 /// CVE-2021-31921: a gateway between networks let callers reach services that are not for them.

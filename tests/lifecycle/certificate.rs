@@ -1,4 +1,4 @@
-//! `pilothouse certificate` as a process: its files, its proofs, and what becomes of them when something fails.
+//! `pilothouse certificate` as a process: its files, its proofs, and their state after failures.
 
 use std::{
     fs,

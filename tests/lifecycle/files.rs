@@ -118,24 +118,6 @@ async fn a_mesh_file_that_is_being_written_is_left_alone() {
 }
 
 #[actix::test]
-async fn sixty_thousand_bad_documents_hold_no_other_file_up_and_are_all_told() {
-    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
-    let running = start(&[dir.path(), other.path()], None).await;
-    until(&running, |c| hosts(c) == ["a.example"]).await;
-    let bad: String =
-        (0..60_000).map(|n| format!("---\napiVersion: v1\nkind: Service\nmetadata: {{name: [{n}]}}\n")).collect();
-    fs::write(dir.path().join("bad.yaml"), bad).unwrap();
-    fs::write(other.path().join("b.yaml"), entry("b", "b.example")).unwrap();
-    fs::write(dir.path().join("c.yaml"), entry("c", "c.example")).unwrap();
-    until(&running, |c| hosts(c) == ["a.example", "b.example", "c.example"]).await;
-    let board = running.sources[0].board.clone();
-    tokio::time::timeout(DEADLINE, board.until(|r| r.findings.refused.len() == 60_000)).await.unwrap();
-    assert_eq!(board.read().restarts, 0);
-    end(running).await;
-}
-
-#[actix::test]
 async fn a_start_that_cannot_succeed_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,7 @@
 //! Floods of HTTP/2 frames by hand against the real process: the connection of the attacker ends, everybody else is served.
 
+mod floods;
+
 use std::{
     fs,
     io::{Read, Write},
@@ -13,12 +15,16 @@ use crate::{
 };
 use pilothouse::testing::AdsClient;
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ENHANCE_YOUR_CALM: u32 = 11;
 const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
@@ -148,10 +154,11 @@ impl Attacked {
 /// CVE-2023-44487, rapid reset: calls that are taken back as soon as they are made cost their sender nothing.
 #[tokio::test]
 async fn cve_2023_44487_calls_that_are_reset_at_once_end_their_connection() {
-    let attacked = Attacked::start().await;
-    let before = attacked.server.resident();
+    let mut attacked = Attacked::start().await;
+    let (before, lines) = (attacked.server.resident(), attacked.server.lines());
     let block = call();
-    for _ in 0..20 {
+    // More than the lines of a kind that are written in a row.
+    for _ in 0..300 {
         let mut stream = 1;
         let burst = || {
             let mut bytes = Vec::new();
@@ -174,6 +181,9 @@ async fn cve_2023_44487_calls_that_are_reset_at_once_end_their_connection() {
         patient.echo().expect("an open connection");
         patient.0.write_all(&frame(RST_STREAM, 0, number * 2 + 1, &8u32.to_be_bytes())).unwrap();
     }
+    attacked.is_well().await;
+    let lines = attacked.server.lines() - lines;
+    assert!(lines <= 160, "{lines} lines: {:#?}", attacked.server.last_lines(20));
     attacked.ends_unharmed(before).await;
 }
 

@@ -2,6 +2,8 @@
 //! message is a few lines and a count.
 
 use std::{
+    cell::RefCell,
+    collections::BTreeMap,
     fmt::Write as _,
     fs,
     io::Write as _,
@@ -18,7 +20,10 @@ use std::{
 
 use pilothouse::{
     proto::{
-        envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+        envoy::{
+            config::core::v3::Node,
+            service::discovery::v3::{DiscoveryRequest, DiscoveryResponse},
+        },
         google,
     },
     testing::{AdsClient, SotwStream},
@@ -154,23 +159,60 @@ fn folder() -> tempfile::TempDir {
     dir
 }
 
+/// The attempt to forge a line by text of this kind.
+fn forged(by: &str) -> String {
+    FORGED.replace("forged", &format!("forged-by-{by}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn text_from_outside_forges_no_line_of_a_text_log() {
     let (dir, grpc) = (folder(), free_address());
     let (grpc_addr, ports) = (grpc.to_string(), "127.0.0.1:0");
-    fs::write(dir.path().join("new\n\u{1b}[2Jline.yaml"), "kind: [\n").unwrap();
+    fs::write(dir.path().join("new\n\u{1b}[2Jforged-by-a-file.yaml"), "kind: [\n").unwrap();
+    let object = |name: &str, spec: Value| {
+        let metadata = json!({"name": name, "namespace": "shop"});
+        json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": metadata, "spec": spec})
+    };
+    fs::write(dir.path().join("name.yaml"), object(&forged("a-name"), json!({"hosts": [1]})).to_string()).unwrap();
+    let value = json!({"hosts": ["a.example"], "resolution": forged("a-value")});
+    fs::write(dir.path().join("value.yaml"), object("x", value).to_string()).unwrap();
+    let unknown = json!({"hosts": ["b.example"], "resolution": "NONE", forged("a-key"): 1});
+    fs::write(dir.path().join("key.yaml"), object("y", unknown).to_string()).unwrap();
     let mut server = Binary::serve_with(dir.path(), &["--grpc-addr", &grpc_addr, "--http-addr", ports], &[]);
     let (mut stream, response) = first_answer(grpc).await;
-    stream.send(refusal(&response, FORGED)).await.unwrap();
-    let line = tokio::task::spawn_blocking(move || {
-        server.until("refusal", |line| {
+    stream.send(refusal(&response, &forged("a-refusal"))).await.unwrap();
+    let client = AdsClient::connect(grpc, "10.0.0.6").await.unwrap();
+    let id = format!("sidecar~10.0.0.7~{}.shop~shop.svc.cluster.local", forged("a-node"));
+    let mut other = client.with_node(Node { id, ..Node::default() }).sotw(None).await.unwrap();
+    other.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    let response = other.next().await.unwrap();
+    other.send(refusal(&response, "no")).await.unwrap();
+    // A name of a group that cannot be one is refused before it comes to a line.
+    let machine = node("10.9.0.7", json!({"AUTO_REGISTER_GROUP": forged("a-group")}));
+    let mut refused = client.with_node(machine).sotw(None).await.unwrap();
+    refused.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    assert!(refused.next().await.is_err());
+
+    let wanted = ["a-file", "a-name", "a-value", "a-key", "a-refusal", "a-node"];
+    let seen = tokio::task::spawn_blocking(move || {
+        let seen = RefCell::new(BTreeMap::new());
+        server.until("all attempts", |line| {
             assert!(!line.chars().any(|c| c.is_control() || c == '\u{2028}'), "{line:?}");
             assert!(!line.starts_with("2026-01-01T00:00:00Z"), "{line:?}");
-            line.contains("forged").then(|| line.to_string())
-        })
+            for by in wanted.iter().filter(|by| line.contains(&format!("forged-by-{by}"))) {
+                seen.borrow_mut().insert(*by, line.to_string());
+            }
+            let missing: Vec<_> = wanted.iter().filter(|by| !seen.borrow().contains_key(**by)).collect();
+            missing.is_empty().then_some(())
+        });
+        seen.into_inner()
     });
-    let line = line.await.unwrap();
-    assert!(line.contains("WARN") && line.contains("\\n2026-01-01") && line.contains("connection="), "{line}");
+    let seen = seen.await.unwrap();
+    for by in ["a-name", "a-value", "a-key", "a-refusal", "a-node"] {
+        let line = &seen[by];
+        assert!(line.contains("WARN") && line.contains("\\n2026-01-01"), "{line}");
+    }
+    assert!(seen["a-refusal"].contains("connection="), "{}", seen["a-refusal"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,7 +27,7 @@ use tempfile::TempDir;
 
 use crate::stage::{end, settings, until};
 
-/// What the server says of A records; `None` is a failure. It knows of no other records.
+/// The A records of the server; `None` is a failure. It has no other records.
 type Records = Arc<Mutex<Option<Vec<IpAddr>>>>;
 
 /// Answers on a port of the loopback interface until the test ends.

@@ -1,92 +1,90 @@
-//! The admin pages as probes, scrapers, `istioctl` and hostile web sites ask for them.
+//! The admin pages of the program as probes, scrapers, `istioctl` and hostile web sites ask for them.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::Value;
 
 use crate::{
-    confirm::{aside, ask},
-    stage::{Served, end},
+    attacks::{Attacked, ask},
+    stage::DEADLINE,
 };
 
-async fn answer(http: SocketAddr, request: &str) -> (u16, String, String) {
-    let request = request.to_string();
-    let answer = aside(move || ask(http, &request)).await;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, head.to_ascii_lowercase(), body.to_string())
-}
-
-#[actix::test]
+#[tokio::test]
 async fn probes_may_ask_by_head_and_istioctl_reads_the_version() {
-    let served = Served::start().await;
-    let http = served.running.addresses.http;
+    let attacked = Attacked::plain().await;
+    let http = attacked.http;
     for path in ["/ready", "/healthz", "/metrics"] {
-        let (status, _, body) = answer(http, &format!("HEAD {path} HTTP/1.0")).await;
-        assert_eq!((status, body.as_str()), (200, ""), "{path}");
-        assert_eq!(answer(http, &format!("GET {path} HTTP/1.0")).await.0, 200, "{path}");
+        let head = ask(http, &format!("HEAD {path}")).await;
+        assert_eq!((head.status, head.body.as_str()), (200, ""), "{path}");
+        assert_eq!(ask(http, &format!("GET {path}")).await.status, 200, "{path}");
     }
-    let (status, head, body) = answer(http, "GET /version HTTP/1.0").await;
-    assert!(status == 200 && head.contains("content-type: text/plain"), "{head}");
-    let parts: Vec<&str> = body.split('-').collect();
+    let version = ask(http, "GET /version").await;
+    assert!(version.status == 200 && version.head.contains("content-type: text/plain"), "{}", version.head);
+    let parts: Vec<&str> = version.body.split('-').collect();
     assert_eq!(parts, [env!("CARGO_PKG_VERSION"), "pilothouse", "Clean"], "VERSION-REVISION-STATUS");
-    end(served.running).await;
 }
 
-#[actix::test]
+#[tokio::test]
 async fn every_answer_has_its_content_type() {
-    let served = Served::start().await;
-    let http = served.running.addresses.http;
+    let attacked = Attacked::plain().await;
+    let http = attacked.http;
     for (request, wanted) in [
-        ("GET /debug/nothing%3Cscript%3E HTTP/1.0", 404),
-        ("GET /nothing HTTP/1.0", 404),
-        ("GET /debug/config_dump HTTP/1.0", 400),
-        ("GET /debug/adsz?push=true HTTP/1.0", 405),
-        ("GET /debug/queuez HTTP/1.0", 200),
-        ("GET / HTTP/1.0", 200),
+        ("GET /debug/nothing%3Cscript%3E", 404),
+        ("GET /nothing", 404),
+        ("GET /debug/config_dump", 400),
+        ("GET /debug/adsz?push=true", 405),
+        ("GET /debug/queuez", 200),
+        ("GET /", 200),
     ] {
-        let (status, head, _) = answer(http, request).await;
-        assert_eq!(status, wanted, "{request}");
+        let answer = ask(http, request).await;
+        let head = &answer.head;
+        assert_eq!(answer.status, wanted, "{request}");
         assert!(
             head.contains("x-content-type-options: nosniff") && head.contains("content-type: "),
             "{request}: {head}"
         );
-        assert!(status == 200 || head.contains("content-type: text/plain"), "{request}: {head}");
+        assert!(wanted == 200 || head.contains("content-type: text/plain"), "{request}: {head}");
     }
-    end(served.running).await;
 }
 
-#[actix::test]
-async fn web_sites_neither_read_pages_nor_push() {
-    let mut served = Served::start().await;
-    let http = served.running.addresses.http;
-    for path in ["/", "/debug", "/debug/configz", "/debug/mesh", "/debug/adsz"] {
-        let rebound = format!("GET {path} HTTP/1.1\r\nConnection: close\r\nHost: evil.example:8080");
-        assert_eq!(answer(http, &rebound).await.0, 403, "{path}");
-        let own = format!("GET {path} HTTP/1.1\r\nConnection: close\r\nHost: localhost:8080");
-        assert_eq!(answer(http, &own).await.0, 200, "{path}");
-    }
-    let ready = "GET /ready HTTP/1.1\r\nConnection: close\r\nHost: pilothouse.mesh";
-    assert_eq!(answer(http, ready).await.0, 200, "probes come by any name");
+/// The pushes that a page asked for.
+async fn pushes(http: SocketAddr) -> usize {
+    let events = ask(http, "GET /debug/eventz").await.body;
+    let events: Vec<Value> = serde_json::from_str(&events).unwrap();
+    assert!(!events.is_empty());
+    events.iter().filter(|event| event["reasons"].to_string().contains("debug")).count()
+}
 
-    let version = || served.running.state.current().unwrap().version;
-    let before = version();
-    for refused in [
-        "GET /debug/adsz?push=true HTTP/1.0",
-        "POST /debug/adsz?push=true HTTP/1.0\r\nOrigin: http://evil.example",
-        "POST /debug/adsz?push=true HTTP/1.0\r\nSec-Fetch-Site: cross-site",
-        "POST /debug/adsz?push=true HTTP/1.0\r\nHost: evil.example",
-        "POST /debug/adsz HTTP/1.0",
-    ] {
-        assert!(answer(http, refused).await.0 >= 400, "{refused}");
+#[tokio::test]
+async fn web_sites_neither_read_pages_nor_push() {
+    let mut attacked = Attacked::plain().await;
+    let http = attacked.http;
+    for path in ["/", "/debug", "/debug/configz", "/debug/mesh", "/debug/adsz"] {
+        let rebound = ask(http, &format!("GET {path}\nHost: evil.example:8080")).await;
+        assert_eq!(rebound.status, 403, "{path}");
+        assert!(!rebound.body.contains("a.example"), "{path}: {}", rebound.body);
+        assert_eq!(ask(http, &format!("GET {path}\nHost: localhost:8080")).await.status, 200, "{path}");
     }
-    assert_eq!(version(), before, "nothing was pushed");
-    assert_eq!(answer(http, "POST /debug/adsz?push=true HTTP/1.0").await.0, 200);
+    let ready = ask(http, "GET /ready\nHost: pilothouse.mesh").await;
+    assert_eq!(ready.status, 200, "probes come by any name");
+
+    for refused in [
+        "GET /debug/adsz?push=true",
+        "POST /debug/adsz?push=true\nOrigin: http://evil.example",
+        "POST /debug/adsz?push=true\nSec-Fetch-Site: cross-site",
+        "POST /debug/adsz?push=true\nHost: evil.example",
+        "POST /debug/adsz",
+    ] {
+        assert!(ask(http, refused).await.status >= 400, "{refused}");
+    }
+    attacked.is_well().await;
+    assert_eq!(pushes(http).await, 0, "nothing was pushed");
+    assert_eq!(ask(http, "POST /debug/adsz?push=true").await.status, 200);
     let pushed = async {
-        while version() == before {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        while pushes(http).await == 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(crate::stage::DEADLINE, pushed).await.unwrap();
-    served.add("b");
-    served.proxies.until("b.example").await;
-    end(served.running).await;
+    tokio::time::timeout(DEADLINE, pushed).await.expect("the push of the page");
+    attacked.is_well().await;
 }

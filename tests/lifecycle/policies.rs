@@ -1,18 +1,24 @@
-//! A policy that no proxy enforces says so: in `validate`, in the findings of its source, and in its status. And what Envoy
+//! A policy that no proxy enforces is reported: in `validate`, in the findings of its source, and in its status. And what Envoy
 //! would refuse of an object is told at that object.
 
-use std::{fs, process::Command, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use pilothouse::{
     app::Running,
     model::Kind,
     proto::{envoy::config::core::v3::Node, json_to_struct},
-    testing::AdsClient,
+    testing::{AdsClient, ClientError, SotwStream},
     xds::ResourceType,
 };
 use serde_json::{Value, json};
 
 use crate::{
+    binary::Binary,
     confirm::{aside, ask},
     stage::{DEADLINE, end, start, until},
 };
@@ -119,6 +125,54 @@ metadata: {name: tokens, namespace: shop}
 spec: {jwtRules: [{issuer: a, jwks: '{\"keys\": []}'}]}
 ";
 
+/// Routes with fields that gRPC clients do not apply: of a VirtualService, of a GRPCRoute, of a DestinationRule, and weights.
+const NOT_APPLIED: &str = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: api, namespace: shop}
+spec:
+  hosts: [api.example]
+  ports: [{number: 80, name: grpc, protocol: GRPC}]
+  resolution: STATIC
+  endpoints: [{address: 10.0.0.1, weight: 3}, {address: 10.0.0.2}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: api, namespace: shop}
+spec:
+  hosts: [api.example]
+  http:
+  - name: rewrites
+    match: [{uri: {prefix: /a.A/}, method: {exact: POST}}]
+    rewrite: {uri: /b.B/}
+    route: [{destination: {host: api.example}}]
+  - route: [{destination: {host: api.example}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.1.1.1, ports: [{name: grpc, port: 80}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {name: web, namespace: shop}
+spec:
+  parentRefs: [{group: '', kind: Service, name: web}]
+  rules:
+  - filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: b}]}}]
+    backendRefs: [{name: web, port: 80}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: far, namespace: shop}
+spec: {hosts: [far.example], ports: [{number: 80, name: grpc, protocol: GRPC}], resolution: STATIC, endpoints: [{address: 10.0.0.3}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: far, namespace: shop}
+spec: {host: far.example, trafficPolicy: {loadBalancer: {consistentHash: {httpCookie: {name: c, ttl: 1s}}}}}
+";
+
 fn refused() -> String {
     REFUSED.replace("SNI", &"a".repeat(400))
 }
@@ -210,6 +264,88 @@ async fn policies_that_a_grpc_server_cannot_enforce_say_so_while_it_is_connected
     other.subscribe(ResourceType::Cluster, &[], &first.nonce).await.unwrap();
     until_says(&running, "AuthorizationPolicy", "audit", "True", "1/1 proxies").await;
     end(running).await;
+}
+
+/// A client of proxyless gRPC, and its responses to these names.
+async fn grpc_client(address: SocketAddr, number: usize) -> Result<Vec<SotwStream>, ClientError> {
+    let id = format!("sidecar~10.0.0.{number}~client-{number}.shop~shop.svc.cluster.local");
+    let metadata = json_to_struct(&json!({"GENERATOR": "grpc"}));
+    let client = AdsClient::connect(address, "10.0.0.9").await?.with_node(Node { id, metadata, ..Node::default() });
+    let hosts = ["outbound|80||api.example", "outbound|80||web.shop.svc.cluster.local", "outbound|80||far.example"];
+    let mut streams = Vec::new();
+    for kind in [ResourceType::Route, ResourceType::Cluster, ResourceType::Endpoint] {
+        let mut stream = client.sotw(None).await?;
+        stream.subscribe(kind, &hosts, "").await?;
+        let first = stream.next().await?;
+        assert_eq!(first.resources.len(), hosts.len(), "{kind:?}");
+        stream.subscribe(kind, &hosts, &first.nonce).await?;
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+const TOLD: [(&str, &str, &str); 3] = [
+    ("VirtualService", "api", "\"rewrites\": proxyless gRPC does not apply matches of the method, rewrites"),
+    ("ServiceEntry", "api", "proxyless gRPC does not apply weights of endpoints"),
+    ("DestinationRule", "far", "proxyless gRPC does not apply hashes of a cookie"),
+];
+
+#[actix::test]
+async fn fields_that_grpc_clients_do_not_apply_are_told_at_their_objects_while_such_are_connected() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), NOT_APPLIED).unwrap();
+    let running = start(&[dir.path()], None).await;
+    until(&running, |c| c.inputs.registry.services.len() == 3).await;
+    let client = grpc_client(running.addresses.grpc, 1).await.unwrap();
+    for (kind, name, text) in TOLD {
+        until_says(&running, kind, name, "False", text).await;
+    }
+    // The conditions of a GRPCRoute are those of Gateway API: it is a report beside them.
+    let says = "proxyless gRPC does not apply operations on headers";
+    let all = statuses(&running).await;
+    let route = all.iter().find(|row| row["kind"] == "GRPCRoute").unwrap();
+    assert!(route["reports"].to_string().contains(says), "{route:#}");
+    // Without such a client they are what they say.
+    drop(client);
+    let mut sidecar = subscribed(&running).await.sotw(None).await.unwrap();
+    sidecar.subscribe(ResourceType::Cluster, &[], "").await.unwrap();
+    let first = sidecar.next().await.unwrap();
+    sidecar.subscribe(ResourceType::Cluster, &[], &first.nonce).await.unwrap();
+    for (kind, name, _) in TOLD {
+        until_says(&running, kind, name, "True", "proxies up to date").await;
+    }
+    end(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_that_grpc_clients_do_not_apply_are_logged_once() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), NOT_APPLIED).unwrap();
+    let mut server = Binary::serve(dir.path(), &[], &[]);
+    let (address, _) = server.addresses();
+    let mut clients = Vec::new();
+    for number in 1..=5 {
+        let start = Instant::now();
+        clients.push(loop {
+            match grpc_client(address, number).await {
+                Ok(client) => break client,
+                Err(error) => assert!(start.elapsed() < DEADLINE, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        });
+    }
+    // A change of another object builds the same things anew.
+    let changed = NOT_APPLIED.replace("address: 10.0.0.3", "address: 10.0.0.4");
+    fs::write(dir.path().join("a.yaml"), changed).unwrap();
+    clients[0][2].next().await.unwrap();
+    let says = |line: &str| line.contains("does not apply").then_some(());
+    for _ in 0..4 {
+        server.until("a field that is not applied", says);
+    }
+    drop(clients);
+    server.terminate();
+    assert_eq!(server.ends_within(DEADLINE).code(), Some(0));
+    assert_eq!(server.lines_with("does not apply"), 4);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::{
     confirm::{aside, ask},
     identity::{World, certificate, channel, clusters, code, eventually, node, served},
     ports::free_port,
+    skipped::skipped,
     stage::DEADLINE,
 };
 
@@ -101,7 +102,7 @@ impl KeyServer {
     }
 }
 
-async fn client(world: &World, secure: SocketAddr) -> AdsClient {
+pub async fn client(world: &World, secure: SocketAddr) -> AdsClient {
     AdsClient::over(channel(secure, &world.root(), None).await.unwrap(), node("shop"))
 }
 
@@ -357,7 +358,7 @@ fn own_address() -> Option<IpAddr> {
 #[tokio::test]
 async fn debug_pages_answer_callers_from_elsewhere_by_their_token() {
     let Some(own) = own_address() else {
-        println!("not run: this machine has no address but those of the loopback interface");
+        skipped("this machine has no address but those of the loopback interface");
         return;
     };
     let world = World::new();

@@ -1,5 +1,5 @@
 //! Registered workloads on disk: those that were answered are there after a kill, and no state of the disk keeps the control
-//! plane from serving or loses a file without a word.
+//! plane from serving or loses a file without telling it.
 
 use std::{
     fs,

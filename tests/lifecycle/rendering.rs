@@ -1,11 +1,11 @@
-//! `pilothouse render`: what a proxy would be sent, from a folder, by the program itself.
+//! `pilothouse render`: the resources of a proxy, from a folder, by the program itself.
 
 use std::{fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What `render` writes of one type for a sidecar with this metadata, from a folder with these objects and with these flags.
+/// The output of `render` of one type, for a sidecar with this metadata, from a folder with these objects and with these flags.
 fn rendered(objects: &str, metadata: &Value, flags: &[(&str, &str)], resources: &str) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
@@ -99,4 +99,53 @@ spec: {host: near.example, trafficPolicy: {outlierDetection: {}}}
     let nearest = groups.iter().find(|group| group["priority"].is_null()).unwrap();
     assert_eq!(nearest["locality"]["region"], "west", "{found}");
     assert_eq!(groups.len(), 2);
+}
+
+/// A service outside of the mesh that is called with TLS.
+const FAR: &str = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: far, namespace: shop}
+spec:
+  hosts: [far.example]
+  location: MESH_EXTERNAL
+  ports: [{number: 443, name: https, protocol: HTTPS}]
+  resolution: STATIC
+  endpoints: [{address: 10.0.0.1}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: far, namespace: shop}
+spec: {host: far.example, trafficPolicy: {tls: {mode: SIMPLE, sni: far.example}}}
+";
+
+#[test]
+fn the_file_of_the_system_s_authorities_is_named_by_a_flag_and_by_the_node() {
+    let of = |metadata: Value, flags: &[(&str, &str)]| {
+        let clusters = rendered(FAR, &metadata, flags, "clusters");
+        let context = &named(&clusters, "outbound|443||far.example")["transportSocket"]["typedConfig"];
+        let trusted = &context["commonTlsContext"]["validationContext"]["trustedCa"]["filename"];
+        trusted.as_str().unwrap_or_else(|| panic!("{context}")).to_string()
+    };
+    let name = "PILOTHOUSE_SYSTEM_CA_FILE";
+    assert_eq!(of(json!({}), &[]), "/etc/ssl/certs/ca-certificates.crt");
+    assert_eq!(of(json!({}), &[(name, "/etc/pki/tls/certs/ca-bundle.crt")]), "/etc/pki/tls/certs/ca-bundle.crt");
+    let own = json!({(name): "/etc/ssl/cert.pem"});
+    assert_eq!(of(own, &[(name, "/etc/pki/tls/certs/ca-bundle.crt")]), "/etc/ssl/cert.pem", "the node knows its files");
+}
+
+#[test]
+fn istio_s_proxies_exchange_further_labels_where_a_flag_names_them() {
+    let metadata = json!({"ISTIO_VERSION": "1.27.0"});
+    for resources in ["clusters", "listeners"] {
+        let of = |flags: &[(&str, &str)]| rendered(FAR, &metadata, flags, resources).to_string();
+        assert!(of(&[]).contains("istio.metadata_exchange") && !of(&[]).contains("additional_labels"), "{resources}");
+        let named = of(&[("PILOT_MX_ADDITIONAL_LABELS", "team, cell,team")]);
+        let (filters, labelled) = ("enable_discovery", r#""additional_labels":["cell","team"]"#);
+        assert!(named.contains(labelled), "{resources}: {named}");
+        assert_eq!(
+            named.matches(filters).count() + named.matches("_propagation").count(),
+            named.matches(labelled).count()
+        );
+    }
 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::proxy::Proxies;
 
-/// How long anything in these tests may take to come true.
+/// The longest time that a condition in these tests may take to come true.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A ServiceEntry of one static endpoint.

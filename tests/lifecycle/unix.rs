@@ -18,6 +18,7 @@ use tonic::{
 use crate::{
     binary::Binary,
     identity::{World, certificate, clusters, code, decoded, node, secrets, served, text},
+    skipped::skipped,
     stage::DEADLINE,
 };
 
@@ -63,7 +64,7 @@ fn connect(path: &Path) -> UnixStream {
 }
 
 #[tokio::test]
-async fn the_user_of_the_process_is_what_its_node_says() {
+async fn the_user_of_the_process_has_the_identity_of_its_node() {
     let (world, place) = (World::new(), Place::new());
     let server = serve(&world, &place.path, &[]);
     assert_eq!(std::fs::metadata(&place.path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -123,7 +124,7 @@ async fn another_user_has_the_identity_that_a_flag_names_or_none() {
     let (world, place) = (World::new(), Place::new());
     let server = serve(&world, &place.path, &[]);
     let Some(connected) = connect_as(STRANGER, &place.path) else {
-        println!("not run: this process may not become another user (it is not root)");
+        skipped("this process may not become another user (it is not root)");
         return;
     };
     assert_eq!(connected.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied, "the mode keeps others out");

@@ -1,5 +1,6 @@
 //! An invalid policy never widens access: AuthorizationPolicies that are damaged at random are refused, or admit no request that
-//! their documentation denies. No Envoy runs: the rules that it would be sent are evaluated here.
+//! their documentation denies; so for the other kinds of the security API. No Envoy runs: the rules that it would be sent are
+//! evaluated here.
 //!
 //! `PILOTHOUSE_POLICIES` sets the number of policies, `PILOTHOUSE_POLICY_SEED` the seed.
 
@@ -7,9 +8,11 @@ mod damage;
 mod meaning;
 #[path = "../clients/policies/patterns.rs"]
 mod patterns;
+mod peers;
 #[path = "../clients/policies/random.rs"]
 mod random;
 mod rbac;
+mod tokens;
 
 use std::sync::Arc;
 
@@ -20,6 +23,8 @@ use pilothouse::{
 };
 use random::{Random, field, setting};
 use serde_json::{Value, json};
+
+const KIND: &str = "AuthorizationPolicy";
 
 /// A request as a proxy sees it behind the filters that verify tokens.
 #[derive(Debug, Clone)]
@@ -133,10 +138,10 @@ fn condition(random: &mut Random) -> Value {
 }
 
 /// The policy as the control plane takes it; `None` where it is refused.
-fn taken(spec: &Value) -> Option<Arc<Config>> {
+fn taken(kind: &str, namespace: &str, name: &str, spec: &Value) -> Option<Arc<Config>> {
     let document = json!({
-        "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
-        "metadata": {"name": "damaged", "namespace": "bank"}, "spec": spec,
+        "apiVersion": "security.istio.io/v1", "kind": kind,
+        "metadata": {"name": name, "namespace": namespace}, "spec": spec,
     });
     let config = decode::from_value(&document, Origin::default()).ok()?;
     validate(&config).is_valid().then(|| Arc::new(config))
@@ -156,13 +161,13 @@ fn damaged_policies_are_refused_or_admit_no_more_than_they_say() {
         let damaged = damage::damaged(&sound, &mut random);
         let requests: Vec<Request> = (0..20).map(|_| Request::random(&mut random)).collect();
         // A sound policy means exactly what it says, or else the comparison says nothing about a damaged one.
-        let config = taken(&sound).unwrap_or_else(|| panic!("{sound} is refused"));
+        let config = taken(KIND, "bank", "sound", &sound).unwrap_or_else(|| panic!("{sound} is refused"));
         let rules = filters(&config);
         for request in &requests {
             let (sent, said) = (rbac::admits(&rules, request), meaning::admits(&sound, "bank", request));
             assert_eq!(Some(sent), said, "{request:?}\n{sound:#}\n{rules:?}");
         }
-        let Some(config) = taken(&damaged) else {
+        let Some(config) = taken(KIND, "bank", "damaged", &damaged) else {
             refused += 1;
             continue;
         };

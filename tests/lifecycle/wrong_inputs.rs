@@ -91,16 +91,21 @@ fn a_prefix_that_is_none_ends_the_start_and_other_flags_are_complained_of() {
     let said = run(&[("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.0.0.0")], &[]);
     assert!(said.contains("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX: \"10.0.0.0\" is not an IPv4 prefix"), "{said}");
     // Ends for another reason, after the flags were read.
-    let flags = [("PILOT_ENABLE_SENDING_HBONE", "true"), ("PILOT_TRACE_SAMPLING", "150")];
+    let idle = ["PILOT_ENABLE_SENDING_HBONE", "ENABLE_PROXY_FIND_POD_BY_IP", "PILOT_ENABLE_ANALYSIS"];
+    let flags = [&idle.map(|name| (name, "true"))[..], &[("PILOT_TRACE_SAMPLING", "150")]].concat();
     let said = run(&flags, &["--write-status"]);
     assert!(said.contains("PILOT_ENABLE_SENDING_HBONE has no effect: HBONE"), "{said}");
+    for name in idle {
+        assert!(said.contains(&format!("{name} has no effect: ")), "{name}: {said}");
+    }
+    assert_eq!(said.matches("has no effect").count(), idle.len(), "flags that are not set are not named: {said}");
     assert!(
         said.contains("PILOT_TRACE_SAMPLING: \"150\" is not a percentage from 0 to 100; the default stays"),
         "{said}"
     );
 }
 
-/// What `validate` says of a folder, and its exit code.
+/// The output of `validate` for a folder, and its exit code.
 fn validated(folder: &Path, more: &[&str]) -> (Value, i32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
     let output = command.args(["validate", "-o", "json"]).args(more).arg(folder).output().unwrap();
@@ -162,6 +167,11 @@ fn validate_warns_as_serve_does() {
         assert!(warned.contains(text), "{text}: {warned}");
     }
     assert_eq!((code, said["warned"].as_array().unwrap().len()), (0, 5), "{warned}");
+    let output = Command::new(env!("CARGO_BIN_EXE_pilothouse")).arg("validate").arg(dir.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let unread = text.lines().filter(|line| line.contains("d.yaml:") && line.contains(": not read: "));
+    assert!(unread.clone().any(|line| line.ends_with(": not read: Deployment of apps/v1 x")), "{text}");
+    assert!(unread.count() >= 4 && text.contains(", 4 of kinds that are not read"), "{text}");
     let empty = tempfile::tempdir().unwrap();
     assert!(texts(&validated(empty.path(), &[]).0["warned"], "warning").contains("holds no config file"));
 }

@@ -9,6 +9,7 @@ mod duplicate_key;
 mod editors;
 mod huge_file;
 mod long_file;
+mod many_files;
 mod mass_deletion;
 mod noise;
 mod not_utf8;

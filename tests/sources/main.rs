@@ -10,5 +10,5 @@ mod upstream_delta;
 
 use std::time::Duration;
 
-/// How long anything in these tests may take to come true.
+/// The longest time that a condition in these tests may take to come true.
 const DEADLINE: Duration = Duration::from_secs(120);

@@ -18,6 +18,7 @@ fn a_server_by_name_is_resolved_and_one_by_address_is_not() {
     assert_eq!(bootstrap["node"]["cluster"], "web.shop");
     let layer = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
     assert_eq!(layer["re2.max_program_size.error_level"], 32_768);
+    assert_eq!(layer["envoy.reloadable_features.http_reject_path_with_fragment"], false);
 }
 
 #[test]

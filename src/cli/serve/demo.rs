@@ -29,7 +29,7 @@ pub(super) fn welcome(addresses: &Addresses, program: &str) -> String {
     let clients = "target/demo";
     format!(
         "
-pilothouse serves the demo in {FOLDER} (edit a file there, and what is connected follows)
+pilothouse serves the demo in {FOLDER} (an edit of a file there reaches connected proxies at once)
   xDS    {grpc}
   pages  http://{http}/
 
@@ -48,7 +48,7 @@ Three things to try, each from another terminal in this folder:
        GRPC_XDS_BOOTSTRAP={clients}/grpc.json {clients}/bin/python -c 'import grpc; from grpc_health.v1 import health_pb2 as h, health_pb2_grpc as s; \
          print(s.HealthStub(grpc.insecure_channel(\"xds:///control.demo.example:15010\")).Check(h.HealthCheckRequest(), timeout=20))'
 
-  3. What goes on: open http://{http}/ in a browser, or
+  3. Watch it: open http://{http}/ in a browser, or
        {program} proxy-status --http-addr {http}
 "
     )

@@ -177,4 +177,27 @@ mod tests {
         assert_eq!(parsed(&[]).remotes(&features).patience, Duration::from_secs(7));
         assert_eq!(parsed(&[]).remotes(&Features::default()).patience, Duration::from_secs(30));
     }
+
+    #[test]
+    fn istios_flags_reach_the_settings_of_remote_clusters() {
+        let remotes = |flags: &[(&str, &str)]| {
+            let mut features = Features::default();
+            for (name, value) in flags {
+                assert_eq!(features.set(name, value), Ok(true));
+            }
+            parsed(&["--service-account-dir", "account"]).remotes(&features)
+        };
+        let plain = remotes(&[]);
+        assert!(plain.kubeconfigs.is_none() && plain.secrets_in.is_none() && plain.allowed.is_empty());
+        let folder = remotes(&[("PILOT_MULTICLUSTER_KUBECONFIG_PATH", "/etc/remotes")]);
+        assert_eq!(folder.kubeconfigs.as_deref(), Some(std::path::Path::new("/etc/remotes")));
+        let allowed = remotes(&[("PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS", "exec, tokenFile,,")]).allowed;
+        assert_eq!(allowed.into_iter().collect::<Vec<_>>(), ["exec", "tokenFile"]);
+        // As in Istio, the Secrets are looked for here only where the control plane is outside of the cluster that it serves.
+        let (local, external) = (("LOCAL_CLUSTER_SECRET_WATCHER", "true"), ("EXTERNAL_ISTIOD", "true"));
+        assert!(remotes(&[local]).secrets_in.is_none() && remotes(&[external]).secrets_in.is_none());
+        let here = remotes(&[local, external]).secrets_in;
+        let is_here = |access: &KubeAccess| matches!(access, KubeAccess::InCluster { account } if *account == std::path::Path::new("account"));
+        assert!(here.as_ref().is_some_and(is_here), "{here:?}");
+    }
 }

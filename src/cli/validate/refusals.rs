@@ -1,4 +1,4 @@
-//! Valid objects that Envoy would refuse: found by generating what a stock Envoy would be sent for them.
+//! Valid objects that Envoy would refuse: found by generating the resources of a stock Envoy for them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -25,12 +25,12 @@ impl World {
         self.change(&[(read(document).key(), None::<std::sync::Arc<_>>)])
     }
 
-    /// Publishes what is asked for, and demands that who stayed is offered what a fresh process offers.
+    /// Publishes the request, and demands that clients that stayed are offered the same as by a fresh process.
     fn settles(&mut self, request: Option<PushRequest>) {
         let before = self.read();
         request.into_iter().for_each(|request| self.publish(&request));
         assert_eq!(self.differences(), Vec::<String>::new());
-        assert_ne!(self.read(), before, "the change matters to somebody");
+        assert_ne!(self.read(), before, "the change matters to a client");
     }
 
     /// Views that the last publication may have changed; a reader of config objects looks at every new list of them.
@@ -193,7 +193,7 @@ fn a_grant_that_comes_and_goes() {
 
 /// Family 5: a Service with an empty export comes, changes its endpoints, and goes.
 #[test]
-fn a_service_that_nobody_may_see_still_has_workloads() {
+fn a_service_without_visibility_still_has_workloads() {
     let route = document(
         "VirtualService",
         "shop/r",
@@ -272,7 +272,7 @@ fn an_unready_endpoint_without_a_sidecar() {
     assert_eq!(world.differences(), Vec::<String>::new());
 }
 
-/// A change of age alone changes who wins.
+/// A change of age alone changes the winner.
 #[test]
 fn a_change_of_age() {
     let rule = |timeout: &str| json!({"host": "e.example", "trafficPolicy": {"connectionPool": {"tcp": {"connectTimeout": timeout}}}});

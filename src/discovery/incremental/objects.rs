@@ -1,4 +1,4 @@
-//! The objects of the random worlds: for each place an object that may be absent, and what it may say.
+//! The objects of the random worlds: for each place an object that may be absent, and its possible contents.
 
 use std::sync::{Arc, LazyLock};
 

@@ -15,9 +15,6 @@ use crate::{generate::check::Refusal, telemetry::count_rejected, xds::ResourceTy
 /// Istio's counter of secrets that are asked for and not sent.
 pub(super) const SECRET_ERRORS: &str = "pilot_sds_certificate_errors_total";
 
-/// Fields of routes that proxyless gRPC does not apply.
-pub(super) const NOT_APPLIED: &str = "pilothouse_grpc_routes_not_applied";
-
 /// Clusters that need a certificate which the node does not have.
 const WITHOUT_CERTIFICATE: &str = "pilothouse_clusters_without_certificate";
 

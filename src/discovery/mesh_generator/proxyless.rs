@@ -5,36 +5,55 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{
     super::{
         generator::Slot,
-        omission::{NOT_ENFORCED, Omission},
+        omission::{NOT_APPLIED, NOT_ENFORCED, Omission},
         omissions::NewOmissions,
     },
-    MeshGenerator, encoded,
-    left_out::{NOT_APPLIED, others},
+    MeshGenerator, encoded, is_grpc,
+    left_out::others,
 };
 use crate::{
-    generate::grpc,
+    generate::{
+        endpoint::EndpointPlan,
+        grpc::{self, NotApplied},
+    },
     model::ConfigKey,
     push::PushContext,
     xds::{Resource, ResourceType},
 };
 
+fn omission(resource: &str, NotApplied { object, message }: NotApplied) -> Omission {
+    Omission { metric: NOT_APPLIED, resource: resource.to_string(), message, object }
+}
+
 impl MeshGenerator {
     /// Route configurations of proxyless gRPC; the fields that gRPC does not apply are told.
     pub(super) fn grpc_routes(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
-        let (mut made, mut not_applied) = (Vec::new(), BTreeSet::new());
+        let (mut made, mut told) = (Vec::new(), BTreeSet::new());
         for name in names {
-            let Some((route, messages)) = grpc::route_configuration(context, &slot.view, name) else { continue };
+            let Some((route, not_applied)) = grpc::route_configuration(context, &slot.view, name) else { continue };
             made.push(Arc::new(Resource::encode(&**name, &route)));
-            let omission =
-                |message| Omission { metric: NOT_APPLIED, resource: name.to_string(), message, object: None };
-            not_applied.extend(messages.into_iter().map(omission));
+            told.extend(not_applied.into_iter().map(|of| omission(name, of)));
         }
-        let told = self.omissions.set(slot, ResourceType::Route, Some(names), not_applied);
-        if let Some(NewOmissions { line: Some(times), new }) = told {
-            let (namespace, reason) = (&*slot.view.namespace, new.first().map(|o| &*o.message));
-            tracing::warn!(namespace, times, reason, "fields of routes have no effect for gRPC");
-        }
+        self.tell(slot, ResourceType::Route, Some(names), told);
         made
+    }
+
+    /// Clusters of proxyless gRPC; the hashes that gRPC does not apply are told.
+    pub(super) fn grpc_clusters(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
+        let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let (made, not_applied): (Vec<_>, Vec<_>) = grpc::clusters(context, &slot.view, &texts).into_iter().unzip();
+        let told = made.iter().zip(not_applied).filter_map(|(cluster, of)| Some(omission(&cluster.name, of?)));
+        self.tell(slot, ResourceType::Cluster, Some(names), told.collect());
+        encoded(made).collect()
+    }
+
+    /// The weights of these clusters' endpoints that gRPC does not apply.
+    pub(super) fn grpc_weights(slot: &Slot, plan: &EndpointPlan<'_>, names: &[Arc<str>]) -> Vec<Omission> {
+        if !is_grpc(&slot.view) {
+            return Vec::new();
+        }
+        let told = |name: &Arc<str>| Some(omission(name, plan.with(name, grpc::endpoint_weights)??));
+        names.iter().filter_map(told).collect()
     }
 
     /// Listeners of proxyless gRPC; policies of a server that it cannot enforce are told.

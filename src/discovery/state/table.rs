@@ -1,13 +1,15 @@
-//! The table of connections: written by its owner alone, read by everybody.
+//! The table of connections: written by its owner alone, read by all other parts.
 
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::SystemTime,
 };
+
+use parking_lot::Mutex;
 
 use super::XdsState;
 use crate::{
@@ -32,7 +34,8 @@ impl XdsState {
     pub(in crate::discovery) fn connect(
         &self,
         node: Arc<Node>,
-        (identity, is_proven): (Option<Identity>, bool),
+        identity: Option<Identity>,
+        is_proven: bool,
         peer: Option<std::net::SocketAddr>,
         protocol: Protocol,
     ) -> Option<Arc<Connection>> {

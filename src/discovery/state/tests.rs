@@ -14,18 +14,18 @@ use serde_json::json;
 use super::*;
 use crate::{
     discovery::generator::{Layout, Part, Slot},
-    model::{Identity, Locality, Reason},
+    model::{Locality, Reason},
     push::{ProxyView, context::PushInputs},
     runtime::Backoff,
     xds::{NameSet, Protocol, Resource, ResourceType, Scope, Snapshot, TypeSet},
 };
 
-/// Gives every node another view with each generation, and looks in the middle of a publication who knows of his.
+/// Gives every node another view with each generation, and counts, in the middle of a publication, the nodes that know theirs.
 #[derive(Default)]
 struct Moving {
     generation: AtomicU64,
     state: OnceLock<XdsState>,
-    /// Connections that were told of a view before what they are sent from it counted.
+    /// Connections that were told of a view before its content counted for them.
     early: Mutex<Vec<String>>,
     /// The number of connections with another view that were found in the middle of a publication.
     looks: AtomicU64,
@@ -93,7 +93,7 @@ impl Generator for Moving {
 fn connect(state: &XdsState, number: u8) -> Arc<Connection> {
     let id = format!("sidecar~10.0.0.{number}~p{number}.a~a.svc.cluster.local");
     let node = Node::from_parts(&id, json!({}), Locality::default()).unwrap();
-    state.connect(Arc::new(node), (None, false), None, Protocol::Delta).unwrap()
+    state.connect(Arc::new(node), None, false, None, Protocol::Delta).unwrap()
 }
 
 /// A stream that takes its view notes the last propagated publication as the one that it was served as of. Were it told of
@@ -107,7 +107,7 @@ fn a_new_view_is_told_only_once_it_counts() {
     let views = connections.each_ref().map(|c| c.view_key());
     assert!(generator.state.set(state.clone()).is_ok());
     let version = publish(&state, &generator);
-    assert!(generator.looks.load(Ordering::Relaxed) > 0, "nobody had moved when others were looked at");
+    assert!(generator.looks.load(Ordering::Relaxed) > 0, "no node had moved when others were looked at");
     assert_eq!(*generator.early.lock().unwrap(), Vec::<String>::new());
     assert_eq!(state.propagated_version(), version);
     for (connection, before) in connections.iter().zip(views) {
@@ -137,7 +137,7 @@ fn a_client_that_connects_during_publications_has_the_view_of_the_last_one() {
     }
 }
 
-/// One that comes later is sent what was published before, and says nothing of how long that push took.
+/// A later client is sent the content published before, and says nothing of the duration of that push.
 #[test]
 fn a_push_counts_the_clients_that_it_was_for() {
     let generator = Arc::new(Moving::default());
@@ -152,28 +152,13 @@ fn a_push_counts_the_clients_that_it_was_for() {
     assert!(record.reaches(2) && !record.reaches(late.number));
 }
 
-/// Node metadata is no proof: where Secrets of a cluster are read it opens none.
-#[test]
-fn where_nodes_are_believed_secrets_may_need_more() {
-    let identity = Identity { trust_domain: "t".into(), namespace: "a".into(), service_account: "default".into() };
-    let node = Node::from_parts("sidecar~10.0.0.1~p.a~a.svc.cluster.local", json!({}), Locality::default()).unwrap();
-    for (trust_nodes, secrets_by_node, sent) in [(true, true, true), (true, false, false), (false, false, true)] {
-        let generator = Arc::new(Moving::default());
-        let options = XdsOptions { trust_nodes, secrets_by_node, ..XdsOptions::default() };
-        let state = XdsState::new(generator.clone(), options);
-        publish(&state, &generator);
-        let view = |identity| state.view_of(&node, Claim { identity, is_proven: false }).unwrap().key;
-        assert_eq!(view(Some(&identity)) != view(None), sent, "{trust_nodes} {secrets_by_node}");
-    }
-}
-
-/// Its resources say of which context they are, in two parts. Whenever it is asked whether a part changed, somebody else looks
-/// up what there is.
+/// Its resources say of which context they are, in two parts. Whenever it is asked whether a part changed, another reader looks
+/// up the resources.
 #[derive(Default)]
 struct Parts {
     generation: AtomicU64,
     looking: OnceLock<(tokio::runtime::Runtime, XdsState, Arc<View>)>,
-    /// What was looked up last: what nobody holds is not remembered.
+    /// The last snapshot that was looked up, kept alive here: the table holds weak references.
     last: Mutex<Option<Arc<Snapshot>>>,
 }
 
@@ -242,8 +227,8 @@ fn a_look_up_while_parts_are_marked_is_not_final() {
     }
 }
 
-/// Where resources are made when they are asked for, everything is what the generator lists, and names may be asked for beside
-/// that.
+/// Where resources are made when they are asked for, a wildcard is the list of the generator, and names may be asked for beside
+/// it.
 #[test]
 fn names_beside_everything_are_answered() {
     let generator = Arc::new(Parts::default());

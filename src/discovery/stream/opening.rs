@@ -91,11 +91,11 @@ pub(super) async fn open(
     if presence.is_some() {
         state.until(REGISTERED, |context| claimant::is_registered(&node, context)).await;
     }
-    let connection = state.connect(node, (identity, is_proven), peer, protocol).ok_or_else(not_ready)?;
+    let connection = state.connect(node, identity, is_proven, peer, protocol).ok_or_else(not_ready)?;
     let view = connection.current_view();
     let ticks = view.subscribe();
     let seen = state.propagated_version();
-    let unknown_names = turn.unknown();
+    let (unknown_names, names) = (turn.unknown(), turn.names());
     let old_age = xds::old_age(state.options(), turn.client(), connection.number);
     let mut stream = Stream {
         session: open_session(&state, protocol, connection.number, only),
@@ -123,6 +123,7 @@ pub(super) async fn open(
         lapse,
         refusals: LogThrottle::of_stream(),
         unknown_names,
+        names,
         _node_bytes: node_bytes,
         unknown_of: PerType::default(),
     };
@@ -139,11 +140,11 @@ fn open_session(state: &XdsState, protocol: Protocol, number: u64, only: Option<
 /// The identity that a client proves: nothing of it is read before.
 async fn prove(authenticator: Option<&Authenticator>, presented: Presented) -> Result<Proof, Status> {
     let Some(authenticator) = authenticator else { return Ok(Proof::default()) };
-    authenticator.admit(presented).await.map_err(|error| unauthenticated(&error))
+    authenticator.admit_to_xds(presented).await.map_err(|error| unauthenticated(&error))
 }
 
-/// Has a certificate issued for a client without an agent, and waits until it is in force: what the client is sent depends
-/// on it.
+/// Has a certificate issued for a client without an agent, and waits until it is in force: the resources of the client
+/// depend on it.
 async fn hold_certificate(
     state: &XdsState,
     ports: &Ports,

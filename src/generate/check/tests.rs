@@ -149,7 +149,7 @@ fn an_http_route_that_envoy_refuses_fails_alone() {
         redirect(json!({"hostname": "a\nb"})),
         rewrite(full("/a\nb")),
     ];
-    // Each of these is a route that Envoy takes, be it without effect.
+    // Each of these is a route that Envoy takes, with an effect or without.
     let taken = [
         rewrite(full("\\9")),
         rewrite(json!({"type": "ReplaceFullPath", "replacePrefixMatch": "/a"})),

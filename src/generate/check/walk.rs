@@ -3,12 +3,9 @@
 //! Works on bytes, without decoding: the message was encoded a moment ago, and a copy of it would cost more than the
 //! check. Pure; depth and the number of findings are bounded.
 
-use std::{
-    collections::HashMap,
-    fmt::Write,
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::{collections::HashMap, fmt::Write, sync::LazyLock};
 
+use parking_lot::Mutex;
 use regex::bytes::Regex;
 
 use super::{
@@ -254,7 +251,7 @@ fn demand(rule: &Rule, bytes: &[u8]) -> String {
 /// of constant rules has.
 fn fits(pattern: &'static str, bytes: &[u8]) -> bool {
     static COMPILED: LazyLock<Mutex<HashMap<&'static str, Option<Regex>>>> = LazyLock::new(Mutex::default);
-    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut compiled = COMPILED.lock();
     let regex = compiled.entry(pattern).or_insert_with(|| Regex::new(pattern).ok()).clone();
     drop(compiled);
     // A pattern that cannot be compiled refuses nothing.

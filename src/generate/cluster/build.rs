@@ -135,7 +135,7 @@ impl ClusterInputs<'_> {
             _ => {}
         }
         if capabilities.metadata_exchange() {
-            cluster.filters.push(metadata_exchange_filter());
+            cluster.filters.push(metadata_exchange_filter(&capabilities.flags.mx_additional_labels));
         }
         self.add_metadata(cluster, policy.tls.map(|t| t.mode()));
         draft.build()

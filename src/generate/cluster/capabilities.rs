@@ -57,6 +57,7 @@ pub struct Capabilities {
 pub struct Flags {
     pub metadata_exchange: bool,
     pub disable_mx_alpn: bool,
+    pub mx_additional_labels: Vec<String>,
     pub disable_track_remaining: bool,
     pub telemetry_label: bool,
     pub locality_weighted_lb: bool,
@@ -77,6 +78,7 @@ impl Flags {
     fn of(features: &Features) -> Self {
         Self {
             metadata_exchange: features.enable_metadata_exchange,
+            mx_additional_labels: features.mx_additional_labels.0.clone(),
             disable_mx_alpn: features.disable_mx_alpn,
             disable_track_remaining: features.disable_track_remaining_cb_metrics,
             telemetry_label: features.enable_telemetry_label,

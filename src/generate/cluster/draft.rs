@@ -126,18 +126,24 @@ pub(super) fn preserve_case_options() -> Http1ProtocolOptions {
 }
 
 /// Istio's exchange of peer metadata on upstream connections; only its own build of Envoy has the filter.
-pub(super) fn metadata_exchange_filter() -> Filter {
+pub(super) fn metadata_exchange_filter(labels: &[String]) -> Filter {
     use wkt::value::Kind;
     let value = |kind| wkt::Value { kind: Some(kind) };
+    let text = |text: &str| value(Kind::StringValue(text.to_string()));
+    let mut exchange = wkt::Struct {
+        fields: [
+            ("protocol".to_string(), text("istio-peer-exchange")),
+            ("enable_discovery".to_string(), value(Kind::BoolValue(true))),
+        ]
+        .into(),
+    };
+    if !labels.is_empty() {
+        let values = labels.iter().map(|label| text(label)).collect();
+        exchange.fields.insert("additional_labels".to_string(), value(Kind::ListValue(wkt::ListValue { values })));
+    }
     let config = udpa::r#type::v1::TypedStruct {
         type_url: "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange".to_string(),
-        value: Some(wkt::Struct {
-            fields: [
-                ("protocol".to_string(), value(Kind::StringValue("istio-peer-exchange".to_string()))),
-                ("enable_discovery".to_string(), value(Kind::BoolValue(true))),
-            ]
-            .into(),
-        }),
+        value: Some(exchange),
     };
     Filter { name: "istio.metadata_exchange".to_string(), typed_config: Some(to_any(&config)), config_discovery: None }
 }

@@ -83,7 +83,7 @@ impl<'a> ClusterInputs<'a> {
     /// names no files.
     #[must_use]
     pub fn lacks_certificate(&self) -> bool {
-        self.capabilities.holder == crate::generate::sds::Holder::Nobody
+        self.capabilities.holder == crate::generate::sds::Holder::Absent
             && self.capabilities.certificates.is_none()
             && self.rule.is_some()
             && self.mode == ClusterMode::Outbound

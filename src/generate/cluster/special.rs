@@ -147,6 +147,6 @@ fn as_client_speaks(draft: &mut Draft, capabilities: &Capabilities) {
 
 fn add_metadata_exchange(cluster: &mut Cluster, capabilities: &Capabilities) {
     if capabilities.metadata_exchange() {
-        cluster.filters.push(metadata_exchange_filter());
+        cluster.filters.push(metadata_exchange_filter(&capabilities.flags.mx_additional_labels));
     }
 }

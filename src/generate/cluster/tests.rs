@@ -170,7 +170,7 @@ fn raced_names_are_one_host_of_both_families() {
 }
 
 #[test]
-fn keys_follow_what_a_cluster_is_made_from() {
+fn keys_follow_the_inputs_of_a_cluster() {
     let base = context(json!({}), &[entry("HTTP")]);
     let key = |context: &PushContext, view: ProxyView| {
         OutboundPlan::of(context, &view).inputs().map(|i| i.key()).next().expect("a cluster")
@@ -189,5 +189,5 @@ fn keys_follow_what_a_cluster_is_made_from() {
     assert_eq!(keys.len(), 6, "each difference shows");
     let labelled =
         view(&base, json!({"NAMESPACE": "ns", "ISTIO_VERSION": "1.32.0", "LABELS": {"pod-template-hash": "x"}}));
-    assert_eq!(own, key(&base, labelled), "what nothing reads does not count");
+    assert_eq!(own, key(&base, labelled), "labels without a reader do not count");
 }

@@ -72,7 +72,7 @@ impl<'a> UpstreamTls<'a> {
         let possible = !external
             && inputs.mesh.config.enable_auto_mtls == Some(true)
             && !matches!(inputs.mtls_mode, MtlsMode::Unknown | MtlsMode::Disable)
-            && (capabilities.holder != Holder::Nobody || has_files);
+            && (capabilities.holder != Holder::Absent || has_files);
         if !possible {
             return None;
         }

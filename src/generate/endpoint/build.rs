@@ -83,11 +83,14 @@ impl EndpointInputs<'_> {
         let is_sent = |endpoint: &Endpoint| {
             self.is_sent(endpoint, unhealthy, cluster_local) && (session || !member::is_draining(self, endpoint))
         };
-        for endpoint in endpoints.iter().filter(|e| is_sent(e)) {
+        let sent: Vec<&Arc<Endpoint>> = endpoints.iter().filter(|e| is_sent(e)).collect();
+        // Neighbours are mostly of one locality, and the key of a group is a new text.
+        for run in sent.chunk_by(|a, b| a.locality == b.locality && a.locality_is_padded == b.locality_is_padded) {
+            let Some(first) = run.first() else { continue };
             let group = by_locality
-                .entry(group_key(endpoint))
-                .or_insert_with(|| LocalityGroup { locality: endpoint.locality.clone(), ..LocalityGroup::default() });
-            group.members.push(member::of_endpoint(self, endpoint));
+                .entry(group_key(first))
+                .or_insert_with(|| LocalityGroup { locality: first.locality.clone(), ..LocalityGroup::default() });
+            group.members.extend(run.iter().map(|endpoint| member::of_endpoint(self, endpoint)));
         }
         let mut groups: Vec<LocalityGroup> = by_locality.into_values().collect();
         groups.iter_mut().for_each(LocalityGroup::refresh_weight);

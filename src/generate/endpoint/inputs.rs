@@ -54,7 +54,7 @@ pub struct EndpointInputs<'a> {
     pub features: &'a Features,
     /// Gateways between networks.
     pub gateways: &'a NetworkGateways,
-    /// PeerAuthentications.
+    /// PeerAuthentications in force, which decide the mutual TLS of endpoints.
     pub authn: &'a AuthnPolicies,
 }
 

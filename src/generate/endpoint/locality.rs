@@ -160,7 +160,7 @@ impl ProxyLocality {
 /// The preference of a service among its endpoints by their distance (Istio's `TrafficDistribution`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficDistribution {
-    /// Nothing.
+    /// No preference.
     Any,
     /// The same zone first, then region, then network.
     SameZone,

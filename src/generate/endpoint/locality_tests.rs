@@ -62,7 +62,7 @@ fn without_outlier_detection_nothing_fails_over() {
 }
 
 #[test]
-fn distribute_shares_by_weight_and_drops_what_no_rule_names() {
+fn distribute_shares_by_weight_and_drops_localities_without_a_rule() {
     let setting = setting(json!({"distribute": [
         {"from": "b/*", "to": {"b/1": 100}},
         {"from": "a/*", "to": {"a/*": 80, "b/1": 20}}]}));

@@ -3,9 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tls::{TRANSPORT_SOCKET, common_context};
+use super::{
+    not_applied::{self, NotApplied},
+    tls::{TRANSPORT_SOCKET, common_context},
+};
 use crate::{
-    generate::names::{self, Direction, parse_subset_key},
+    generate::{
+        endpoint::destination_rule,
+        names::{self, Direction, parse_subset_key},
+    },
     model::Service,
     proto::{
         envoy::{
@@ -27,7 +33,9 @@ use crate::{
         networking::{
             TrafficPolicy,
             client_tls_settings::TlSmode,
-            load_balancer_settings::{LbPolicy as RuleLb, SimpleLb, consistent_hash_lb::HashAlgorithm},
+            load_balancer_settings::{
+                ConsistentHashLb, LbPolicy as RuleLb, SimpleLb, consistent_hash_lb::HashAlgorithm,
+            },
         },
         to_any,
     },
@@ -40,9 +48,10 @@ use crate::{
 /// Default size of a hash ring.
 const DEFAULT_RING_SIZE: u64 = 1024;
 
-/// The clusters of these names; names of unknown services, ports and subsets have no cluster.
+/// The clusters of these names, each with the setting that gRPC does not apply; names of unknown services, ports and subsets
+/// have no cluster.
 #[must_use]
-pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> Vec<Cluster> {
+pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> Vec<(Cluster, Option<NotApplied>)> {
     let mut by_default: BTreeMap<(String, u32), BTreeSet<String>> = BTreeMap::new();
     for name in wanted {
         if let Some((_, subset, host, port)) = parse_subset_key(name) {
@@ -65,7 +74,13 @@ pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> V
                 continue;
             }
             let policy = merge_subset_policy(top, of_subset.and_then(|s| s.traffic_policy.as_ref()), Some(port));
-            all.push(cluster(context, service, port, subset, policy.as_ref()));
+            let made = cluster(context, service, port, subset, policy.as_ref());
+            let not_applied =
+                policy.as_ref().and_then(hash_of).and_then(not_applied::hash_key).map(|hash| NotApplied {
+                    object: merged.as_deref().map(destination_rule),
+                    message: format!("cluster {}: proxyless gRPC does not apply {hash}", made.name),
+                });
+            all.push((made, not_applied));
         }
     }
     all
@@ -105,6 +120,13 @@ fn cluster(
         }
     }
     cluster
+}
+
+fn hash_of(policy: &TrafficPolicy) -> Option<&ConsistentHashLb> {
+    match policy.load_balancer.as_ref()?.lb_policy.as_ref()? {
+        RuleLb::ConsistentHash(hash) => Some(hash),
+        _ => None,
+    }
 }
 
 fn apply_load_balancer(cluster: &mut Cluster, policy: &TrafficPolicy) {

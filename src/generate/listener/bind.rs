@@ -59,9 +59,9 @@ pub struct Wanted<'a> {
     pub bind_to_port: bool,
     /// Address; empty when it follows from the protocol.
     pub bind: &'a str,
-    /// Port.
+    /// The port number of the address.
     pub port: u32,
-    /// Protocol.
+    /// The protocol of the port, which decides the address when `bind` is empty.
     pub protocol: Protocol,
     /// Ports of the virtual listeners are taken too (not so for Sidecar ingress).
     pub virtual_ports: bool,

@@ -1,16 +1,19 @@
 //! Filters of a connection and of a request, with a typed configuration.
 
 use prost::Name;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::proto::{
-    envoy::{
-        config::listener::v3::{Filter, filter::ConfigType as NetworkConfig},
-        extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter::ConfigType},
+use crate::{
+    model::Features,
+    proto::{
+        envoy::{
+            config::listener::v3::{Filter, filter::ConfigType as NetworkConfig},
+            extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter::ConfigType},
+        },
+        to_any,
+        udpa::r#type::v1::TypedStruct,
+        wkt,
     },
-    to_any,
-    udpa::r#type::v1::TypedStruct,
-    wkt,
 };
 
 /// Name of Istio's peer metadata filters, HTTP and TCP.
@@ -33,6 +36,16 @@ pub fn http_filter_of_any(name: &str, config: wkt::Any) -> HttpFilter {
 pub fn typed_struct(type_name: &str, value: &Value) -> wkt::Any {
     let value = crate::proto::json_to_struct(value);
     to_any(&TypedStruct { type_url: format!("type.googleapis.com/{type_name}"), value })
+}
+
+/// The configuration of a peer metadata filter; the mesh may have it exchange further labels.
+#[must_use]
+pub fn peer_metadata(type_name: &str, features: &Features, mut config: Value) -> wkt::Any {
+    let labels = &features.mx_additional_labels.0;
+    if !labels.is_empty() {
+        config["additional_labels"] = json!(labels);
+    }
+    typed_struct(type_name, &config)
 }
 
 /// A network filter with a typed configuration.

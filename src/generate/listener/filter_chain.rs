@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_matches_conflict_whatever_their_order_and_host_bits() {
+    fn equal_matches_conflict_in_any_order_and_with_any_host_bits() {
         assert!(chain(&["a", "b"], &["10.1.2.3/8"]).conflicts_with(&chain(&["b", "a"], &["10.9.9.9/8"])));
         assert!(!chain(&["a"], &["10.1.2.3/8"]).conflicts_with(&chain(&["a"], &["10.1.2.3/16"])));
         assert!(chain(&["*"], &["0.0.0.0"]).conflicts_with(&chain(&[], &[])));

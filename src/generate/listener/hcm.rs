@@ -1,6 +1,6 @@
 //! The HTTP connection manager with Istio's options (Istio's `buildHTTPConnectionManager`).
 //!
-//! A caller gives what differs between listeners in [`HttpOptions`]; everything that follows from mesh settings and the
+//! A caller gives the differences between listeners in [`HttpOptions`]; everything that follows from mesh settings and the
 //! proxy's own settings is added here, in one place for sidecars and gateways.
 
 use std::net::IpAddr;

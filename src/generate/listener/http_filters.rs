@@ -7,12 +7,12 @@
 use super::{
     builder::Builder,
     dynamic_dns,
-    filter::{METADATA_EXCHANGE, http_filter, http_filter_of_any, typed_struct},
+    filter::{METADATA_EXCHANGE, http_filter, http_filter_of_any, peer_metadata},
     http_options::HttpOptions,
 };
 use crate::{
     generate::proxy_config::ListenerClass,
-    model::{Protocol, Resolution, host},
+    model::{Features, Protocol, Resolution, host},
     proto::{
         envoy::extensions::filters::{
             http::{
@@ -39,7 +39,7 @@ pub fn build(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
     let features = builder.features();
     let mut filters = Vec::with_capacity(12);
     if features.enable_metadata_exchange && builder.is_istio_proxy() {
-        filters.push(metadata_exchange(options));
+        filters.push(metadata_exchange(features, options));
     }
     filters.extend(security(builder, options));
     if options.protocol == Protocol::GrpcWeb {
@@ -114,7 +114,7 @@ fn alpn() -> Alpn {
     }
 }
 
-fn metadata_exchange(options: &HttpOptions) -> HttpFilter {
+fn metadata_exchange(features: &Features, options: &HttpOptions) -> HttpFilter {
     let discovery = json!([{"istio_headers": {}}, {"workload_discovery": {}}]);
     let config = if options.class == ListenerClass::SidecarInbound {
         json!({"downstream_discovery": discovery, "downstream_propagation": [{"istio_headers": {}}]})
@@ -124,5 +124,5 @@ fn metadata_exchange(options: &HttpOptions) -> HttpFilter {
     } else {
         json!({"upstream_discovery": discovery, "upstream_propagation": [{"istio_headers": {}}]})
     };
-    http_filter_of_any(METADATA_EXCHANGE, typed_struct("io.istio.http.peer_metadata.Config", &config))
+    http_filter_of_any(METADATA_EXCHANGE, peer_metadata("io.istio.http.peer_metadata.Config", features, config))
 }

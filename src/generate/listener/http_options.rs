@@ -24,7 +24,7 @@ pub enum Routes {
 /// The settings that differ between connection managers.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Routes.
+    /// The source of the route configuration: RDS or in place.
     pub routes: Routes,
     /// Fields that the caller has decided; see `HttpOptions::base`.
     pub manager: HttpConnectionManager,

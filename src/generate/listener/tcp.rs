@@ -7,7 +7,7 @@ use super::{
     access_log,
     builder::Builder,
     dynamic_dns,
-    filter::{METADATA_EXCHANGE, network_filter, network_filter_of_any, typed_struct},
+    filter::{METADATA_EXCHANGE, network_filter, network_filter_of_any, peer_metadata},
     stats,
 };
 use crate::{
@@ -66,7 +66,7 @@ pub fn metadata_exchange(builder: &Builder) -> Option<Filter> {
         let config = json!({"protocol": "istio-peer-exchange", "enable_discovery": true});
         network_filter_of_any(
             METADATA_EXCHANGE,
-            typed_struct("envoy.tcp.metadataexchange.config.MetadataExchange", &config),
+            peer_metadata("envoy.tcp.metadataexchange.config.MetadataExchange", builder.features(), config),
         )
     })
 }
@@ -170,9 +170,9 @@ pub fn outbound_routes(
 /// One cluster that a TCP chain goes to.
 #[derive(Debug)]
 pub struct SingleDestination<'a> {
-    /// Statistics prefix.
+    /// Prefix of the TCP proxy's statistics.
     pub stat_prefix: String,
-    /// Cluster.
+    /// Name of the destination cluster.
     pub cluster: String,
     /// Subset, whose settings count before the rule's own.
     pub subset: &'a str,

@@ -88,7 +88,7 @@ fn http_and_tcp_on_one_port_share_a_listener_that_looks_at_the_first_bytes() {
 }
 
 #[test]
-fn protocols_in_which_the_server_speaks_first_share_with_nobody() {
+fn server_first_protocols_share_no_listener() {
     let services = vec![service(0, Protocol::Mongo, 27017, UNSPECIFIED_IP), service(1, Protocol::Http, 27017, "")];
     let all = listeners(services, &json!({}), istio(), &[]);
     let mongo = named(&all, "0.0.0.0_27017");

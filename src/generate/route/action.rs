@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoting_escapes_what_re2_reads() {
+    fn quoting_escapes_the_special_characters_of_re2() {
         assert_eq!(quote("/a.b+c-d/[e]"), r"/a\.b\+c-d/\[e\]");
     }
 

@@ -6,7 +6,7 @@ use crate::{
     proto::networking::Destination,
 };
 
-/// The cluster of a destination without a host, which an invalid Gateway API reference becomes. Nobody defines it.
+/// The cluster of a destination without a host, which an invalid Gateway API reference becomes. No such cluster exists.
 #[must_use]
 pub fn unknown() -> String {
     "UnknownService".to_string()

@@ -21,7 +21,7 @@ pub fn sidecar_outbound_encoded(context: &PushContext, view: &ProxyView, name: &
     bytes(table.as_ref(), name, memo).0
 }
 
-/// All route configurations that a proxy asks for, in the order of the names. What several of them have in common is
+/// All route configurations that a proxy asks for, in the order of the names. Inputs that several of them share are
 /// gathered once. For a sidecar `view` is the outbound half. Each has its refusals.
 #[must_use]
 pub fn encoded<S: AsRef<str>>(

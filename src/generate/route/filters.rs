@@ -71,11 +71,7 @@ impl InferencePool {
 /// A percentage with four digits behind the point.
 #[must_use]
 pub fn percentage(percent: &Percent) -> FractionalPercent {
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "`as` saturates, which is what is wanted"
-    )]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, as intended")]
     let numerator = (percent.value * 10_000.0) as u32;
     FractionalPercent { numerator, denominator: DenominatorType::Million.into() }
 }
@@ -92,7 +88,7 @@ pub fn fraction(percent: FractionalPercent) -> RuntimeFractionalPercent {
     RuntimeFractionalPercent { default_value: Some(percent), ..Default::default() }
 }
 
-/// Fault injection. What Envoy cannot do (exponential delay, HTTP/2 errors) is left out.
+/// Fault injection. Fields without a counterpart in Envoy (exponential delay, HTTP/2 errors) are left out.
 #[must_use]
 pub fn fault(fault: &HttpFaultInjection) -> HttpFault {
     HttpFault {

@@ -85,7 +85,7 @@ struct Router<'a> {
     headers: ProxyHeaders,
     http3: bool,
     hosts: BTreeMap<String, VirtualHostInputs<'a>>,
-    /// Routes by gateway and VirtualService. What the first server of a gateway makes of them holds for all its servers.
+    /// Routes by gateway and VirtualService. The result for the first server of a gateway holds for all its servers.
     routes: HashMap<(Arc<str>, *const Config), Option<Arc<RouteSource<'a>>>>,
 }
 

@@ -69,7 +69,7 @@ pub struct RouteOptions<'a> {
     pub append_x_forwarded_host: bool,
     /// Policy of rules that have none (`defaultHttpRetryPolicy`).
     pub default_retry: Option<&'a HttpRetry>,
-    /// Flags.
+    /// Feature flags of the process.
     pub features: &'a Features,
 }
 

@@ -28,7 +28,7 @@ use crate::{
         names::host_port,
         proxy_config::{self, ListenerClass, ProxyHeaders},
     },
-    model::{Config, Hostname, Port, Protocol, Resolution, Service, host},
+    model::{Config, ConfigKey, Hostname, Port, Protocol, Resolution, Service, host},
     proto::{
         envoy::config::route::v3::{RouteConfiguration, VirtualHost},
         networking::{Destination, VirtualService, load_balancer_settings::ConsistentHashLb},
@@ -71,7 +71,12 @@ pub fn outbound(context: &PushContext, view: &ProxyView, name: &str) -> RouteCon
 
 /// The virtual hosts of one port for a proxyless gRPC client, which asks for routes by another name.
 #[must_use]
-pub fn proxyless_virtual_hosts(context: &PushContext, view: &ProxyView, name: &str, port: u32) -> Vec<VirtualHost> {
+pub fn proxyless_virtual_hosts(
+    context: &PushContext,
+    view: &ProxyView,
+    name: &str,
+    port: u32,
+) -> Vec<(VirtualHost, Vec<Option<ConfigKey>>)> {
     let scope = context.scope(view);
     let hosts = Outbound::new(context, view, &scope, name, port).map(|o| o.virtual_hosts()).unwrap_or_default();
     hosts.iter().map(VirtualHostInputs::unchecked).collect()

@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use prost::{Message, encoding::encode_varint};
 use rayon::prelude::*;
 
@@ -147,7 +148,7 @@ impl VirtualHostMemo {
 
     /// A panic of another caller leaves a map that is still valid.
     fn lock(&self) -> MutexGuard<'_, Generations> {
-        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.generations.lock()
     }
 }
 

@@ -89,7 +89,7 @@ fn a_changed_weight_encodes_one_virtual_host() {
 }
 
 #[test]
-fn a_memo_forgets_what_is_not_asked_for() {
+fn a_memo_forgets_routes_without_a_request() {
     let services = (0..50).map(|i| service(&host(i), &[(80, Protocol::Http)])).collect();
     let context = context(&Value::Null, Features::default(), services, vec![]);
     let (memo, view) = (VirtualHostMemo::with_limit(1000), view("sidecar", "x", &[]));

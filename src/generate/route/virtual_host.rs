@@ -128,16 +128,20 @@ impl VirtualHostInputs<'_> {
     #[must_use]
     pub fn build(&self) -> CheckedHost {
         let (sources, host) = self.assemble();
-        check::virtual_host(host, || {
-            let of_source: Vec<_> = self.routes.iter().map(|source| source.object()).collect();
-            sources.iter().map(|source| of_source.get(*source).cloned().flatten()).collect()
-        })
+        check::virtual_host(host, || self.objects(&sources))
     }
 
-    /// The virtual host as it is, for proxyless gRPC, which has other demands than Envoy.
+    /// The virtual host as it is, for proxyless gRPC, which has other demands than Envoy, and the object of each route.
     #[must_use]
-    pub fn unchecked(&self) -> VirtualHost {
-        self.assemble().1
+    pub fn unchecked(&self) -> (VirtualHost, Vec<Option<ConfigKey>>) {
+        let (sources, host) = self.assemble();
+        (host, self.objects(&sources))
+    }
+
+    /// The objects that the routes of these sources were made from.
+    fn objects(&self, sources: &[usize]) -> Vec<Option<ConfigKey>> {
+        let of_source: Vec<_> = self.routes.iter().map(|source| source.object()).collect();
+        sources.iter().map(|source| of_source.get(*source).cloned().flatten()).collect()
     }
 
     /// The virtual host, and the sources of its routes by position.

@@ -97,7 +97,7 @@ fn nothing_leaves_its_namespace_or_goes_to_strangers() {
 }
 
 #[test]
-fn a_gateway_grants_what_it_refers_to() {
+fn a_gateway_grants_the_secrets_that_it_refers_to() {
     let Pair { certificate, key } = pair();
     let name = "kubernetes-gateway://edge/tls";
     let objects =

@@ -1,4 +1,9 @@
 //! A syntax check for CEL, the Common Expression Language, with its standard macros. Types and names are left to the evaluator.
+//!
+//! No crate fits. `cel` (MIT; formerly `cel-parser` and `cel-interpreter`) is the one that is maintained. Its parser, of
+//! ANTLR, can overflow the stack on nested input before its own limit of depth ends it (cel-rust issues 212 and 305), which
+//! would end the process; the right to write a Telemetry would be enough for that. Besides, it comes with an evaluator
+//! that has no use here.
 
 mod lexer;
 

@@ -105,15 +105,20 @@ fn steady_churn_starves_nothing() {
     }
 }
 
-/// Thousands of events in half a second are gathered for longer; when the storm is over, a change is out at once again.
+/// Thousands of events in half a second are gathered for longer where pushes are dear, and not where they are cheap; when the
+/// storm is over, a change is out at once again.
 #[test]
-fn only_a_storm_waits() {
-    let storm = (0..4_000).flat_map(|ms| [(ms, false); 4]);
-    let events: Vec<_> = storm.chain([(9_000, false)]).collect();
-    let (pushes, _) = play(adaptive(), &events, 20);
-    let starts: Vec<u64> = pushes.iter().map(|(start, _)| *start).collect();
-    assert!(starts.len() <= 7, "few pushes: {starts:?}");
-    assert_eq!(starts.last(), Some(&9_010));
+fn only_a_storm_of_dear_pushes_waits() {
+    let storm = (0..8_000).flat_map(|ms| [(ms, false); 4]);
+    let events: Vec<_> = storm.chain([(12_000, false)]).collect();
+    let starts = |build| {
+        let (pushes, _) = play(adaptive(), &events, build);
+        pushes.iter().map(|(start, _)| *start).collect::<Vec<u64>>()
+    };
+    let (cheap, dear) = (starts(20), starts(400));
+    assert!(cheap.windows(2).all(|pair| pair[1] - pair[0] <= 520 || pair[1] == 12_010), "{cheap:?}");
+    assert!(dear.len() <= 9, "few pushes: {dear:?}");
+    assert_eq!((cheap.last(), dear.last()), (Some(&12_010), Some(&12_010)));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::MergedGateway;
 use crate::{
@@ -130,7 +132,7 @@ impl Memo {
             labels: view.labels.clone(),
             targets: view.targets.iter().map(|t| (t.service.stamp, t.port.port, t.target_port)).collect(),
         };
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.0.lock();
         if let Some(known) = lock().get(&key) {
             return known.clone();
         }

@@ -88,7 +88,7 @@ fn another_address_is_another_listener() {
 }
 
 #[test]
-fn a_terminated_host_is_there_once_whatever_its_namespace() {
+fn a_terminated_host_is_there_once_in_any_namespace() {
     let merged = merge(vec![
         gateway("a", &json!([tls(443, "HTTPS", "SIMPLE", &["./*"])])),
         gateway("b", &json!([tls(443, "HTTPS", "SIMPLE", &["./*"])])),
@@ -126,6 +126,34 @@ fn http3_needs_the_flag_and_a_udp_port() {
     assert_eq!(merge_with(gateways(), udp(), on()).quic_servers.len(), 1);
     assert_eq!(merge_with(gateways(), Vec::new(), on()).quic_servers.len(), 0);
     assert_eq!(merge_with(gateways(), udp(), Features::default()).quic_servers.len(), 0);
+}
+
+/// A Gateway of the Gateway API as it is converted, with a Deployment of its own or without one.
+fn converted(name: &str, account: &str, servers: &Value) -> Arc<Config> {
+    let mut config = Config::clone(&gateway(name, servers));
+    let annotations =
+        [("internal.istio.io/gateway-semantics", "gateway"), ("internal.istio.io/service-account-name", account)];
+    config.meta.annotations.extend(annotations.map(|(key, value)| (key.into(), value.into())));
+    Arc::new(config)
+}
+
+#[test]
+fn gateways_of_other_namespaces_do_not_join_one_with_a_deployment_of_its_own() {
+    let hosts = |account: &str, is_strict: bool| {
+        let mut near = Config::clone(&gateway("near", &json!([server(80, "HTTP", &["near.com"])])));
+        near.meta.namespace = "ns-managed".into();
+        let managed = converted("managed", account, &json!([server(80, "HTTP", &["managed.com"])]));
+        let far = gateway("far", &json!([server(80, "HTTP", &["far.com"])]));
+        let features = Features { enable_strict_gateway_merging: is_strict, ..Features::default() };
+        let merged = merge_with(vec![managed, Arc::new(near), far], Vec::new(), features);
+        let mut hosts: Vec<String> =
+            merged.servers_by_route_name["http.80"].iter().flat_map(|server| server.spec.hosts.clone()).collect();
+        hosts.sort();
+        hosts
+    };
+    assert_eq!(hosts("managed-istio", true), ["managed.com", "near.com"]);
+    assert_eq!(hosts("managed-istio", false).len(), 3);
+    assert_eq!(hosts("", true).len(), 3);
 }
 
 #[test]

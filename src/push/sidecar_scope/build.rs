@@ -78,6 +78,7 @@ impl SidecarScope {
         let outbound_traffic_policy = policy
             .or_else(|| mesh_policy.map(|p| OutboundTrafficPolicy { mode: p.mode, ..OutboundTrafficPolicy::default() }))
             .unwrap_or_default();
+        let is_contested = services.is_contested;
         let mut scope = Self {
             name: sidecar.map_or_else(|| DEFAULT_SIDECAR.into(), |config| config.meta.name.clone()),
             namespace: namespace.clone(),
@@ -91,7 +92,9 @@ impl SidecarScope {
             stamp: 0,
             others: HashSet::new(),
         };
-        scope.others = scope.other_services();
+        if is_contested {
+            scope.others = scope.other_services();
+        }
         scope.select_destination_rules(context);
         scope.stamp = scope.computed_stamp();
         scope
@@ -141,7 +144,7 @@ impl SidecarScope {
 
 /// The services that the listeners import, then those that their VirtualServices lead to.
 fn imported_services(context: &PushContext, namespace: &Arc<str>, egress: &[EgressListener]) -> ScopeServices {
-    let mut services = ScopeServices::default();
+    let mut services = ScopeServices::with_capacity(egress.iter().map(|listener| listener.services.len()).sum());
     for listener in egress {
         listener.services.iter().for_each(|s| services.add(s));
         for config in &listener.virtual_services {

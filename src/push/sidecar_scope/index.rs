@@ -2,8 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
+
+use parking_lot::Mutex;
 
 use super::SidecarScope;
 use crate::{
@@ -113,7 +115,7 @@ impl SidecarIndex {
     }
 
     fn cell(&self, key: (Arc<str>, ScopeKey)) -> ScopeCell {
-        let mut memo = self.memo.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memo = self.memo.lock();
         if memo.len() >= MEMO_LIMIT && !memo.contains_key(&key) {
             memo.clear();
         }

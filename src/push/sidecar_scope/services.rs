@@ -12,9 +12,16 @@ use crate::model::{Hostname, Registry, Service};
 pub(super) struct ScopeServices {
     pub(super) list: Vec<Arc<Service>>,
     places: HashMap<Hostname, usize>,
+    /// Some host came with services of several namespaces.
+    pub(super) is_contested: bool,
 }
 
 impl ScopeServices {
+    /// Without services, with room for this many.
+    pub(super) fn with_capacity(services: usize) -> Self {
+        Self { list: Vec::with_capacity(services), places: HashMap::with_capacity(services), is_contested: false }
+    }
+
     /// Adds a service. When its host is there already, a Kubernetes service replaces one that is not, two parts of one
     /// service become one with the ports of both, and anything else is left out.
     pub(super) fn add(&mut self, service: &Arc<Service>) {
@@ -27,6 +34,7 @@ impl ScopeServices {
             Entry::Occupied(entry) => *entry.get(),
         };
         let Some(existing) = self.list.get_mut(place) else { return };
+        self.is_contested |= existing.namespace != service.namespace;
         let is_kubernetes = |s: &Service| s.registry == Registry::Kubernetes;
         match (is_kubernetes(existing), is_kubernetes(service)) {
             (true, false) => {}

@@ -15,7 +15,7 @@ fn verdict(annotations: &Value, status: &Value, gone: &[&str], second: i64, aban
     let gone: BTreeSet<String> = gone.iter().map(ToString::to_string).collect();
     let viewer = Viewer { me: "me", grace: Duration::from_secs(10), gone: &gone };
     let stored = json!({"metadata": {"annotations": annotations}, "status": status});
-    viewer.verdict(&stored, at(second), (false, abandoned))
+    viewer.verdict(&stored, at(second), Lost { group: false, connection: abandoned })
 }
 
 #[test]

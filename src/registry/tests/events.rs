@@ -130,7 +130,7 @@ fn round_robin_dns_keeps_one_endpoint_per_port() {
 }
 
 #[test]
-fn a_snapshot_shares_what_did_not_change() {
+fn a_snapshot_shares_unchanged_parts() {
     let mut bench = Bench::new();
     bench.put(entry("a", &["h"], "STATIC", &["2.2.2.2"]));
     bench.put(entry("b", &["i"], "STATIC", &["3.3.3.3"]));

@@ -74,7 +74,7 @@ fn endpoints_of_a_headless_service_change_names_or_listeners() {
 }
 
 #[test]
-fn a_service_that_nobody_may_see_is_not_pushed() {
+fn a_service_without_visibility_is_not_pushed() {
     let mut bench = Bench::new();
     let mut hidden = service("s", "s", "10.96.0.1");
     hidden["metadata"]["annotations"] = json!({"networking.istio.io/exportTo": "~"});

@@ -1,6 +1,6 @@
 //! Defaults that an API server would fill in.
 //!
-//! Gateway API's CRDs hold defaults, and what Istio makes of an object relies on them: an object that comes from a file gets
+//! Gateway API's CRDs hold defaults, and Istio relies on them: an object that comes from a file gets
 //! them here, so that it means the same as one that went through an API server. Only those are filled in whose absence would
 //! mean something else.
 
@@ -26,7 +26,7 @@ pub fn filled(document: &Value) -> Cow<'_, Value> {
     Cow::Owned(full)
 }
 
-/// Places of a kind and what stands there; what holds others comes before them. `name[]` is every element of a list.
+/// Places of a kind with their default values, outer places before inner ones. `name[]` is every element of a list.
 fn defaults(kind: Kind) -> Vec<(&'static [&'static str], Value)> {
     const RULE: &[&str] = &["spec", "rules"];
     const MATCHES: &[&str] = &["spec", "rules[]", "matches"];

@@ -9,11 +9,12 @@ use std::{
     fs,
     panic::resume_unwind,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::{
@@ -115,7 +116,7 @@ impl Disk {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, usize>> {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stuck.lock()
     }
 
     /// Does work on a thread of its own. The error is the path that is passed over from now on.
@@ -225,7 +226,7 @@ mod tests {
             let wait = wait.clone();
             disk.run(move |progress| {
                 progress.at(Path::new(&path));
-                drop(wait.lock().map(|w| w.recv()));
+                let _ = wait.lock().recv();
             })
         };
         assert_eq!(stuck("/a/1".into()), Err("/a/1".into()));

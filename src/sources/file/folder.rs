@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
+    backlog::{Backlog, Waiting},
     disk::{Disk, Follow, Read},
     findings::{line_of, notes},
     long::{LongFiles, is_long},
@@ -31,6 +32,10 @@ use crate::{
 
 /// Deletions of files within this span are judged together.
 const DELETION_WINDOW: Duration = Duration::from_secs(600);
+/// Files and new objects of one look at a known folder, and the part of all that may be more than that.
+const STEP: (usize, usize) = (1000, 20);
+/// The time after which a file is read again whose reading may have failed for want of a descriptor.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// A file that was read.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +56,10 @@ pub struct Folder {
     disk: Disk,
     seen: HashMap<Arc<PathBuf>, Seen>,
     writing: Writing,
+    /// Files that could not be read for a reason that may pass, with the time of the next attempt.
+    retries: BTreeMap<Arc<PathBuf>, Instant>,
+    /// Files of the last listing that are still to be read.
+    backlog: Backlog,
     /// Long files that changed since the folder was read.
     long: LongFiles,
     /// The folder was read once: all of its files, long ones too.
@@ -93,6 +102,8 @@ impl Folder {
             disk: Disk::default(),
             seen: HashMap::new(),
             writing: Writing::default(),
+            retries: BTreeMap::new(),
+            backlog: Backlog::default(),
             long: LongFiles::default(),
             known: false,
             tree: Tree::new(guard, in_force),
@@ -115,18 +126,28 @@ impl Folder {
         let now = Instant::now();
         let logical = if work.everything { None } else { self.logical(work) };
         let parsed = self.take_parsed();
+        // The last documents come into force first: those of single files, and of the files that changed last.
         let mut changed = match logical {
             Some((mut paths, closed)) => {
+                let before = self.read_on(now);
                 paths.extend(self.writing.due(now).cloned());
-                self.take_up(paths.into_iter().collect(), Follow::No, &closed, now)
+                paths.extend(self.retries.iter().filter(|(_, at)| **at <= now).map(|(path, _)| path.clone()));
+                self.take_up(paths.into_iter().collect(), Follow::No, &closed, now) | before
             }
-            None => self.look_around(&work.closed, now),
+            None => self.look_around(&work.closed, now) | self.read_on(now),
         };
         changed |= self.start_next(&work.closed, now);
+        let most = self.most(self.tree.in_force().len());
         self.known |= !self.out_of_reach;
-        // An object that moved from a short file to a long one is not gone.
-        self.tree.set_unparsed_since(self.long.since());
-        Look { change: self.tree.commit(now), documents_changed: changed | parsed }
+        // An object that moved to a file that is still to be read, or to be parsed, is not gone.
+        self.tree.set_unparsed_since(self.backlog.since().into_iter().chain(self.long.since()).min());
+        Look { change: self.tree.commit(most, now), documents_changed: changed | parsed }
+    }
+
+    /// Files or objects of this look, where there are so many: all at the first look. A part of all, so that the cost of
+    /// steps over everything stays in proportion.
+    fn most(&self, all: usize) -> usize {
+        if self.known { STEP.0.max(all / STEP.1) } else { usize::MAX }
     }
 
     /// Takes the documents of the long file whose parse has ended.
@@ -134,6 +155,16 @@ impl Folder {
         let Some((path, documents)) = self.long.take() else { return false };
         self.tree.replace(&path, documents);
         true
+    }
+
+    /// Reads files of the last listing.
+    fn read_on(&mut self, now: Instant) -> bool {
+        let batch = self.backlog.take(self.most(self.seen.len()));
+        // A file of the listing may have become a link since, or may be written again.
+        let follow = if self.known && !self.linked { Follow::No } else { Follow::Yes };
+        let closed = batch.iter().filter(|file| file.is_closed && !self.writing.contains(&file.path));
+        let closed = closed.map(|file| (*file.path).clone()).collect();
+        self.take_up(batch.into_iter().rev().map(|file| file.path).collect(), follow, &closed, now)
     }
 
     /// Reads the long file whose turn it is, and starts to parse it.
@@ -207,8 +238,9 @@ impl Folder {
             changed |= self.tree.fail(&path, 0, reason.clone());
         }
         self.watch = listing.watch;
-        let unsure = self.unsure(listing.files);
-        self.take_up(unsure, Follow::Yes, &listing.closed, now) | changed
+        let unsure = self.unsure(listing.files, &listing.closed);
+        self.backlog.set(unsure, now);
+        changed
     }
 
     fn forget_gone(&mut self, listing: &Listing) -> bool {
@@ -226,9 +258,14 @@ impl Folder {
     }
 
     /// The files whose stat does not prove that their content is unchanged.
-    fn unsure(&self, files: BTreeMap<PathBuf, Stat>) -> Vec<Arc<PathBuf>> {
-        let proven = |path: &PathBuf, stat: &Stat| self.seen.get(path).is_some_and(|s| s.trusted && s.stat == *stat);
-        files.into_iter().filter(|(p, s)| !proven(p, s)).map(|(p, _)| Arc::new(p)).collect()
+    fn unsure(&self, files: BTreeMap<PathBuf, Stat>, closed: &BTreeSet<PathBuf>) -> Vec<Waiting> {
+        let unsure = |(path, stat): (PathBuf, Stat)| {
+            let known = self.seen.get(&path).filter(|seen| seen.stat == stat);
+            let (is_closed, is_known) = (closed.contains(&path), known.is_some());
+            let is_proven = known.is_some_and(|seen| seen.trusted);
+            (!is_proven).then(|| Waiting { path: Arc::new(path), stat, is_closed, is_known })
+        };
+        files.into_iter().filter_map(unsure).collect()
     }
 
     /// Reads files, and parses those with another content than before. True when some document changed.
@@ -262,6 +299,7 @@ impl Folder {
         now: Instant,
         texts: &mut Vec<(Arc<PathBuf>, String)>,
     ) -> bool {
+        self.retries.remove(&path);
         match result {
             Ok((text, stat)) => {
                 let hash = xxh3_64(text.as_bytes());
@@ -286,6 +324,9 @@ impl Folder {
             Err(error) => {
                 self.seen.remove(&path);
                 self.long.remove(&path);
+                if error.may_pass() {
+                    self.retries.insert(path.clone(), now + RETRY);
+                }
                 if matches!(error, ReadError::NoAnswer) {
                     self.trouble = Some(format!("{}: {error}", path.display()));
                 }
@@ -295,6 +336,7 @@ impl Folder {
     }
 
     fn forget(&mut self, path: &Arc<PathBuf>) {
+        self.retries.remove(path);
         self.seen.remove(path);
         self.writing.end(path);
         self.long.remove(path);
@@ -314,9 +356,9 @@ impl Folder {
         !texts.is_empty()
     }
 
-    /// Files whose newest text is not parsed yet.
+    /// Files whose newest text is not read, or not parsed yet.
     pub fn unparsed(&self) -> impl Iterator<Item = &Arc<PathBuf>> {
-        self.long.paths()
+        self.long.paths().chain(self.backlog.unread())
     }
 
     /// Notified when a long file was parsed: its documents are taken at the next look.
@@ -342,10 +384,13 @@ impl Folder {
         &self.watch
     }
 
-    /// When it is to be looked at again because of time alone: a deletion is held, or a file is being written.
+    /// When it is to be looked at again without an event: a deletion is held, a file is being written or is to be tried
+    /// again, or files and objects are left for the next look.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.tree.held_until().into_iter().chain(self.writing.next_due()).min()
+        let left = (!self.backlog.is_empty() || self.tree.is_pending()).then(Instant::now);
+        let of_files = self.writing.next_due().into_iter().chain(self.retries.values().copied().min());
+        self.tree.held_until().into_iter().chain(of_files).chain(left).min()
     }
 
     /// Whether the last listing of the folder itself failed: it does not exist, or cannot be read.

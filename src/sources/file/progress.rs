@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The progress of a thread of file system calls.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl Progress {
     }
 
     pub(super) fn step(&self) -> MutexGuard<'_, Step> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The next calls are about this path. False when the result is not wanted any more.

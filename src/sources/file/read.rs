@@ -45,6 +45,12 @@ impl Stat {
         (self.device, self.inode)
     }
 
+    /// The time of the last change of content or metadata, in seconds and nanoseconds since the epoch.
+    #[must_use]
+    pub const fn changed(&self) -> (i64, i64) {
+        self.changed
+    }
+
     /// Whether a file with this stat, read now, can be trusted to be unchanged while the stat stays the same.
     #[must_use]
     pub fn settled(&self) -> bool {
@@ -95,6 +101,14 @@ pub fn special(kind: FileType) -> &'static str {
         () if kind.is_socket() => "a socket",
         () if kind.is_block_device() || kind.is_char_device() => "a device",
         () => "a special file",
+    }
+}
+
+impl ReadError {
+    /// Whether another attempt may succeed although nothing happens to the file: the process may be out of descriptors.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, ReadError::Io(error) if error.kind() != io::ErrorKind::PermissionDenied)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
@@ -33,6 +34,9 @@ const POLL: Duration = Duration::from_secs(1);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// After this time a look gives no more heartbeats, and the source is restarted.
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
+
+/// Most files that are named as not parsed yet.
+const MOST_NAMED: usize = 100;
 
 /// A folder as a source.
 #[derive(Debug)]
@@ -67,7 +71,7 @@ impl Source for FileSource {
     }
 
     fn run(&self, port: SourcePort) -> BoxFuture<'static, anyhow::Result<()>> {
-        let before = self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let before = self.in_force.lock().clone();
         let (delivered, in_force) = (before.is_some(), before.unwrap_or_default());
         let base = Origin { source: self.id.clone(), cluster: self.cluster.clone(), ..Origin::default() };
         let disk = Disk::default();
@@ -237,7 +241,7 @@ impl Run {
         let Some(Workplace { folder, .. }) = &self.work else { return };
         let in_force = folder.tree().in_force();
         if self.delivery.send(change, || in_force.values().cloned().collect()).await {
-            *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(in_force.clone());
+            *self.memory.lock() = Some(in_force.clone());
         }
     }
 
@@ -252,7 +256,7 @@ impl Run {
             kept,
             findings,
         };
-        let unparsed = folder.unparsed().map(|path| path.display().to_string()).collect();
+        let unparsed = folder.unparsed().take(MOST_NAMED).map(|path| path.display().to_string()).collect();
         if self.delivery.report(status, |report| report.unparsed = unparsed) {
             tracing::warn!(source = &*self.id, error = trouble, "config folder not in sync");
         }
@@ -261,7 +265,7 @@ impl Run {
     fn log_folder(&self) {
         let Some(Workplace { folder, log, .. }) = &self.work else { return };
         let (files, findings) = (folder.tree().paths().count(), log.last());
-        let (refused, of_other_kinds) = (findings.refused.len(), findings.ignored.len());
+        let (refused, of_other_kinds) = (findings.count_refused(), findings.ignored.len() + findings.more.ignored);
         tracing::info!(source = &*self.id, files, refused, of_other_kinds, "folder read");
     }
 }

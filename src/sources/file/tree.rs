@@ -1,5 +1,8 @@
 //! The documents of one folder, and the objects that are in force because of them.
 //!
+//! Very many new objects come into force step by step, those of the file that changed last among the first, so that a small
+//! change does not wait for them; objects without a document go at once.
+//!
 //! Pure. The first document of a key wins, by path and then by place in the file. An object whose document is refused, or
 //! whose file cannot be read, stays as it last was; an object whose document was removed is deleted, unless the deletion is held.
 
@@ -9,6 +12,8 @@ use std::{
     sync::Arc,
     time::Instant,
 };
+
+use indexmap::IndexSet;
 
 use super::{
     findings::{findings_of, note, shadowed, whole_file},
@@ -58,7 +63,10 @@ pub struct Tree {
     written: HashMap<ConfigKey, KeyPositions>,
     refused: HashMap<ConfigKey, BTreeSet<Arc<PathBuf>>>,
     in_force: Arc<InForce>,
-    touched: HashSet<ConfigKey>,
+    /// Keys with a new document, the newest last.
+    touched: IndexSet<ConfigKey>,
+    /// Keys that have lost a document, or whose document is refused.
+    loosened: HashSet<ConfigKey>,
     /// Keys in force without a document, and since when.
     unwritten: BTreeMap<ConfigKey, Instant>,
     guard: MassDeletionGuard,
@@ -82,7 +90,8 @@ impl Tree {
             written: HashMap::new(),
             refused: HashMap::new(),
             in_force,
-            touched: HashSet::new(),
+            touched: IndexSet::new(),
+            loosened: HashSet::new(),
             unwritten,
             guard,
             holding: Vec::new(),
@@ -116,7 +125,7 @@ impl Tree {
                     }
                     ObjectOutcome::Refused(refusal) => {
                         if let Some(key) = refusal.identity.key() {
-                            self.touched.insert(key.clone());
+                            self.loosened.insert(key.clone());
                             self.refused.entry(key).or_default().insert(path.clone());
                         }
                     }
@@ -182,21 +191,35 @@ impl Tree {
                         self.refused.remove(&key);
                     }
                 }
-                self.touched.insert(key);
+                self.loosened.insert(key);
             }
         }
     }
 
-    /// Brings the objects in force up to date and gives the change.
-    pub fn commit(&mut self, now: Instant) -> Change {
+    /// Whether documents are not in force yet: the next commit goes on with them.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        !self.touched.is_empty()
+    }
+
+    /// The next key with a new document: the newest and the oldest by turns, so that none waits for ever.
+    fn next_touched(&mut self, turn: usize) -> Option<ConfigKey> {
+        if turn.is_multiple_of(2) { self.touched.pop() } else { self.touched.swap_remove_index(0) }
+    }
+
+    /// Brings the objects in force up to date, with so many new documents at most, and gives the change.
+    pub fn commit(&mut self, most: usize, now: Instant) -> Change {
+        for key in std::mem::take(&mut self.loosened) {
+            if self.wanted(&key).is_some() {
+                self.touched.insert(key);
+            } else if self.in_force.contains_key(&key) {
+                self.unwritten.entry(key).or_insert(now);
+            }
+        }
         let mut upserts = Vec::new();
-        for key in std::mem::take(&mut self.touched) {
-            let Some(config) = self.wanted(&key).cloned() else {
-                if self.in_force.contains_key(&key) {
-                    self.unwritten.entry(key).or_insert(now);
-                }
-                continue;
-            };
+        for turn in 0..most {
+            let Some(key) = self.next_touched(turn) else { break };
+            let Some(config) = self.wanted(&key).cloned() else { continue };
             self.unwritten.remove(&key);
             if self.in_force.get(&key).is_none_or(|old| old.stamp != config.stamp) {
                 upserts.push(config.clone());
@@ -274,7 +297,7 @@ impl Tree {
         &self.in_force
     }
 
-    /// The findings of the documents.
+    /// The findings of the documents, up to the bound in the order of the files.
     #[must_use]
     pub fn findings(&self) -> Findings {
         let mut findings = Findings::default();
@@ -282,7 +305,10 @@ impl Tree {
             if let Some((line, reason)) = &file.failure {
                 findings.refused.push(whole_file(path, *line, reason.clone()));
             } else {
-                findings_of(path, &file.documents, &mut findings);
+                for document in &file.documents {
+                    findings_of(path, std::slice::from_ref(document), &mut findings);
+                    findings.bound();
+                }
             }
         }
         for places in self.written.values() {
@@ -292,6 +318,7 @@ impl Tree {
         for (path, warning) in &self.notes {
             findings.warned.push(note(path, warning));
         }
+        findings.bound();
         findings.warned.sort();
         findings.refused.sort();
         findings

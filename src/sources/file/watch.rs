@@ -5,7 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -15,6 +15,7 @@ use notify::{
     Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
     event::{AccessKind, AccessMode, ModifyKind, RenameMode},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::{
@@ -49,11 +50,11 @@ struct Shared {
 
 impl Shared {
     fn with<R>(&self, use_it: impl FnOnce(&mut Settle) -> R) -> R {
-        use_it(&mut self.settle.lock().unwrap_or_else(PoisonError::into_inner))
+        use_it(&mut self.settle.lock())
     }
 
     fn folders(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
-        self.folders.lock().unwrap_or_else(PoisonError::into_inner)
+        self.folders.lock()
     }
 }
 

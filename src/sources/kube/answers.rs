@@ -5,13 +5,14 @@
 use std::{
     collections::BTreeMap,
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode, header::RETRY_AFTER};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tower::{BoxError, Layer, Service};
 
@@ -86,7 +87,7 @@ impl Answers {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PathState>> {
-        self.by_path.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_path.lock()
     }
 }
 

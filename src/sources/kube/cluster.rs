@@ -1,12 +1,10 @@
 //! The state that all sources of one cluster share: the connection, the CRDs, the selected namespaces, and the mesh
 //! settings that select them.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
@@ -42,6 +40,9 @@ pub struct Cluster {
     mesh: watch::Receiver<Arc<Mesh>>,
     /// The log of the feeds, and whether a task that writes it runs.
     log: Arc<Mutex<(FeedLog, bool)>>,
+    /// Faults to inject into feeds.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) faults: crate::runtime::Faults,
 }
 
 impl Cluster {
@@ -62,7 +63,19 @@ impl Cluster {
         let (crds, namespaces) = (watch::Sender::default(), watch::Sender::default());
         let resource = presence::resource();
         let crd_board = FeedBoard::new(format!("{}.{}", resource.plural, resource.group));
-        Self { id: id.into(), remote, settings, connection, crds, crd_board, namespaces, mesh, log: Arc::default() }
+        Self {
+            id: id.into(),
+            remote,
+            settings,
+            connection,
+            crds,
+            crd_board,
+            namespaces,
+            mesh,
+            log: Arc::default(),
+            #[cfg(any(test, feature = "testing"))]
+            faults: crate::runtime::Faults::from_env(),
+        }
     }
 
     /// The cluster that objects say they are from; empty for the main one.
@@ -111,7 +124,7 @@ impl Cluster {
             change(report);
             now = Some(report.clone());
         });
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         let is_news = now.is_some_and(|report| log.0.note(&report));
         if is_news && !std::mem::replace(&mut log.1, true) {
             tokio::spawn(write(self.id.clone(), self.log.clone()));
@@ -136,7 +149,7 @@ async fn write(cluster: Arc<str>, log: Arc<Mutex<(FeedLog, bool)>>) {
         tokio::time::sleep(pause).await;
         pause = BETWEEN;
         let lines = {
-            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = log.lock();
             let lines = log.0.take();
             if lines.is_empty() {
                 log.1 = false;

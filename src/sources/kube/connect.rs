@@ -4,7 +4,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use kube::{
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use parking_lot::{Mutex, MutexGuard};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 use super::answers::{Answers, Observe};
@@ -62,7 +63,7 @@ impl Connection {
         if let Some(client) = self.lock().clone() {
             return Ok(client);
         }
-        let access = self.access.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let access = self.access.lock().clone();
         let mut config = config(&access).await?;
         // Retries inside the client would hide every failure, and its pauses; time limits of reads would end quiet watches.
         config.default_retry = false;
@@ -80,12 +81,12 @@ impl Connection {
 
     /// The cluster is reached in another way from now on; watches that run go on until they end.
     pub(super) fn set_access(&self, access: KubeAccess) {
-        *self.access.lock().unwrap_or_else(PoisonError::into_inner) = access;
+        *self.access.lock() = access;
         self.forget();
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Client>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+        self.client.lock()
     }
 }
 

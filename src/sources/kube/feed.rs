@@ -1,11 +1,9 @@
 //! One kind of objects, from its watch into its content.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use futures::{FutureExt, future::BoxFuture};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::{
@@ -33,7 +31,7 @@ impl SharedContent {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock()
     }
 }
 

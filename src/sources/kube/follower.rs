@@ -1,4 +1,4 @@
-//! The port between the watch of a kind and those who keep its objects.
+//! The port between the watch of a kind and the receivers of its objects.
 
 use std::fmt::Debug;
 

@@ -1,13 +1,10 @@
 //! The mesh settings of a cluster: the ConfigMap `istio` (`istio-REVISION`) in the control plane's namespace.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::Request;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{
@@ -223,7 +220,7 @@ impl MeshFollower {
 
     async fn hand_over(&self, mesh: Mesh) -> Result<(), String> {
         let stamp = mesh.stamp;
-        let current = || self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = || self.current.lock();
         if *current() == stamp {
             return Ok(());
         }

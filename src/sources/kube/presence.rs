@@ -46,7 +46,7 @@ impl Crds {
     }
 }
 
-/// How CRDs are asked for.
+/// The resource type of CRDs.
 pub(super) fn resource() -> ApiResource {
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions")

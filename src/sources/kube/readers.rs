@@ -15,7 +15,7 @@ use super::{
     read::Reader,
     remote::named,
     remote_files::of_file,
-    wanted::wanted,
+    wanted::{NamedBy, wanted},
 };
 use crate::{
     model::{Config, Kind, Origin},
@@ -54,19 +54,25 @@ pub fn watch_event(line: &str) -> Option<String> {
     }
 }
 
-/// The clusters that Secrets name, beside the main cluster `main`, and what of that is refused.
+/// The clusters that Secrets name, beside the main cluster `main`, and the refused ones.
 #[must_use]
 pub fn remote_secrets(secrets: &[&str]) -> (Wanted, Vec<Refused>) {
     let objects = secrets.iter().filter_map(|text| serde_json::from_str::<RawObject>(text).ok());
     let named = objects.map(|object| named(&object)).collect();
-    wanted(&named, "main", &[], &BTreeSet::new(), (&"remotes".into(), "Secret", "istio-system"))
+    wanted(
+        &named,
+        "main",
+        &[],
+        &BTreeSet::new(),
+        NamedBy { source: &"remotes".into(), kind: "Secret", namespace: "istio-system" },
+    )
 }
 
-/// The clusters that files with kubeconfigs name, and what of that is refused.
+/// The clusters that files with kubeconfigs name, and the refused ones.
 #[must_use]
 pub fn kubeconfigs(files: &[(&str, &[u8])]) -> (Wanted, Vec<Refused>) {
     let named = files.iter().map(|(name, bytes)| ((*name).to_string(), of_file(name, bytes))).collect();
-    wanted(&named, "main", &[], &BTreeSet::new(), (&"remotes".into(), "File", ""))
+    wanted(&named, "main", &[], &BTreeSet::new(), NamedBy { source: &"remotes".into(), kind: "File", namespace: "" })
 }
 
 /// The mesh settings in a ConfigMap.

@@ -1,7 +1,7 @@
 //! Remote clusters that Secrets of the main cluster name (Istio's secret controller): label `istio/multiCluster=true`, in
 //! the control plane's namespace, a kubeconfig under the id of each cluster.
 //!
-//! This source delivers no objects: it says which clusters are to be followed, and whoever takes that follows them.
+//! This source delivers no objects: it announces the clusters to follow, and the actor of the remote clusters follows them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use super::{
     follower::{End, Follower, ObjectChange, WatchTarget},
     groups::resource,
     status::FeedBoard,
-    wanted::{NamedClusters, Wanted, wanted},
+    wanted::{NamedBy, NamedClusters, Wanted, wanted},
     watch::alone,
 };
 use crate::{
@@ -107,9 +107,10 @@ struct SecretFollower {
 pub(super) type Item = (String, NamedClusters);
 
 impl SecretFollower {
-    /// Hands over what the Secrets say now.
+    /// Hands over the present content of the Secrets.
     async fn hand_over(&self) {
-        let named_by = (&self.source, "Secret", self.cluster.settings().namespace.as_str());
+        let namespace = self.cluster.settings().namespace.as_str();
+        let named_by = NamedBy { source: &self.source, kind: "Secret", namespace };
         let (wanted, refused) = wanted(&self.secrets, self.cluster.id(), &self.taken, &self.allowed, named_by);
         let clusters = wanted.len();
         let before = self.port.board.read().findings.refused.clone();
@@ -183,7 +184,7 @@ impl Follower for SecretFollower {
         let feed = self.board.read();
         self.port.board.write(|r| {
             match state {
-                // Whoever may not see Secrets has no remote clusters by them.
+                // Without the right to see Secrets there are no remote clusters by Secrets.
                 FeedState::Forbidden if r.state == SourceState::Starting => r.state = SourceState::Synced,
                 FeedState::Retrying | FeedState::Forbidden | FeedState::Absent if r.state != SourceState::Starting => {
                     r.state = SourceState::Stale;

@@ -8,16 +8,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use futures::future::BoxFuture;
 use kube::config::Kubeconfig;
+use parking_lot::Mutex;
 
 use super::{
     remote::{RemoteClusterSink, hand_over},
-    wanted::{NamedClusters, wanted},
+    wanted::{NamedBy, NamedClusters, wanted},
 };
 use crate::sources::{Findings, Source, SourceId, SourcePort, SourceState};
 
@@ -51,7 +52,8 @@ impl RemoteFiles {
     #[must_use]
     pub fn new(
         root: &Path,
-        (main, taken): (Arc<str>, Vec<String>),
+        main: Arc<str>,
+        taken: Vec<String>,
         allowed: BTreeSet<String>,
         sink: Arc<dyn RemoteClusterSink>,
     ) -> Self {
@@ -83,7 +85,7 @@ impl Run {
             match tokio::task::spawn_blocking(move || look(&root, &before)).await? {
                 Ok(files) => {
                     if last.as_ref() != Some(&files) {
-                        *self.source.files.lock().unwrap_or_else(PoisonError::into_inner) = files.clone();
+                        *self.source.files.lock() = files.clone();
                         self.hand_over(&files).await;
                         last = Some(files);
                     }
@@ -103,11 +105,11 @@ impl Run {
     }
 
     fn files(&self) -> Files {
-        self.source.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.source.files.lock().clone()
     }
 
     async fn hand_over(&self, files: &Files) {
-        let named_by = (&self.source.id, "File", "");
+        let named_by = NamedBy { source: &self.source.id, kind: "File", namespace: "" };
         let (wanted, refused) = wanted(files, &self.source.main, &self.source.taken, &self.source.allowed, named_by);
         let before = self.port.board.read().findings.refused.clone();
         for refusal in refused.iter().filter(|r| !before.contains(r)) {
@@ -143,14 +145,14 @@ impl Run {
     }
 }
 
-/// Reads the folder. A file that is empty now says what it said before.
+/// Reads the folder. An empty file keeps its last content.
 fn look(root: &Path, before: &Files) -> io::Result<Files> {
     let mut files = Files::new();
     let mut folders = vec![(root.to_path_buf(), 0)];
     while let Some((folder, depth)) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
-            // What vanishes between the two is seen at the next look.
+            // A file that vanishes between the two calls is seen at the next look.
             let Ok(about) = fs::metadata(&path) else { continue };
             let hidden = path.file_name().is_some_and(|n| n.to_string_lossy().starts_with('.'));
             if about.is_dir() && depth < DEEPEST && !hidden {
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_names_the_cluster_of_its_current_context_and_an_empty_one_says_what_it_said() {
+    fn each_file_names_the_cluster_of_its_current_context_and_an_empty_one_keeps_its_last_content() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         fs::create_dir(dir.path().join("more")).unwrap();

@@ -42,7 +42,7 @@ impl KubeWriter {
         Ok(verdict(answer, audiences))
     }
 
-    /// Asks whether a service account may list the Secrets of its namespace, which is what Istio asks for a gateway's
+    /// Asks whether a service account may list the Secrets of its namespace, as Istio asks for a gateway's
     /// credentials.
     ///
     /// # Errors

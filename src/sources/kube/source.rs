@@ -260,6 +260,7 @@ impl Run {
             if let Some(findings) = &mut findings {
                 findings.refused.extend(content.refused().map(|(r, _)| r.clone()));
                 findings.warned.extend(content.warned().cloned());
+                findings.bound();
             }
         }
         let crds = self.cluster.crd_board.read();

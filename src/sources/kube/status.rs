@@ -1,9 +1,11 @@
 //! The state of a feed, for `/debug/sourcez`.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
+
+use parking_lot::Mutex;
 
 /// The state of one watched kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize)]
@@ -87,12 +89,12 @@ impl FeedBoard {
     }
 
     pub(super) fn read(&self) -> FeedReport {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Changes the report and gives the state that it is in now.
     pub(super) fn write(&self, change: &mut dyn FnMut(&mut FeedReport)) -> FeedState {
-        let mut report = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut report = self.0.lock();
         change(&mut report);
         report.state
     }

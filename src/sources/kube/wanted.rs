@@ -12,12 +12,12 @@ use crate::{
     sources::{Refused, SourceId},
 };
 
-/// What a Secret, or a file, says.
+/// The kubeconfigs of one Secret or file.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct NamedClusters {
     /// When it was created, as text that sorts by time.
     pub(super) created: String,
-    /// Kubeconfigs by cluster id; `None` for what is no text.
+    /// Kubeconfigs by cluster id; `None` for a value that is no text.
     pub(super) clusters: BTreeMap<String, Option<Arc<str>>>,
 }
 
@@ -26,14 +26,25 @@ pub(super) struct NamedClusters {
 pub struct WantedCluster {
     /// The Secret (`NAMESPACE/NAME`) or the file that names it.
     pub by: Arc<str>,
-    /// How it is reached; `None` for a kubeconfig that is refused: the last good one stays in force.
+    /// The kubeconfig; `None` for one that is refused: the last good one stays in force.
     pub kubeconfig: Option<KubeconfigText>,
+}
+
+/// The objects that name remote clusters, as refusals tell of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamedBy<'a> {
+    /// The source that reads them.
+    pub(super) source: &'a SourceId,
+    /// Their kind: a Secret or a file.
+    pub(super) kind: &'a str,
+    /// Their namespace; empty for files.
+    pub(super) namespace: &'a str,
 }
 
 /// Remote clusters by id.
 pub type Wanted = BTreeMap<String, WantedCluster>;
 
-/// Which clusters are to be followed, and what of the Secrets is not taken. A cluster that several Secrets name is the
+/// The clusters to follow, and the refused parts of the Secrets. A cluster that several Secrets name is the
 /// oldest one's. `main` and `taken` are ids that no Secret may name, `allowed` are options that a kubeconfig may have
 /// although they read files or run programs.
 pub(super) fn wanted(
@@ -41,7 +52,7 @@ pub(super) fn wanted(
     main: &str,
     taken: &[String],
     allowed: &BTreeSet<String>,
-    (source, kind, namespace): (&SourceId, &str, &str),
+    NamedBy { source, kind, namespace }: NamedBy<'_>,
 ) -> (Wanted, Vec<Refused>) {
     let mut by_age: Vec<(&String, &NamedClusters)> = secrets.iter().collect();
     by_age.sort_by(|a, b| (&a.1.created, a.0).cmp(&(&b.1.created, b.0)));
@@ -80,9 +91,9 @@ pub(super) fn wanted(
     (wanted, refused)
 }
 
-/// A kubeconfig of somebody else may neither run programs nor read files of this machine (Istio's `sanitizeKubeConfig`),
+/// A kubeconfig from elsewhere may neither run programs nor read files of this machine (Istio's `sanitizeKubeConfig`),
 /// unless the option is allowed by name (`PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS`).
-/// Parsers quote what they stumble over, which may be a credential: reasons are our own.
+/// Parsers quote their input, which may be a credential: reasons are our own.
 fn check(text: &str, allowed: &BTreeSet<String>) -> Result<(), String> {
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "not a kubeconfig".to_string())?;
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
@@ -143,7 +154,13 @@ mod tests {
         ]);
         let taken = ["flagged".to_string()];
         let of = |allowed: &BTreeSet<String>| {
-            wanted(&secrets, "main", &taken, allowed, (&"test".into(), "Secret", "istio-system"))
+            wanted(
+                &secrets,
+                "main",
+                &taken,
+                allowed,
+                NamedBy { source: &"test".into(), kind: "Secret", namespace: "istio-system" },
+            )
         };
         let (wanted, refused) = of(&BTreeSet::new());
         let followed: Vec<&str> =
@@ -165,7 +182,7 @@ mod tests {
             ]
         );
         assert!(!format!("{wanted:?}").contains("hunter2"));
-        // What the operator allows by name is taken.
+        // Options that the operator allows by name are taken.
         let allowed = ["exec", "tokenFile", "certificateAuthority"].map(str::to_string);
         let (wanted, refused) = of(&BTreeSet::from(allowed));
         assert_eq!(wanted.values().filter(|k| k.kubeconfig.is_some()).count(), 5);

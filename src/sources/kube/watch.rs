@@ -73,6 +73,8 @@ pub(super) async fn drive<F: Follower>(cluster: &Cluster, follower: &mut F) {
     let mut refused: Option<Instant> = None;
     loop {
         let target = follower.target().await;
+        #[cfg(any(test, feature = "testing"))]
+        cluster.faults.trip(&format!("feed of {}", target.resource.plural));
         follower.report(&mut |r| r.version.clone_from(&target.resource.version));
         let began = Instant::now();
         let mut end = Watch::new(cluster, &target, &mut pace).run(follower).await;

@@ -1,12 +1,9 @@
 //! The task that polls: it follows the keys in demand, polls those that are due, and hands changes over.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -91,7 +88,7 @@ impl<R: PollRules> PolledSource<R> {
 
 impl<R: PollRules> Inner<R> {
     fn table(&self) -> MutexGuard<'_, PolledTable<R>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     fn hand_over(&self) {

@@ -97,7 +97,7 @@ impl Client {
         self.types.values_mut().for_each(|t| t.answered = true);
     }
 
-    /// Takes an answer in and gives the reply to it: an acceptance, or a refusal that names what was refused. The rest of a
+    /// Takes an answer in and gives the reply to it: an acceptance, or a refusal that names the refused resources. The rest of a
     /// refused answer is taken all the same. An answer without a nonce gets no reply.
     pub fn receive(&mut self, answer: Answer) -> Option<Ask> {
         let (type_url, nonce, version) = (answer.type_url.clone(), answer.nonce.clone(), answer.version.clone());

@@ -230,7 +230,7 @@ impl Run {
         self.trouble = reason;
     }
 
-    /// Delivers what changed; nothing before every type was answered once, or will not be.
+    /// Delivers the changes; none before every type was answered once, or will not be.
     async fn deliver(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         let rest_is_unknown = self.answered.is_some_and(|at| now >= at + self.last_answer);

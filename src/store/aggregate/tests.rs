@@ -47,7 +47,7 @@ fn the_first_source_wins_and_the_other_is_reported() {
 }
 
 #[test]
-fn a_source_may_come_later_and_go_with_what_it_holds() {
+fn a_source_may_come_later_and_go_with_its_objects() {
     let mut aggregate = Aggregate::new(&order());
     aggregate.apply(full("first", vec![entry("first", "a", 1)]));
     assert!(aggregate.apply(full("third", vec![entry("third", "b", 1)])).is_empty(), "an unknown source");
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn an_event_that_was_told_too_late_says_what_is_true_now() {
+fn a_late_event_says_the_present_state() {
     let mut aggregate = Aggregate::new(&order());
     let first = aggregate.apply(full("first", vec![entry("first", "a", 1)])).remove(0);
     aggregate.apply(full("first", vec![entry("first", "a", 2)]));

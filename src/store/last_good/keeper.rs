@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
     sync::{Mutex as FileLock, Notify},
@@ -48,10 +49,6 @@ pub struct Keeper {
     boards: Mutex<Vec<Arc<SourceBoard>>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Keeper {
     /// A keeper between sources and the store. `quiet` is the time that changes are gathered for.
     #[must_use]
@@ -75,17 +72,17 @@ impl Keeper {
 
     /// Adds boards of sources to those that it watches.
     pub fn watch(&self, boards: Vec<Arc<SourceBoard>>) {
-        locked(&self.boards).extend(boards);
+        self.boards.lock().extend(boards);
     }
 
     /// Forgets a source that is removed for good, with its file. A write that is under way ends first.
     pub async fn forget(&self, source: &SourceId) {
         let _held = self.files.lock().await;
-        locked(&self.boards).retain(|board| board.read().source != *source);
-        locked(&self.old).remove(source);
-        locked(&self.rest).remove(source);
-        locked(&self.changed).remove(source);
-        locked(&self.unsaved).remove(source);
+        self.boards.lock().retain(|board| board.read().source != *source);
+        self.old.lock().remove(source);
+        self.rest.lock().remove(source);
+        self.changed.lock().remove(source);
+        self.unsaved.lock().remove(source);
         let (folder, source) = (self.folder.clone(), source.clone());
         // It fails only by a panic, which has been logged.
         let _ = tokio::task::spawn_blocking(move || folder.remove(&source)).await;
@@ -98,7 +95,7 @@ impl Keeper {
     }
 
     fn boards(&self) -> Vec<Arc<SourceBoard>> {
-        locked(&self.boards).clone()
+        self.boards.lock().clone()
     }
 
     /// The sink for sources.
@@ -123,39 +120,39 @@ impl Keeper {
             }
         }
         // The store may have taken batches whose replies no source awaits any more.
-        let sending = locked(&self.sending).clone();
-        locked(&self.changed).extend(sending);
+        let sending = self.sending.lock().clone();
+        self.changed.lock().extend(sending);
         self.write().await;
     }
 
     async fn write(&self) {
         let _held = self.files.lock().await;
-        let changed = std::mem::take(&mut *locked(&self.changed));
+        let changed = std::mem::take(&mut *self.changed.lock());
         let mut again = BTreeSet::new();
         for source in changed {
             let Some(configs) = self.store.content(&source).await else {
-                locked(&self.unsaved).remove(&source);
+                self.unsaved.lock().remove(&source);
                 continue;
             };
             let (folder, name) = (self.folder.clone(), source.clone());
             let saved = tokio::task::spawn_blocking(move || folder.save(&name, &configs)).await;
             let failed = match saved {
                 Ok(Ok(())) => {
-                    locked(&self.unsaved).remove(&source);
+                    self.unsaved.lock().remove(&source);
                     continue;
                 }
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
             metrics::counter!("pilothouse_last_good_write_failures").increment(1);
-            if locked(&self.unsaved).insert(source.clone()) {
+            if self.unsaved.lock().insert(source.clone()) {
                 tracing::warn!(source = &*source, error = failed, "the last good content is not saved (--state-dir)");
             }
             again.insert(source);
         }
         if !again.is_empty() {
             // The next round tries again, without waiting for a change.
-            locked(&self.changed).extend(again);
+            self.changed.lock().extend(again);
             self.wake.notify_one();
         }
     }
@@ -209,7 +206,7 @@ impl Keeper {
 
     async fn put_in_force(&self, board: &SourceBoard, saved: Arc<Saved>) {
         let source: SourceId = saved.source.as_str().into();
-        locked(&self.old).insert(source.clone(), saved.clone());
+        self.old.lock().insert(source.clone(), saved.clone());
         if !self.seed(&source, &saved).await {
             return;
         }
@@ -229,7 +226,7 @@ impl Keeper {
                 report.saved_at = Some(saved.saved_at);
             }
         });
-        if !locked(&self.old).contains_key(&source) {
+        if !self.old.lock().contains_key(&source) {
             board.write(|report| report.saved_at = None);
         }
     }
@@ -238,7 +235,7 @@ impl Keeper {
     async fn seed(&self, source: &SourceId, saved: &Saved) -> bool {
         let taken = self.store.seed(source.clone(), saved.configs.clone()).await;
         if !taken {
-            locked(&self.old).remove(source);
+            self.old.lock().remove(source);
         }
         taken
     }
@@ -248,7 +245,7 @@ impl Keeper {
     pub fn resync(self: &Arc<Self>) {
         let keeper = self.clone();
         self.runtime.spawn(async move {
-            let old: Vec<_> = locked(&keeper.old).iter().map(|(id, saved)| (id.clone(), saved.clone())).collect();
+            let old: Vec<_> = keeper.old.lock().iter().map(|(id, saved)| (id.clone(), saved.clone())).collect();
             for (source, saved) in old {
                 keeper.seed(&source, &saved).await;
             }
@@ -262,7 +259,7 @@ impl Keeper {
         let board = self.boards().into_iter().find(|b| b.read().source == source);
         let unanswered = board.map(|b| b.read().unanswered).unwrap_or_default();
         if unanswered.is_empty() {
-            locked(&self.rest).remove(&source);
+            self.rest.lock().remove(&source);
         } else if let Some(saved) = self.saved(&source).await {
             let kept = saved.configs.iter().filter(|c| unanswered.contains(&c.kind().gvk())).cloned();
             configs.extend(kept);
@@ -272,7 +269,7 @@ impl Keeper {
 
     /// The saved content of a source, read once.
     async fn saved(&self, source: &SourceId) -> Option<Arc<Saved>> {
-        let known = locked(&self.rest).get(source).or(locked(&self.old).get(source)).cloned();
+        let known = self.rest.lock().get(source).or(self.old.lock().get(source)).cloned();
         let saved = match known {
             Some(saved) => saved,
             None => {
@@ -282,12 +279,12 @@ impl Keeper {
                 Arc::new(loaded.map_err(refused).ok().flatten()?)
             }
         };
-        locked(&self.rest).insert(source.clone(), saved.clone());
+        self.rest.lock().insert(source.clone(), saved.clone());
         Some(saved)
     }
 
     fn delivered(&self, source: &SourceId) {
-        if locked(&self.old).remove(source).is_some()
+        if self.old.lock().remove(source).is_some()
             && let Some(board) = self.boards().iter().find(|b| b.read().source == *source)
         {
             board.write(|r| r.saved_at = None);
@@ -305,15 +302,15 @@ struct Sending {
 
 impl Sending {
     fn new(keeper: &Arc<Keeper>, source: &SourceId) -> Self {
-        locked(&keeper.sending).insert(source.clone());
+        keeper.sending.lock().insert(source.clone());
         Self { keeper: keeper.clone(), source: source.clone() }
     }
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        locked(&self.keeper.changed).insert(self.source.clone());
-        locked(&self.keeper.sending).remove(&self.source);
+        self.keeper.changed.lock().insert(self.source.clone());
+        self.keeper.sending.lock().remove(&self.source);
         self.keeper.wake.notify_one();
     }
 }
@@ -424,7 +421,7 @@ mod tests {
     async fn the_file_stays_while_the_store_has_no_content_of_its_source() {
         let stage = stage();
         stage.folder.save(SOURCE, &[entry("a")]).unwrap();
-        stage.keeper.changed.lock().unwrap().insert(SOURCE.into());
+        stage.keeper.changed.lock().insert(SOURCE.into());
         stage.stop().await;
         assert_eq!(stage.saved(), Some(vec!["a".to_string()]), "the source has not delivered to this store");
         stage.keeper.sink().apply(batch(&[])).await.unwrap();

@@ -39,7 +39,7 @@ mod tests {
     use crate::model::Kind;
 
     #[test]
-    fn a_route_counts_once_for_a_listener_of_a_name_whoever_owns_it() {
+    fn a_route_counts_once_for_a_listener_of_a_name_with_any_owner() {
         let owner = |kind, name: &str| ConfigKey { kind, namespace: "edge".into(), name: name.into() };
         let (gateway, set) = (owner(Kind::KubernetesGateway, "web"), owner(Kind::ListenerSet, "web"));
         let mut counts = Attachments::default();

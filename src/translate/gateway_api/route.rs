@@ -87,7 +87,8 @@ impl Routes {
         &mut self,
         context: &RouteContext<'_>,
         output: &mut Output,
-        (kind, route): (Kind, &Object<RouteSpec<S>>),
+        kind: Kind,
+        route: &Object<RouteSpec<S>>,
         rules: impl Fn(Referrer<'_>) -> Result<(Vec<R>, Option<Problem>), Problem>,
     ) -> (Vec<Binding>, Converted<R>) {
         let (namespace, spec) = (route.namespace(), &route.spec);
@@ -120,7 +121,7 @@ impl Routes {
         kind: Kind,
         translate: impl Fn(Referrer<'_>, &str, &S) -> Result<Vec<Rule>, Problem>,
     ) {
-        let (bindings, rules) = self.convert(context, output, (kind, route), |from| {
+        let (bindings, rules) = self.convert(context, output, kind, route, |from| {
             let (mut all, mut problem) = (Vec::new(), None);
             for (n, rule) in route.spec.rules.iter().enumerate() {
                 let name = format!("{}.{}.{n}", route.namespace(), route.name());
@@ -168,7 +169,7 @@ impl Routes {
     }
 
     fn tcp(&mut self, context: &RouteContext<'_>, output: &mut Output, route: &Object<RouteSpec<StreamRule>>) {
-        let (bindings, rules) = self.convert(context, output, (Kind::TCPRoute, route), |from| {
+        let (bindings, rules) = self.convert(context, output, Kind::TCPRoute, route, |from| {
             let (mut all, mut problem) = (Vec::new(), None);
             for rule in &route.spec.rules {
                 let (destinations, wrong) = backend::stream_destinations(context, from, &rule.backend_refs)?;
@@ -203,7 +204,7 @@ impl Routes {
 
     fn tls(&mut self, context: &RouteContext<'_>, output: &mut Output, route: &Object<RouteSpec<StreamRule>>) {
         let sni = hostnames(&route.spec.hostnames);
-        let (bindings, rules) = self.convert(context, output, (Kind::TLSRoute, route), |from| {
+        let (bindings, rules) = self.convert(context, output, Kind::TLSRoute, route, |from| {
             let (mut all, mut problem) = (Vec::new(), None);
             for rule in &route.spec.rules {
                 let nowhere = backend::total_weight(&rule.backend_refs) == 0;

@@ -54,7 +54,7 @@ fn add_gateway(input: &Input<'_>, gateway: &Object<GatewaySpec>, bound: &mut Bou
             port.name.push_str(&format!("-{index}"));
         }
         let alone = spec(vec![server.clone()]);
-        if is_sound(alone, ("spec.servers[0]", &path), &key, output) {
+        if is_sound(alone, "spec.servers[0]", &path, &key, output) {
             bound.bind(input, config, listener, &qualified);
             servers.push(server);
         }

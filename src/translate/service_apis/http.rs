@@ -50,7 +50,7 @@ fn add_route(input: &Input<'_>, route: &Object<RouteSpec<HttpRule>>, gateways: &
             continue;
         }
         let translated = translated(input, route, &path, rule, output);
-        if is_sound(service(vec![translated.clone()]), ("spec.http[0]", &path), &key, output) {
+        if is_sound(service(vec![translated.clone()]), "spec.http[0]", &path, &key, output) {
             rules.push(translated);
         }
     }

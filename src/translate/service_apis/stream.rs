@@ -57,7 +57,7 @@ fn add_route(
         let (destinations, mut alone) = (destinations(input, &key, &path, rule, output), empty());
         put(&mut alone, rule, destinations.clone());
         let generated = format!("spec.{protocol}[0]");
-        if is_sound(Spec::VirtualService(Arc::new(alone)), (&generated, &path), &key, output) {
+        if is_sound(Spec::VirtualService(Arc::new(alone)), &generated, &path, &key, output) {
             put(&mut service, rule, destinations);
             rules += 1;
         }

@@ -3,8 +3,8 @@
 //!
 //! A trace holds changes, subscriptions and the opposite (by name, of everything, of all at once), refusals, answers that are
 //! stale or never come, requests that start over, reconnects with the versions of before, and time that passes. `cargo test`
-//! runs some thousand traces; `PILOTHOUSE_XDS_TRACES=25000 cargo test --release --lib xds::convergence` runs that many of each
-//! of the four kinds, a hundred thousand in all.
+//! runs some thousand traces; `PILOTHOUSE_XDS_TRACES=25000 cargo test --release --lib xds::protocol` runs that many of each of
+//! the four kinds, a hundred thousand in all; with `PROPTEST_RNG_SEED=$RANDOM` before it, other traces than those of CI.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +39,7 @@ enum Step {
     Subscribe(u8),
     Unsubscribe(u8),
     Star(bool),
-    /// The client wants nothing any more. Whether it forgets the last nonce and does not read what crosses (as gRPC-Java).
+    /// The client wants nothing any more. Whether it forgets the last nonce and does not read responses under way (as gRPC-Java).
     Leave(bool),
     Serve,
     Hear,
@@ -114,7 +114,7 @@ impl World {
     }
 
     fn serve(&mut self) {
-        // The value, then the name, so that a state-of-the-world client can tell what it got.
+        // The value, then the name, so that a state-of-the-world client can tell its content.
         let content = self.truth.iter().map(|(n, v)| (n.clone(), [&[*v], n.as_bytes()].concat()));
         let content: Vec<(String, Vec<u8>)> = content.collect();
         self.wire.serve(|_, _| content.clone());

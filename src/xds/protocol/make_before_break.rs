@@ -219,7 +219,7 @@ fn additions_of_a_change_come_first_and_removals_last() {
         world.truth.routed = names(0b10);
         world.serve();
         let sent = |world: &World| world.wire.to_client.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
-        assert_eq!(sent(&world), [Cluster], "routes wait for the cluster, and what they leave stays");
+        assert_eq!(sent(&world), [Cluster], "routes wait for the cluster, and the cluster that they leave stays");
         world.read();
         assert_eq!(world.held.keys().collect::<Vec<_>>(), ["a", "b"]);
         world.settle();

@@ -3,7 +3,7 @@
 //!
 //! The client is as gRPC is: new routes are used once all of their clusters have endpoints, until then the ones before are
 //! used, and only then their clusters are no longer named. A cluster that is missing from a response is gone for it. It may
-//! leave at any moment without reading what is under way (gRPC-Java does), and come again on the same stream.
+//! leave at any moment without reading responses under way (gRPC-Java does), and come again on the same stream.
 //! `PILOTHOUSE_XDS_TRACES` says how many traces are run (see [`super::model`]).
 
 use std::{
@@ -85,8 +85,8 @@ struct World {
     known: BTreeMap<String, Known>,
     /// Since the stream broke no routes were taken into use: a cluster that is gone cannot be told again by a new process.
     returns: bool,
-    /// A change came while another was under way: a client of state of the world cannot tell then what an answer is to, so
-    /// only its last resources are compared, until all is at rest again.
+    /// A change came while another was under way: a state-of-the-world client cannot tell then which request a response
+    /// answers, so only its last resources are compared, until all is at rest again.
     crossing: bool,
     /// The last routes are of this stream.
     fresh: bool,

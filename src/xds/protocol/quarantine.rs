@@ -162,7 +162,7 @@ impl Quarantine {
         }
         let names = self.names();
         // Clients that refuse the same on the same way share the snapshot.
-        let shared = base.unwrap_or(target).onward();
+        let shared = base.unwrap_or(target).outgoing();
         shared.kept((target.id(), !names.hash()), || {
             let old = names.names().iter().filter_map(|name| base?.get(name)).cloned();
             Some(Snapshot::without(target, Block::build(old, None), &names))

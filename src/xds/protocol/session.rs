@@ -47,6 +47,8 @@ pub struct Session {
     warming: Vec<Arc<NameSet>>,
     /// Clusters that the client lacked were sent, and it may not have asked for their endpoints yet.
     arriving: bool,
+    /// The client asked for further endpoints since clusters were sent that it has not acknowledged, and has no answer.
+    awaited: bool,
     /// Types whose removals wait for LDS and RDS ACKs, and until when.
     keeping: BTreeMap<ResourceType, Instant>,
     /// The clusters among these, and since when they are gone.
@@ -92,6 +94,7 @@ impl Session {
             all_warm: false,
             warming: Vec::new(),
             arriving: false,
+            awaited: false,
             keeping: BTreeMap::new(),
             leaving: BTreeMap::new(),
             lost: NameSet::empty(),
@@ -160,6 +163,9 @@ impl Session {
         if kind == ResourceType::Cluster {
             self.let_go();
         }
+        self.awaited = self.waits(ResourceType::Cluster)
+            && (self.awaited
+                || (kind == ResourceType::Endpoint && matches!(received, Received::Started | Received::Changed)));
         // A client whose request for endpoints crossed a response repeats it with its next acknowledgement.
         self.arriving &= self.waits(ResourceType::Cluster) || self.waits(ResourceType::Endpoint);
         if received == Received::Started || self.subscription(kind).is_some_and(Subscription::has_requests) {
@@ -184,7 +190,7 @@ impl Session {
         self.watch();
     }
 
-    /// Tells the time. What has waited for too long waits no longer.
+    /// Tells the time. Waits that have lasted too long end.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
         let (backoff, salt) = (self.backoff, self.salt);
@@ -305,14 +311,15 @@ impl Session {
         self.keeping.contains_key(&kind)
     }
 
-    /// Whether a type that may be sent has to wait for what comes before it.
+    /// Whether a type that may be sent has to wait for an earlier type.
     fn waits_for_others(&self, kind: ResourceType) -> bool {
         let Some(subscription) = self.subscription(kind).filter(|s| !s.is_outstanding()) else { return false };
         let asked = subscription.has_requests();
         match kind {
             ResourceType::Cluster => self.withheld,
             ResourceType::Endpoint if self.flies_ahead() => true,
-            ResourceType::Endpoint => self.newer_clusters() && (!asked || subscription.is_claimed()),
+            // Envoy acknowledges clusters when those that are new to it have their endpoints.
+            ResourceType::Endpoint => self.newer_clusters() && !self.awaited && (!asked || subscription.is_claimed()),
             ResourceType::Listener | ResourceType::Route => {
                 let newer_endpoints =
                     self.waits(ResourceType::Endpoint) && self.pending.contains(ResourceType::Endpoint);
@@ -322,7 +329,7 @@ impl Session {
         }
     }
 
-    /// The type to be looked at next and what to look up for it. A type waits while its last response is unacknowledged, and
+    /// The type to look at next and the names to look up for it. A type waits while its last response is unacknowledged, and
     /// for the types that have to come before it.
     #[must_use]
     pub fn next(&self) -> Option<(ResourceType, &Scope)> {
@@ -360,6 +367,7 @@ impl Session {
             self.pending.remove(kind);
         }
         self.held.remove(&kind);
+        self.awaited &= kind != ResourceType::Endpoint;
         let in_use = self.subscription(kind).is_some_and(Subscription::is_in_use);
         let next = self.counter + 1;
         let (salt, clock) = (self.salt, (self.now, self.backoff));
@@ -443,7 +451,7 @@ impl Session {
         }
     }
 
-    /// Lets go of what waited for the client to hold routes and clusters that belong together.
+    /// Releases the responses that waited for the client to hold routes and clusters that belong together.
     fn release(&mut self) {
         if self.lost.is_empty() {
             return;

@@ -1,7 +1,7 @@
 //! One type on one stream: the subscription of the client, the resources that it holds, and its next response.
 //!
-//! Both protocols run on the same state: `base` is what the client acknowledged, a response is the difference from there to
-//! the newest snapshot, at most one response is awaited, and newer content replaces what waits. Content that a client refuses
+//! Both protocols run on the same state: `base` is the acknowledged snapshot, a response is the difference from there to
+//! the newest snapshot, at most one response is awaited, and newer content replaces waiting content. Content that a client refuses
 //! is sent again after a pause that grows ([`super::refusals`]). No I/O, no clock: the time is an argument.
 
 use std::{sync::Arc, time::Instant};
@@ -177,7 +177,7 @@ impl Subscription {
         self.returns && !self.told && matches!(self.base, Base::Nothing)
     }
 
-    /// Whether the client holds something, be it from an earlier stream.
+    /// Whether the client holds something, also from an earlier stream.
     #[must_use]
     pub const fn is_in_use(&self) -> bool {
         !matches!(self.base, Base::Nothing)
@@ -336,8 +336,8 @@ impl Subscription {
         }
     }
 
-    /// Whether a resource may be left out of a response. What a response of everything leaves out is deleted, also from a client
-    /// that kept it from an earlier stream.
+    /// Whether a resource may be left out of a response. A client deletes a resource that a complete response leaves out,
+    /// also one that it kept from an earlier stream.
     fn may_leave_out(&self) -> bool {
         let whole = self.protocol == Protocol::Sotw && self.kind.is_whole();
         !(whole && self.returns && matches!(self.base, Base::Nothing))

@@ -285,6 +285,7 @@ where
     /// The next connection that there is room for.
     async fn admit(&mut self) -> Option<(T, Place)> {
         loop {
+            self.clients.room().await;
             let stream = self.next().await?;
             if let Some(client) = self.clients.enter(stream.peer()) {
                 return Some((stream, Place { clients: self.clients.clone(), client }));

@@ -50,8 +50,8 @@ impl Admission {
 /// Bounds the requests of one stream per second, with room for the bursts in which Envoy subscribes. An acknowledgement costs
 /// least; a change costs more, and by the names that have to be looked through for it.
 ///
-/// Changes beyond a modest rate are paid for by what all streams of an address share, so that many streams get no more work
-/// done than one. Clients behind one address that change little share nothing.
+/// Changes beyond a modest rate are paid for from a budget that all streams of an address share, so that many streams
+/// get no more work done than one. Clients behind one address that change little share nothing.
 pub(crate) struct RequestRate {
     /// All requests of the stream.
     all: Limiter,
@@ -75,7 +75,7 @@ impl PeerRate {
     }
 }
 
-/// The budget of a stream at once and in each second; the same for what the streams of an address share.
+/// The budget of a stream at once and in each second; the same for the budget that the streams of an address share.
 const BURST: NonZeroU32 = NonZeroU32::new(5000).unwrap();
 const PER_SECOND: NonZeroU32 = NonZeroU32::new(500).unwrap();
 /// The changes that a stream may make by itself, at once and in each second.
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_rate_refuses_what_would_wait_too_long() {
+    async fn a_rate_refuses_requests_that_would_wait_too_long() {
         assert!(Admission::new(None).admit().await.is_ok());
         let admission = Admission::new(Some(0.5));
         assert!(admission.admit().await.is_ok());
@@ -154,11 +154,11 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_an_address_share_what_is_beyond_a_modest_rate() {
+    fn streams_of_an_address_share_the_budget_beyond_a_modest_rate() {
         let (peer, change) = (PeerRate::new(), cost_of_change(1000));
         let streams: Vec<_> = (0..100).map(|_| RequestRate::new(peer.clone())).collect();
         let modest = |rate: &RequestRate| (0..30).all(|_| rate.wait_for_peer(change).is_none());
-        assert!(streams.iter().all(modest), "none has used up what is its own");
+        assert!(streams.iter().all(modest), "none has used up its own budget");
         let passed = |rate: &RequestRate| (0..1000).filter(|_| rate.wait_for_peer(change).is_none()).count();
         let all: usize = streams.iter().map(passed).sum();
         assert!((600..20_000).contains(&all), "{all} changes at once by all streams together");

@@ -1,5 +1,8 @@
 //! gRPC over raw HTTP/2 bodies: requests are cut out of the request body, responses are handed to the transport as the
 //! shared bytes that they are.
+//!
+//! tonic's `Streaming` does not do this: the bytes of an unfinished request count against the bound of the connection, the
+//! time from the first byte of a request to its last is limited, and a response is encoded once for all clients of a view.
 
 use std::{
     convert::Infallible,
@@ -17,8 +20,8 @@ use tonic::Status;
 use super::budget::Hold;
 use crate::xds::wire::PREFIX;
 
-/// Bytes of the reason for which a stream ends. It goes out in a header, whose size clients bound, and it may quote what the
-/// client sent.
+/// Bytes of the reason for which a stream ends. It goes out in a header, whose size clients bound, and it may quote input of
+/// the client.
 const LONGEST_REASON: usize = 1024;
 
 /// Cuts messages out of a request body.
@@ -130,7 +133,7 @@ pub(in crate::xds) fn told(status: &Status) -> Status {
     Status::with_metadata(status.code(), text, status.metadata().clone())
 }
 
-/// A response body that yields what the connection task hands over.
+/// A response body that yields the bytes that the connection task hands over.
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     messages: mpsc::Receiver<Outgoing>,
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reason_fits_into_a_header_whatever_it_quotes() {
+    async fn a_reason_with_any_quote_fits_into_a_header() {
         let (tx, rx) = mpsc::channel(4);
         tx.send(Outgoing::End(Status::invalid_argument("é\"".repeat(100_000)))).await.unwrap();
         let collected = ResponseBody::new(rx).collect().await.unwrap();

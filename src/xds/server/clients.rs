@@ -4,38 +4,48 @@
 //! makes room; one with a stream never does.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     admission::{PeerRate, RequestRate},
     budget::{Budget, Hold, Share},
+    name_budget::{NameBudget, NameHold, NameShare},
+    options::XdsOptions,
 };
+use crate::xds::Table;
 
 /// Bytes of requests that have not come whole, of all connections and of one. One request may have 4 MB.
 const UNFINISHED: (usize, usize) = (128 << 20, 16 << 20);
 /// Bounds on subscribed names without a resource, of all connections and of one.
 const UNKNOWN: (usize, usize) = (500_000, 100_000);
-/// Bytes of the nodes of open streams, of all connections and of one. A node of Istio's agent has 5 to 20 kB; 256 kB are admitted.
-const NODES: (usize, usize) = (1 << 30, 16 << 20);
 /// Streams of one connection whose first request has not come.
 const UNOPENED: usize = 4096;
+/// Connections beyond the bound that are being closed.
+const CLOSING: usize = 4;
+/// The time that a connection that makes room has for its end.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connections.
 #[derive(Debug)]
 pub(crate) struct Clients {
     most: usize,
     open: Mutex<Open>,
+    /// Notified when a connection that made room is closed.
+    closed: Notify,
     unfinished: Arc<Budget>,
     unknown: Arc<Budget>,
+    names: Arc<NameBudget>,
     nodes: Arc<Budget>,
 }
 
@@ -43,21 +53,16 @@ pub(crate) struct Clients {
 struct Open {
     last: u64,
     clients: BTreeMap<u64, Arc<Client>>,
+    /// Connections that make room and are not closed yet.
+    closing: usize,
     /// The state that the connections of an address share, by address.
-    rates: HashMap<Option<IpAddr>, Weak<PeerRate>>,
+    rates: Table<Option<IpAddr>, PeerRate>,
 }
 
 impl Open {
-    fn rate(&mut self, peer: Option<IpAddr>) -> Arc<PeerRate> {
-        if let Some(rate) = self.rates.get(&peer).and_then(Weak::upgrade) {
-            return rate;
-        }
-        if self.rates.len() == self.rates.capacity() {
-            self.rates.retain(|_, rate| rate.strong_count() > 0);
-        }
-        let rate = PeerRate::new();
-        self.rates.insert(peer, Arc::downgrade(&rate));
-        rate
+    fn rate(&self, peer: Option<IpAddr>) -> Arc<PeerRate> {
+        self.rates.prune();
+        self.rates.one(peer, PeerRate::new(), |_, _| true)
     }
 }
 
@@ -75,24 +80,27 @@ pub(crate) struct Client {
     unopened: AtomicUsize,
     unfinished: Arc<Share>,
     unknown: Arc<Share>,
+    names: Arc<NameShare>,
     nodes: Arc<Share>,
     rate: Arc<PeerRate>,
 }
 
 impl Clients {
-    /// At most so many at once.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Within the bounds of these settings.
+    pub(crate) fn new(options: &XdsOptions) -> Self {
         Self {
-            most: most.max(1),
+            most: options.max_connections.max(1),
             open: Mutex::default(),
+            closed: Notify::new(),
             unfinished: Budget::new(UNFINISHED.0, UNFINISHED.1),
             unknown: Budget::new(UNKNOWN.0, UNKNOWN.1),
-            nodes: Budget::new(NODES.0, NODES.1),
+            names: NameBudget::new(options.names),
+            nodes: Budget::new(options.node_bytes.0, options.node_bytes.1),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Takes a connection in; `None` when all places are taken by connections with streams.
@@ -103,6 +111,7 @@ impl Clients {
             let number = idle.map(|client| client.number)?;
             if let Some(idle) = open.clients.remove(&number) {
                 idle.close.cancel();
+                open.closing += 1;
             }
         }
         open.last += 1;
@@ -116,6 +125,7 @@ impl Clients {
             unopened: AtomicUsize::new(0),
             unfinished: self.unfinished.share(),
             unknown: self.unknown.share(),
+            names: self.names.share(),
             nodes: self.nodes.share(),
             rate,
         });
@@ -125,7 +135,28 @@ impl Clients {
 
     /// The connection is gone.
     pub(crate) fn leave(&self, client: &Client) {
-        self.lock().clients.remove(&client.number);
+        let mut open = self.lock();
+        if open.clients.remove(&client.number).is_none() {
+            open.closing = open.closing.saturating_sub(1);
+            self.closed.notify_waiters();
+        }
+    }
+
+    /// Waits until the connections that make room are closed, but for a few: they use descriptors until then, and more than
+    /// the bound must not be used.
+    pub(crate) async fn room(&self) {
+        let closed = async {
+            loop {
+                let mut closed = std::pin::pin!(self.closed.notified());
+                closed.as_mut().enable();
+                if self.lock().closing < CLOSING {
+                    return;
+                }
+                closed.await;
+            }
+        };
+        // A connection that does not end must not stop others from coming.
+        let _ = tokio::time::timeout(CLOSED_WITHIN, closed).await;
     }
 
     /// The number of them.
@@ -133,9 +164,9 @@ impl Clients {
         self.lock().clients.len()
     }
 
-    /// Bytes of unfinished requests, subscribed names without a resource, and bytes of nodes.
-    pub(crate) fn held(&self) -> (usize, usize, usize) {
-        (self.unfinished.held(), self.unknown.held(), self.nodes.held())
+    /// Bytes of unfinished requests, subscribed names without a resource, all of them, and bytes of nodes.
+    pub(crate) fn held(&self) -> (usize, usize, usize, usize) {
+        (self.unfinished.held(), self.unknown.held(), self.names.held(), self.nodes.held())
     }
 }
 
@@ -184,6 +215,11 @@ impl Turn {
         Hold::new(self.client.unknown.clone())
     }
 
+    /// Subscribed names.
+    pub(crate) fn names(&self) -> NameHold {
+        NameHold::new(self.client.names.clone())
+    }
+
     /// Bytes of the stream's node.
     pub(crate) fn node(&self) -> Hold {
         Hold::new(self.client.nodes.clone())
@@ -203,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_oldest_that_does_nothing_makes_room() {
-        let clients = Clients::new(3);
+        let clients = Clients::new(&XdsOptions { max_connections: 3, ..XdsOptions::default() });
         let busy = clients.enter(None).unwrap();
         let turn = busy.begin();
         let (silent, second) = (clients.enter(None).unwrap(), clients.enter(None).unwrap());
@@ -218,9 +254,24 @@ mod tests {
         assert_eq!(clients.count(), 2);
     }
 
+    #[tokio::test]
+    async fn the_next_waits_until_those_that_make_room_are_closed_and_not_for_ever() {
+        let clients = Clients::new(&XdsOptions { max_connections: 10, ..XdsOptions::default() });
+        let all: Vec<_> = (0..10 + CLOSING).map(|_| clients.enter(None).unwrap()).collect();
+        let mut room = std::pin::pin!(clients.room());
+        assert!(futures::poll!(&mut room).is_pending());
+        clients.leave(&all[10]);
+        assert!(futures::poll!(&mut room).is_pending(), "one that has made no room does not count");
+        clients.leave(&all[0]);
+        assert!(futures::poll!(&mut room).is_ready());
+        clients.enter(None).unwrap();
+        clients.enter(None).unwrap();
+        clients.room().await;
+    }
+
     #[test]
     fn streams_that_never_ask_are_bound() {
-        let client = Clients::new(1).enter(None).unwrap();
+        let client = Clients::new(&XdsOptions::default()).enter(None).unwrap();
         let mut turns: Vec<_> = (0..UNOPENED).filter_map(|_| client.begin()).collect();
         assert!(turns.len() == UNOPENED && client.begin().is_none());
         turns.iter_mut().take(2).for_each(Turn::opened);

@@ -18,6 +18,12 @@ pub struct XdsOptions {
     pub max_streams: u32,
     /// Bytes of one request (`ISTIO_GPRC_MAXRECVMSGSIZE`).
     pub max_request_bytes: usize,
+    /// Bounds on subscribed names, of all connections and of one; equal lists count once. Of ten thousand proxies a few
+    /// hundred views ask for different lists.
+    pub names: (usize, usize),
+    /// Bounds on the bytes of the nodes of open streams, of all connections and of one. A node of Istio's agent has 5 to 20 kB;
+    /// 256 kB are admitted.
+    pub node_bytes: (usize, usize),
     /// A connection has to begin with HTTP/2 within this time.
     pub preface: Duration,
     /// A request has to come whole within this time from its first byte.
@@ -32,10 +38,8 @@ pub struct XdsOptions {
     pub keepalive: (Duration, Duration),
     /// Connections are closed gracefully at this age.
     pub max_connection_age: Option<Duration>,
-    /// Clients on plaintext connections are believed to be who their node says.
+    /// Whether clients on plaintext connections have the identity that their node claims.
     pub trust_nodes: bool,
-    /// They are sent secrets as well.
-    pub secrets_by_node: bool,
     /// Ids that proxies may give for a cluster instead of its own.
     pub cluster_aliases: BTreeMap<String, Arc<str>>,
     /// Time over which streams are closed on shutdown.
@@ -50,6 +54,8 @@ impl Default for XdsOptions {
             max_connections: 65_536,
             max_streams: 100_000,
             max_request_bytes: 4 << 20,
+            names: (4_000_000, 500_000),
+            node_bytes: (1 << 30, 16 << 20),
             preface: Duration::from_secs(10),
             whole_request: Duration::from_secs(30),
             send_stall: Duration::from_secs(60),
@@ -58,7 +64,6 @@ impl Default for XdsOptions {
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             trust_nodes: false,
-            secrets_by_node: true,
             cluster_aliases: BTreeMap::new(),
             drain: Duration::from_secs(2),
         }

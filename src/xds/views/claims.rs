@@ -1,21 +1,25 @@
 //! The resources that delta clients kept from an earlier stream, as they say: versions by name.
 //!
 //! A thousand clients of a view come back with the same list, each in an order of its own, since it is a map on the wire. The
-//! first list is parsed, the others are compared with it, and what lies between it and a snapshot is made once.
+//! first list is parsed, the others are compared with it, and its difference to a snapshot is made once.
 //!
 //! A hash finds a candidate and every entry is compared, so no client gets the list of another by a chosen hash.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::snapshot::{Difference, Snapshot};
+use super::{
+    shared::Table,
+    snapshot::{Difference, Snapshot},
+};
 use crate::xds::{
     names::NameSet,
     wire::{
@@ -34,16 +38,9 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// The lists that clients of one server told.
 #[derive(Debug, Default)]
-pub(crate) struct KnownClaims(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    by_sum: HashMap<u128, Weak<Claims>>,
-    recent: VecDeque<Arc<Claims>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) struct KnownClaims {
+    by_sum: Table<u128, Claims>,
+    recent: Mutex<VecDeque<Arc<Claims>>>,
 }
 
 /// A list of names with their versions, as one or more clients told it. It is not empty.
@@ -105,11 +102,11 @@ impl Claims {
     /// Names that are not in `target`, where they are asked for.
     #[must_use]
     pub fn gone(&self, target: &Snapshot) -> Arc<NameSet> {
-        let known = locked(&self.gone).iter().find(|(id, _)| *id == target.id()).map(|(_, gone)| gone.clone());
+        let known = self.gone.lock().iter().find(|(id, _)| *id == target.id()).map(|(_, gone)| gone.clone());
         known.unwrap_or_else(|| {
             let gone = self.names.names().iter().filter(|n| target.scope().contains(n) && target.get(n).is_none());
             let gone = NameSet::of(gone.cloned());
-            let mut kept = locked(&self.gone);
+            let mut kept = self.gone.lock();
             kept.truncate(TARGETS - 1);
             kept.push_front((target.id(), gone.clone()));
             gone
@@ -144,26 +141,22 @@ impl KnownClaims {
         }
         let hashes: Vec<u128> = entries.iter().map(|e| xxh3_128(e)).collect();
         let sum = hashes.iter().fold(0u128, |sum, hash| sum.wrapping_add(*hash));
-        let candidate = locked(&self.0).by_sum.get(&sum).and_then(Weak::upgrade);
-        if let Some(known) = candidate.filter(|known| known.is_of(entries, &hashes)) {
+        if let Some(known) = self.by_sum.get(&sum).filter(|known| known.is_of(entries, &hashes)) {
             return Ok(Some(known));
         }
-        let claims = Arc::new(Claims::parse(entries, &hashes)?);
-        locked(&self.0).remember(sum, &claims);
+        self.by_sum.prune();
+        // A list with the same sum that is not this one gives way: the next client finds the newer one.
+        let claims = self.by_sum.one(sum, Arc::new(Claims::parse(entries, &hashes)?), |_, _| false);
+        self.remember(&claims);
         Ok(Some(claims))
     }
-}
 
-impl Known {
-    fn remember(&mut self, sum: u128, claims: &Arc<Claims>) {
-        if self.by_sum.len() == self.by_sum.capacity() {
-            self.by_sum.retain(|_, claims| claims.strong_count() > 0);
-        }
-        self.by_sum.insert(sum, Arc::downgrade(claims));
-        self.recent.push_back(claims.clone());
-        let mut names: usize = self.recent.iter().map(|c| c.versions.len()).sum();
+    fn remember(&self, claims: &Arc<Claims>) {
+        let mut recent = self.recent.lock();
+        recent.push_back(claims.clone());
+        let mut names: usize = recent.iter().map(|c| c.versions.len()).sum();
         while names > RECENT_NAMES {
-            names -= self.recent.pop_front().map_or(names, |oldest| oldest.versions.len());
+            names -= recent.pop_front().map_or(names, |oldest| oldest.versions.len());
         }
     }
 }

@@ -102,14 +102,14 @@ impl Resource {
         wire::put_bytes(out, 3, self.name.as_bytes());
     }
 
-    /// Upper bound of what either form takes on the wire.
+    /// Upper bound of the size of either form on the wire.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         self.any.len() + self.name.len() + 48
     }
 }
 
-/// A sorted list of resources, one per name, with one digest. What many views share is one block.
+/// A sorted list of resources, one per name, with one digest. Views share equal blocks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     resources: Vec<Arc<Resource>>,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_keep_what_did_not_change() {
+    fn blocks_keep_unchanged_resources() {
         let first = Block::build([resource("b", "1"), resource("a", "1"), resource("a", "2")], None);
         assert_eq!(first.resources().len(), 2);
         assert_eq!(first.get("a").unwrap().hash(), resource("a", "1").hash(), "the first of a name stays");

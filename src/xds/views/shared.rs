@@ -73,9 +73,14 @@ impl<K: Eq + Hash, T> Table<K, T> {
         new
     }
 
+    /// The value of a key, if it has a holder.
+    pub(crate) fn get(&self, key: &K) -> Option<Arc<T>> {
+        self.known.get(key).and_then(|held| held.upgrade())
+    }
+
     /// The value of a key; made by `make` when it has no holder. Two callers that ask at once may both make it.
     pub(crate) fn get_or(&self, key: K, make: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
-        if let Some(known) = self.known.get(&key).and_then(|held| held.upgrade()) {
+        if let Some(known) = self.get(&key) {
             return Some(known);
         }
         let made = Arc::new(make()?);
@@ -85,7 +90,7 @@ impl<K: Eq + Hash, T> Table<K, T> {
 
     /// The same for a value that may have to be made anew each time: `make` tells whether it is kept.
     pub(crate) fn get_or_make(&self, key: K, make: impl FnOnce() -> (T, bool)) -> Arc<T> {
-        if let Some(known) = self.known.get(&key).and_then(|held| held.upgrade()) {
+        if let Some(known) = self.get(&key) {
             return known;
         }
         let (made, keep) = make();

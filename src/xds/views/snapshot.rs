@@ -15,7 +15,7 @@ use std::{
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use super::{
-    onward::Onward,
+    outgoing::OutgoingUpdates,
     resource::{Block, Resource},
 };
 use crate::xds::{
@@ -32,7 +32,7 @@ pub struct Snapshot {
     blocks: Vec<Arc<Block>>,
     scope: Scope,
     digest: u128,
-    onward: Onward,
+    outgoing: OutgoingUpdates,
     /// The final snapshot that this intermediate one leads to.
     _next: Option<Arc<Snapshot>>,
 }
@@ -80,7 +80,7 @@ impl Snapshot {
             blocks,
             scope,
             digest,
-            onward: Onward::default(),
+            outgoing: OutgoingUpdates::default(),
             _next: next,
         })
     }
@@ -90,9 +90,9 @@ impl Snapshot {
         self.id
     }
 
-    /// The updates that lead onward from it.
-    pub(crate) const fn onward(&self) -> &Onward {
-        &self.onward
+    /// The updates that lead from it.
+    pub(crate) const fn outgoing(&self) -> &OutgoingUpdates {
+        &self.outgoing
     }
 
     /// Its scope.

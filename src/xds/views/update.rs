@@ -2,10 +2,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::snapshot::{Difference, Snapshot};
 use crate::xds::{names::NameSet, resource_type::ResourceType, wire};
@@ -15,7 +16,7 @@ use crate::xds::{names::NameSet, resource_type::ResourceType, wire};
 pub enum Protocol {
     /// State of the world.
     Sotw,
-    /// Incremental.
+    /// Incremental (delta).
     Delta,
 }
 
@@ -28,7 +29,7 @@ pub struct Update {
     protocol: Protocol,
     version: String,
     encoded: Arc<Encoded>,
-    ledger: Option<Arc<Ledger>>,
+    budget: Option<Arc<EncodedBudget>>,
     names: OnceLock<Arc<NameSet>>,
     gone: OnceLock<Arc<NameSet>>,
 }
@@ -43,15 +44,15 @@ impl Update {
             protocol,
             version: target.version(),
             encoded: Arc::default(),
-            ledger: None,
+            budget: None,
             names: OnceLock::new(),
             gone: OnceLock::new(),
         }
     }
 
-    /// The same, its encoded bytes counted in `ledger`.
-    pub(crate) fn counted(mut self, ledger: &Arc<Ledger>) -> Self {
-        self.ledger = Some(ledger.clone());
+    /// The same, its encoded bytes counted in `budget`.
+    pub(crate) fn counted(mut self, budget: &Arc<EncodedBudget>) -> Self {
+        self.budget = Some(budget.clone());
         self
     }
 
@@ -65,8 +66,8 @@ impl Update {
         self.gone.get_or_init(|| NameSet::of(self.difference.gone.iter().cloned()))
     }
 
-    /// The encoded response without its nonce. Whoever holds these bytes holds the update: while a client is being sent it, it
-    /// is there for the next one.
+    /// The encoded response without its nonce. The bytes keep the update alive: while it is sent to one client, it is there for
+    /// the next one.
     #[must_use]
     pub fn body(self: &Arc<Self>) -> Bytes {
         let mut place = self.encoded.lock();
@@ -76,8 +77,8 @@ impl Update {
                 let bytes = self.encode();
                 *place = Some(bytes.clone());
                 drop(place);
-                if let Some(ledger) = &self.ledger {
-                    ledger.note(&self.encoded, bytes.len());
+                if let Some(budget) = &self.budget {
+                    budget.note(&self.encoded, bytes.len());
                 }
                 bytes
             }
@@ -124,13 +125,13 @@ struct Encoded(Mutex<Option<Bytes>>);
 
 impl Encoded {
     fn lock(&self) -> MutexGuard<'_, Option<Bytes>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
 /// Bounds the encoded bytes of all updates together. The oldest are dropped first, and encoded again on demand.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct EncodedBudget {
     held: Mutex<VecDeque<(Weak<Encoded>, usize)>>,
 }
 
@@ -139,12 +140,12 @@ const ENCODED_BYTES: usize = 64 << 20;
 /// Smaller updates are not counted: they take less than the resources in them.
 const COUNTED_FROM: usize = 4 << 10;
 
-impl Ledger {
+impl EncodedBudget {
     fn note(&self, encoded: &Arc<Encoded>, length: usize) {
         if length < COUNTED_FROM {
             return;
         }
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.retain(|(place, _)| place.strong_count() > 0);
         held.push_back((Arc::downgrade(encoded), length));
         let mut bytes: usize = held.iter().map(|(_, length)| length).sum();
@@ -171,10 +172,10 @@ mod tests {
         let value = vec![7; ENCODED_BYTES / 3];
         let resource = Arc::new(Resource::of_parts("a", "t/x", &value));
         let target = Snapshot::new(vec![Block::build([resource.clone()], None)], Scope::all());
-        let ledger = Arc::new(Ledger::default());
+        let budget = Arc::new(EncodedBudget::default());
         let update = || {
             let difference = Difference::between(None, &target);
-            Arc::new(Update::new(ResourceType::Cluster, Protocol::Sotw, difference, &target).counted(&ledger))
+            Arc::new(Update::new(ResourceType::Cluster, Protocol::Sotw, difference, &target).counted(&budget))
         };
         let held: Vec<_> = (0..3).map(|_| update()).collect();
         let bodies: Vec<_> = held.iter().map(Update::body).collect();

@@ -5,17 +5,17 @@
 //! that clients of another will ask for next. A difference from nothing has no such end: it is remembered while it is being
 //! sent, and some megabytes of such differences a little longer.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-};
+use std::{collections::VecDeque, sync::Arc};
+
+use parking_lot::Mutex;
 
 use super::{
     claims::Claims,
-    onward::Way,
+    outgoing::UpdateKey,
     resource::{Block, Resource},
+    shared::Table,
     snapshot::{Difference, Snapshot},
-    update::{Ledger, Protocol, Update},
+    update::{EncodedBudget, Protocol, Update},
 };
 use crate::xds::{names::NameSet, resource_type::ResourceType};
 
@@ -23,22 +23,13 @@ fn sum(names: &[Arc<NameSet>]) -> u128 {
     names.iter().fold(0, |sum, set| sum.wrapping_add(set.hash()))
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Makes updates, and finds those that are made already.
 #[derive(Debug, Default)]
 pub struct Updates {
-    ledger: Arc<Ledger>,
-    first: Mutex<Memo>,
-}
-
-#[derive(Debug, Default)]
-struct Memo {
-    known: HashMap<Way, Weak<Update>>,
+    budget: Arc<EncodedBudget>,
+    first: Table<UpdateKey, Update>,
     /// With their weights, which are sums over all their resources.
-    recent: VecDeque<(Arc<Update>, usize)>,
+    recent: Mutex<VecDeque<(Arc<Update>, usize)>>,
 }
 
 /// Encoded bytes that are kept while they are not being sent.
@@ -55,14 +46,14 @@ impl Updates {
         new: &Snapshot,
         again: &[Arc<NameSet>],
     ) -> Arc<Update> {
-        let way = Way { again: sum(again), ..Way::to(new, kind, protocol) };
+        let way = UpdateKey { again: sum(again), ..UpdateKey::to(new, kind, protocol) };
         let make = || {
             let mut difference = Difference::between(old, new);
             add_again(&mut difference, new, again);
-            Arc::new(Update::new(kind, protocol, difference, new).counted(&self.ledger))
+            Arc::new(Update::new(kind, protocol, difference, new).counted(&self.budget))
         };
         match old {
-            Some(old) => old.onward().update(way, make),
+            Some(old) => old.outgoing().update(way, make),
             None => self.fresh(way, make),
         }
     }
@@ -77,11 +68,11 @@ impl Updates {
         spared: &NameSet,
         again: &[Arc<NameSet>],
     ) -> Arc<Update> {
-        let to = Way::to(new, kind, Protocol::Delta);
-        self.fresh(Way { claims: claims.id(), spared: spared.hash(), again: sum(again), ..to }, || {
+        let to = UpdateKey::to(new, kind, Protocol::Delta);
+        self.fresh(UpdateKey { claims: claims.id(), spared: spared.hash(), again: sum(again), ..to }, || {
             let mut difference = claims.difference(new).sparing(spared);
             add_again(&mut difference, new, again);
-            Arc::new(Update::new(kind, Protocol::Delta, difference, new).counted(&self.ledger))
+            Arc::new(Update::new(kind, Protocol::Delta, difference, new).counted(&self.budget))
         })
     }
 
@@ -89,7 +80,7 @@ impl Updates {
     pub fn whole(&self, kind: ResourceType, protocol: Protocol, old: Option<&Snapshot>, new: &Snapshot) -> Arc<Update> {
         let make = || self.between(kind, protocol, None, new, &[]);
         match old {
-            Some(old) => old.onward().update(Way { whole: true, ..Way::to(new, kind, protocol) }, make),
+            Some(old) => old.outgoing().update(UpdateKey { whole: true, ..UpdateKey::to(new, kind, protocol) }, make),
             None => make(),
         }
     }
@@ -99,7 +90,7 @@ impl Updates {
         if names.is_empty() {
             return None;
         }
-        old.onward().kept((new.id(), names.hash()), || {
+        old.outgoing().kept((new.id(), names.hash()), || {
             let differs = |r: &&Arc<Resource>| new.get(r.name()).is_none_or(|now| now.hash() != r.hash());
             let wanted = names.names().iter().filter(|n| new.scope().contains(n));
             let mut kept = wanted.filter_map(|name| old.get(name)).filter(differs).peekable();
@@ -108,30 +99,27 @@ impl Updates {
         })
     }
 
-    fn fresh(&self, way: Way, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
-        if let Some(known) = locked(&self.first).known.get(&way).and_then(Weak::upgrade) {
+    fn fresh(&self, way: UpdateKey, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
+        if let Some(known) = self.first.get(&way) {
             return known;
         }
+        self.first.prune();
         let made = make();
-        locked(&self.first).remember(way, made)
-    }
-}
-
-impl Memo {
-    fn remember(&mut self, way: Way, update: Arc<Update>) -> Arc<Update> {
-        if let Some(known) = self.known.get(&way).and_then(Weak::upgrade) {
-            return known;
-        }
-        if self.known.len() == self.known.capacity() {
-            self.known.retain(|_, u| u.strong_count() > 0);
-        }
-        self.known.insert(way, Arc::downgrade(&update));
-        self.recent.push_back((update.clone(), update.weight()));
-        let mut bytes: usize = self.recent.iter().map(|(_, weight)| weight).sum();
-        while self.recent.len() > RECENT_COUNT || bytes > RECENT_BYTES {
-            bytes -= self.recent.pop_front().map_or(0, |(_, weight)| weight);
+        let update = self.first.one(way, made.clone(), |_, _| true);
+        if Arc::ptr_eq(&update, &made) {
+            self.remember(made);
         }
         update
+    }
+
+    fn remember(&self, update: Arc<Update>) {
+        let mut recent = self.recent.lock();
+        let weight = update.weight();
+        recent.push_back((update, weight));
+        let mut bytes: usize = recent.iter().map(|(_, weight)| weight).sum();
+        while recent.len() > RECENT_COUNT || bytes > RECENT_BYTES {
+            bytes -= recent.pop_front().map_or(0, |(_, weight)| weight);
+        }
     }
 }
 
@@ -155,6 +143,8 @@ pub(crate) fn add_again(difference: &mut Difference, new: &Snapshot, again: &[Ar
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
+
     use prost::Message;
 
     use super::*;
@@ -187,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_view_drives_out_what_is_between_the_snapshots_of_another() {
+    fn no_view_drives_out_the_updates_of_another() {
         let updates = Updates::default();
         let large = Arc::new(Resource::of_parts("large", "t/x", &vec![7; RECENT_BYTES / 4]));
         let with_large = |value: String| {

@@ -111,7 +111,7 @@ pub struct Request<'a> {
     pub type_url: &'a str,
     /// Nonce of the response that is answered; empty when none is.
     pub nonce: &'a [u8],
-    /// The request names a version (state of the world): the client holds content, be it from an earlier stream.
+    /// The request names a version (state of the world): the client holds content, also from an earlier stream.
     pub versioned: bool,
     /// Set when the response is refused.
     pub error: Option<Complaint>,

@@ -5,8 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::xds::names::NameSet;
 
@@ -29,7 +31,7 @@ pub struct WrittenLists(Mutex<HashMap<u128, Written>>);
 
 impl WrittenLists {
     fn known(&self) -> MutexGuard<'_, HashMap<u128, Written>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The set of a list with this hash, and whether `*` was in the list, if the set of an equal list is held.
@@ -98,6 +100,6 @@ mod tests {
             assert!(ask(HASH, other).is_none(), "{other:?}");
         }
         drop((found, set));
-        assert!(ask(HASH, &names).is_none(), "nobody holds it any more");
+        assert!(ask(HASH, &names).is_none(), "no client holds it any more");
     }
 }

@@ -66,7 +66,55 @@ fn an_authorizer_decides_over_http() {
     guarded.envoy.assert_no_nacks();
 }
 
-/// What Envoy asks, as far as it is read here.
+#[test]
+fn two_authorizers_of_one_workload_are_asked_where_the_flag_allows_it() {
+    let (first, second) = (Echo::start("first"), Echo::start("second"));
+    let mesh = json!({"extensionProviders": [
+        provider("first", "first.example", 8000, json!({})),
+        provider("second", "second.example", 8000, json!({})),
+    ]});
+    let services = service("first.example", 8000, "HTTP", &[(first.port, "v1", "")])
+        + &service("second.example", 8000, "HTTP", &[(second.port, "v1", "")]);
+    let of = |name: &str, path: &str| {
+        let rules = json!([{"to": [{"operation": {"paths": [path]}}]}]);
+        authorization(name, &json!({"action": "CUSTOM", "provider": {"name": name}, "rules": rules}))
+    };
+    let policies = of("first", "/first/*") + &of("second", "/second/*");
+    let flag = [("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS", "true")];
+    let guarded = Guarded::start_with(&policies, &mesh, &services, &flag);
+    let (allowed, denied) = ([("x-status", "200")], [("x-status", "403")]);
+    guarded.assert_all(&[
+        (403, "GET", "/first/a", &denied),
+        (200, "GET", "/first/a", &allowed),
+        (403, "GET", "/second/a", &denied),
+        (200, "GET", "/second/a", &allowed),
+        (200, "GET", "/free", &[("x-none", "1")]),
+    ]);
+    let only = |echo: &Echo, path: &str| echo.paths().iter().all(|asked| asked == path);
+    assert!(only(&first, "/check/first/a") && only(&second, "/check/second/a"), "each is asked about its own requests");
+    guarded.envoy.assert_no_nacks();
+
+    // Without the flag nothing is asked and the requests of both are refused.
+    let guarded = Guarded::start(&policies, &mesh, &services);
+    guarded.assert_all(&[
+        (403, "GET", "/first/a", &allowed),
+        (403, "GET", "/second/a", &allowed),
+        (200, "GET", "/free", &allowed),
+    ]);
+    wait_until("the statuses tell it", || {
+        let rows = guarded.plane.debug("/debug/statusz");
+        let told = |row: &&Value| {
+            let condition = &row["status"]["conditions"][0];
+            condition["reason"] == "RefusedByProxies"
+                && condition["message"].as_str().is_some_and(|m| m.contains("several providers"))
+        };
+        let told = rows.as_array().into_iter().flatten().filter(told).count();
+        if told == 2 { Ok(()) } else { Err(rows.to_string()) }
+    });
+    guarded.envoy.assert_no_nacks();
+}
+
+/// The fields of Envoy's request that are read here.
 #[derive(Clone, PartialEq, prost::Message)]
 struct CheckRequest {
     #[prost(message, optional, tag = "1")]

@@ -106,7 +106,7 @@ fn policies_that_envoy_would_refuse_refuse_every_request_and_are_told() {
     guarded.envoy.assert_no_nacks();
 }
 
-/// Values at the edge of what is valid: each policy is either refused when it is read, or closes what it is for.
+/// Values at the edge of the valid ones: each policy is either refused when it is read, or closes its workload.
 #[test]
 fn policies_with_odd_values_never_let_more_in() {
     let guarded = Guarded::start("", &json!({}), "");

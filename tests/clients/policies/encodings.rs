@@ -32,6 +32,12 @@ fn dots_and_backslashes_do_not_lead_around_a_rule() {
 }
 
 #[test]
+fn paths_are_taken_as_written_where_the_mesh_says_so() {
+    let paths = [("/x/../admin", 200), ("/./admin", 200), ("//admin", 200), ("/%61dmin", 200), ("/admin?x", 403)];
+    statuses("NONE", &paths);
+}
+
+#[test]
 fn slashes_are_merged_and_decoded_where_the_mesh_says_so() {
     statuses("BASE", &[("//admin", 200), ("/admin%2fx", 200)]);
     statuses("MERGE_SLASHES", &[("//admin", 403), ("/admin%2fx", 200)]);

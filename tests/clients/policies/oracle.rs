@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     Guarded, authorization,
+    meaning::Subject,
     patterns::{is_in, is_like, is_like_path},
     policy,
     random::{Random, field, setting},
@@ -120,7 +121,7 @@ fn policies(random: &mut Random) -> Vec<Value> {
     (0..=random.below(3)).map(|_| of(random)).collect()
 }
 
-impl Request {
+impl Subject for Request {
     fn has(&self, name: &str, value: &str) -> bool {
         match name {
             "paths" => is_like_path(self.path, value),
@@ -139,44 +140,10 @@ impl Request {
             other => panic!("{other}"),
         }
     }
-
-    fn has_one(&self, name: &str, values: &Value) -> bool {
-        values.as_array().unwrap().iter().any(|value| self.has(name, value.as_str().unwrap()))
-    }
-
-    /// All fields of a source or an operation.
-    fn meets(&self, fields: &Value) -> bool {
-        fields.as_object().unwrap().iter().all(|(name, values)| match name.strip_prefix("not") {
-            Some(rest) => !self.has_one(&format!("{}{}", rest[..1].to_lowercase(), &rest[1..]), values),
-            None => self.has_one(name, values),
-        })
-    }
-
-    fn meets_condition(&self, condition: &Value) -> bool {
-        let key = condition["key"].as_str().unwrap();
-        let is = condition.get("values").is_none_or(|values| self.has_one(key, values));
-        is && condition.get("notValues").is_none_or(|values| !self.has_one(key, values))
-    }
-
-    fn matches(&self, rule: &Value) -> bool {
-        let list = |name: &str| rule[name].as_array().cloned().unwrap_or_default();
-        let one = |name: &str, inner: &str| {
-            let all = list(name);
-            all.is_empty() || all.iter().any(|entry| self.meets(&entry[inner]))
-        };
-        one("from", "source") && one("to", "operation") && list("when").iter().all(|c| self.meets_condition(c))
-    }
-
-    fn is_allowed(&self, policies: &[Value]) -> bool {
-        let of = |action: &str| policies.iter().filter(|p| p["action"] == action).collect::<Vec<_>>();
-        let hit = |policy: &&Value| policy["rules"].as_array().unwrap().iter().any(|rule| self.matches(rule));
-        let allow = of("ALLOW");
-        !of("DENY").iter().any(hit) && (allow.is_empty() || allow.iter().any(hit))
-    }
 }
 
 #[test]
-fn random_policies_mean_what_their_documentation_says() {
+fn random_policies_have_their_documented_meaning() {
     let issuer = Issuer::new("id.test");
     let rules = json!({"jwtRules": [{"issuer": "id.test", "jwks": issuer.keys()}]});
     let tokens = policy("RequestAuthentication", "tokens", &rules);

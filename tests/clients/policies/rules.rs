@@ -33,10 +33,10 @@ fn requests_are_allowed_by_path_method_header_and_address() {
         (200, "GET", "/near", none),
         (403, "GET", "/far", none),
         (403, "GET", "/remote", none),
-        // Nobody has an identity over plain text.
+        // Over plain text no client has an identity.
         (403, "GET", "/mesh", none),
     ]);
-    assert!(!guarded.echo.paths().contains(&"/other".to_string()), "a refused request reaches nobody");
+    assert!(!guarded.echo.paths().contains(&"/other".to_string()), "a refused request does not reach the program");
 }
 
 #[test]
@@ -91,4 +91,22 @@ fn an_edit_of_a_policy_is_in_force_at_once_and_a_refused_one_changes_nothing() {
     guarded.until(200, "/b", &[]);
     guarded.until(403, "/b/c", &[]);
     guarded.envoy.assert_no_nacks();
+}
+
+#[test]
+fn policies_of_the_root_namespace_hold_in_every_namespace() {
+    let of_root = |name: &str, app: &str, path: &str| {
+        let spec = json!({"selector": {"matchLabels": {"app": app}}, "action": "DENY",
+            "rules": [{"to": [{"operation": {"paths": [path]}}]}]});
+        let mut object = json!({"apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+            "metadata": {"name": name, "namespace": "istio-system"}, "spec": spec});
+        if app.is_empty() {
+            object["spec"].as_object_mut().unwrap().remove("selector");
+        }
+        format!("---\n{object}\n")
+    };
+    let text = of_root("all", "", "/all") + &of_root("web", "web", "/web") + &of_root("other", "other", "/other");
+    let allow = authorization("allow", &json!({"rules": [{}]}));
+    let guarded = Guarded::start(&(text + &allow), &json!({}), "");
+    guarded.assert_all(&[(403, "GET", "/all", &[]), (403, "GET", "/web", &[]), (200, "GET", "/other", &[])]);
 }

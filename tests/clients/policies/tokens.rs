@@ -2,16 +2,22 @@
 
 use std::{
     io::{Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{Arc, Mutex},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use rcgen::{KeyPair, PKCS_ED25519, SigningKey};
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SigningKey};
+use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
+use tokio_rustls::rustls::{self, ServerConfig, ServerConnection};
 
 use super::{Guarded, authorization, policy};
-use crate::process::{free_port, wait_until};
+use crate::{
+    certificate_files::{Authority, authority},
+    config::service,
+    process::{free_port, scratch, wait_until},
+};
 
 /// Signs tokens.
 pub(super) struct Issuer {
@@ -145,6 +151,39 @@ struct KeyServer {
 
 impl KeyServer {
     fn start(keys: String) -> Self {
+        Self::start_with(keys, |stream, answer| {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer.as_bytes());
+        })
+    }
+
+    /// Over TLS, with a certificate of this authority for this name.
+    fn start_tls(keys: String, authority: &Authority, name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(vec![name.to_string()]).unwrap().signed_by(&key, authority).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+        let config = config.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        let config = Arc::new(config);
+        Self::start_with(keys, move |stream, answer| {
+            let mut tls = ServerConnection::new(config.clone()).unwrap();
+            let mut stream = rustls::Stream::new(&mut tls, stream);
+            if stream.read(&mut [0; 4096]).is_ok() {
+                let _ = stream.write_all(answer.as_bytes());
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+        })
+    }
+
+    /// Takes connections, and answers none of them.
+    fn start_silent() -> Self {
+        let held = Mutex::new(Vec::new());
+        Self::start_with(String::new(), move |stream, _| held.lock().unwrap().push(stream.try_clone().unwrap()))
+    }
+
+    fn start_with(keys: String, speak: impl Fn(&mut TcpStream, String) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Self { port: listener.local_addr().unwrap().port(), state: Arc::new(Mutex::new((Some(keys), 0))) };
         let state = server.state.clone();
@@ -155,15 +194,19 @@ impl KeyServer {
                     state.1 += 1;
                     state.0.clone()
                 };
-                let _ = stream.read(&mut [0; 4096]);
                 let answer = match keys {
                     Some(keys) => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{keys}", keys.len()),
                     None => "HTTP/1.1 500 Down\r\ncontent-length: 0\r\n\r\n".to_string(),
                 };
-                let _ = stream.write_all(answer.as_bytes());
+                speak(&mut stream, answer);
             }
         });
         server
+    }
+
+    /// A rule for tokens of this issuer with the keys of this server.
+    fn rule(&self, scheme: &str, issuer: &Issuer) -> Value {
+        json!({"issuer": issuer.name, "jwksUri": format!("{scheme}://127.0.0.1:{}/keys", self.port)})
     }
 
     fn put(&self, keys: Option<String>) {
@@ -202,4 +245,75 @@ fn fetched_keys_are_rotated_and_outlive_their_server() {
     guarded.until(401, "/", &[("authorization", &of_new)]);
     guarded.until(200, "/", &[]);
     guarded.envoy.assert_no_nacks();
+}
+
+#[test]
+fn key_servers_over_tls_prove_themselves() {
+    let (ours, foreign) = (authority(), authority());
+    let [one, two, three] = ["one.test", "two.test", "three.test"].map(Issuer::new);
+    let servers = [
+        (&one, KeyServer::start_tls(one.keys(), &ours, "127.0.0.1")),
+        (&two, KeyServer::start_tls(two.keys(), &ours, "other.example")),
+        (&three, KeyServer::start_tls(three.keys(), &foreign, "127.0.0.1")),
+    ];
+    let rules: Vec<Value> = servers.iter().map(|(issuer, server)| server.rule("https", issuer)).collect();
+    let roots = scratch().join("roots.pem");
+    std::fs::write(&roots, ours.pem()).unwrap();
+    let environment = [("SSL_CERT_FILE", roots.to_str().unwrap()), ("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", "1s")];
+    let policy = policy("RequestAuthentication", "tokens", &json!({"jwtRules": rules}));
+    let guarded = Guarded::start_with(&policy, &json!({}), "", &environment);
+    guarded.until(200, "/", &[("authorization", &bearer(&one.token(&json!({}))))]);
+    for (issuer, server) in &servers[1..] {
+        wait_until("the keys are asked for", || if server.asked() > 1 { Ok(()) } else { Err(issuer.name.to_string()) });
+        let answer = guarded.ask("GET", "/", &[("authorization", &bearer(&issuer.token(&json!({}))))]).unwrap();
+        assert_eq!(answer.status, 401, "{}", issuer.name);
+    }
+    guarded.envoy.assert_no_nacks();
+}
+
+#[test]
+fn a_key_server_that_never_answers_holds_nothing_up() {
+    let (silent, known, waiting) = (KeyServer::start_silent(), Issuer::new("known.test"), Issuer::new("waiting.test"));
+    let mut rule = silent.rule("http", &waiting);
+    rule["timeout"] = "3s".into();
+    let rules = json!({"jwtRules": [rule, {"issuer": known.name, "jwks": known.keys()}]});
+    let tokens = policy("RequestAuthentication", "tokens", &rules);
+    let deny = |path: &str| {
+        authorization("deny", &json!({"action": "DENY", "rules": [{"to": [{"operation": {"paths": [path]}}]}]}))
+    };
+    let guarded = Guarded::start(&(tokens.clone() + &deny("/a")), &json!({}), "");
+    guarded.until(403, "/a", &[]);
+    guarded.plane.write("policies.yaml", &(tokens + &deny("/b")));
+    guarded.until(403, "/b", &[]);
+    let (of_known, of_waiting) = (bearer(&known.token(&json!({}))), bearer(&waiting.token(&json!({}))));
+    guarded.assert_all(&[
+        (200, "GET", "/", &[("authorization", &of_known)]),
+        (401, "GET", "/", &[("authorization", &of_waiting)]),
+        (200, "GET", "/", &[]),
+    ]);
+    wait_until("the failure is told", || {
+        let said = guarded.plane.process.tail();
+        if said.contains("no answer within 3s") { Ok(()) } else { Err(said) }
+    });
+}
+
+#[test]
+fn keys_are_fetched_by_envoy_where_a_flag_says_so() {
+    // The host of the first is a service of the mesh, which the control plane's resolver does not know.
+    let (inside, outside) = (Issuer::new("inside.test"), Issuer::new("outside.test"));
+    let servers = [KeyServer::start(inside.keys()), KeyServer::start(outside.keys())];
+    let rules = json!({"jwtRules": [
+        {"issuer": inside.name, "jwksUri": "http://keys.example/keys"}, servers[1].rule("http", &outside)]});
+    let policy = policy("RequestAuthentication", "tokens", &rules);
+    let keys = service("keys.example", 80, "HTTP", &[(servers[0].port, "v1", "")]);
+    let (of_inside, of_outside) = (bearer(&inside.token(&json!({}))), bearer(&outside.token(&json!({}))));
+    let forged = bearer(&Issuer::new("inside.test").token(&json!({})));
+    for (mode, status_of_outside) in [("envoy", 401), ("hybrid", 200)] {
+        let guarded = Guarded::start_with(&policy, &json!({}), &keys, &[("PILOT_JWT_ENABLE_REMOTE_JWKS", mode)]);
+        guarded.until(200, "/", &[("authorization", &of_inside)]);
+        guarded.until(status_of_outside, "/", &[("authorization", &of_outside)]);
+        let answer = guarded.ask("GET", "/", &[("authorization", &forged)]).unwrap();
+        assert_eq!(answer.status, 401, "{mode}");
+        guarded.envoy.assert_no_nacks();
+    }
 }

@@ -1,4 +1,4 @@
-//! One demand of a test on an answer: what is sent, where, and what has to come back.
+//! One demand of a test on an answer: the request, its destination, and the expected answer.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use super::{
     compare, text,
 };
 
-/// How a demand is spoken.
+/// The protocol of a demand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Speech {
     Http,
@@ -29,11 +29,11 @@ pub struct Ask<'a> {
     pub address: SocketAddr,
     /// The Gateway's address as its clients know it, with the port unless that is the scheme's own.
     pub host: String,
-    /// The certificates that may be shown; empty where nobody terminates TLS on the way.
+    /// The certificates that may be shown; empty where TLS is not terminated on the way.
     pub certificates: Vec<&'a Pair>,
 }
 
-/// What the recording calls the expectation.
+/// The expectation of a demand, under either of its names in the recording.
 pub fn expected(demand: &Value) -> &Value {
     if demand["exp"].is_null() { &demand["expected"] } else { &demand["exp"] }
 }
@@ -104,7 +104,7 @@ impl Ask<'_> {
         builder.uri(uri).body(Full::from(body)).unwrap()
     }
 
-    /// Asks once. `Ok` when the answer is what the test wants.
+    /// Asks once. `Ok` when the answer is the expected one.
     pub async fn once(&self) -> Result<(), String> {
         let name = self.name();
         if name.ends_with("Fails") || name == "tlsConnectionRejected" {
@@ -147,7 +147,7 @@ impl Ask<'_> {
         self.compare(&answer)
     }
 
-    /// Whether an answer is what the test wants.
+    /// Whether an answer is the expected one.
     pub fn compare(&self, answer: &Answer) -> Result<(), String> {
         match self.speech {
             Speech::Grpc if self.name() != "meshRequest" => compare::grpc(expected(self.demand), answer),

@@ -1,4 +1,4 @@
-//! The pods of the tests: servers that answer with what they saw, each on a loopback address of its own.
+//! The pods of the tests: servers that answer with the request that they saw, each on a loopback address of its own.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -42,12 +42,12 @@ const HTTP_PORTS: [u16; 4] = [3000, 3001, 8080, 7070];
 const TCP_PORT: u16 = 9090;
 const TLS_PORT: u16 = 8443;
 
-/// What a pod remembers.
+/// The requests that a pod remembers.
 #[derive(Default)]
 struct Memory {
     /// Paths of all requests.
     paths: Mutex<Vec<String>>,
-    /// How often a request of this key was failed.
+    /// The number of times that a request of each key was failed.
     failed: Mutex<HashMap<String, u32>>,
 }
 
@@ -75,7 +75,7 @@ impl Backends {
         }
     }
 
-    /// How often the pods whose names begin so have seen this path.
+    /// The number of times that the pods whose names begin so have seen this path.
     pub fn seen(&self, namespace: &str, prefix: &str, path: &str) -> usize {
         let of = |r: &&Running| r.pod.namespace == namespace && r.pod.name.starts_with(prefix);
         let count = |r: &Running| r.memory.paths.lock().unwrap().iter().filter(|p| *p == path).count();
@@ -98,7 +98,7 @@ async fn start(pod: &Pod) -> Running {
     Running { pod: pod.clone(), memory, _tasks: tasks }
 }
 
-/// TLS with the certificate that the pod mounts; clients have to prove who they are where it says so.
+/// TLS with the certificate that the pod mounts; clients have to prove their identity where it says so.
 fn server_config(pod: &Pod) -> ServerConfig {
     let mounted = list(&pod.spec["volumes"]).find_map(|v| v["secret"]["secretName"].as_str());
     let key = format!("{}/{}", pod.namespace, mounted.unwrap_or_default());
@@ -242,7 +242,7 @@ fn grpc(path: &str, seen: &Value) -> Response<Body> {
     response
 }
 
-/// Takes the connection over and sends back what comes.
+/// Takes the connection over and sends all bytes back.
 fn web_socket(request: Request<Incoming>) -> Response<Body> {
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {

@@ -26,11 +26,11 @@ pub fn chain(text: &str) -> Vec<CertificateDer<'static>> {
 
 /// Everything that was made.
 pub struct Certificates {
-    /// `NAMESPACE/NAME` of a Secret → what it holds.
+    /// `NAMESPACE/NAME` of a Secret → its content.
     pub secrets: BTreeMap<String, Pair>,
     /// `NAMESPACE/NAME` of a ConfigMap → the certificate of an authority.
     pub authorities: BTreeMap<String, String>,
-    /// Clients of listeners that ask for a certificate: what the Gateway's default trusts, and what it trusts on one port.
+    /// Clients of listeners that ask for a certificate: the roots that the Gateway trusts by default, and those on one port.
     pub clients: [Pair; 2],
 }
 

@@ -1,4 +1,4 @@
-//! What tests change while they run. The recording has the demands before and after, but not the change: that is told here,
+//! The changes that tests make while they run. The recording has the demands before and after, but not the change: that is told here,
 //! by test and by the words of the case.
 
 use serde_json::{Value, json};

@@ -6,24 +6,18 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Request, client::conn, header::HeaderValue};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use pilothouse::testing::client_of_any_server;
+use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
 };
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{
-        self, ClientConfig, DigitallySignedStruct, SignatureScheme,
-        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    },
-};
+use tokio_rustls::{TlsConnector, rustls::ClientConfig};
 
 use super::certificates::{Pair, chain};
 
-/// No step may take longer than this; what is wrong answers at once or not at all.
+/// No step may take longer than this; a faulty peer answers at once or not at all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where to, and how.
@@ -38,7 +32,7 @@ pub struct Target<'a> {
 #[derive(Clone, Copy)]
 pub struct Tls<'a> {
     pub server_name: &'a str,
-    /// Who the client says it is.
+    /// The certificate of the client.
     pub identity: Option<&'a Pair>,
 }
 
@@ -54,7 +48,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// What the backend says that it saw; `Null` when it was not a backend that answered.
+    /// The request as the backend reports it; `Null` when no backend answered.
     pub fn seen(&self) -> Value {
         // A gRPC message has five bytes before its content.
         let json = if self.body.first() == Some(&0) { self.body.get(5..).unwrap_or_default() } else { &self.body };
@@ -168,13 +162,8 @@ async fn connect(target: Target<'_>) -> Result<Connected, String> {
 }
 
 fn config(identity: Option<&Pair>, http2: bool) -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider)));
-    let mut config = match identity {
-        Some(pair) => builder.with_client_auth_cert(chain(&pair.chain), pair.private_key()).unwrap(),
-        None => builder.with_no_client_auth(),
-    };
+    let own = identity.map(|pair| (chain(&pair.chain), pair.private_key()));
+    let mut config = client_of_any_server(own).unwrap();
     config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     config
 }
@@ -183,44 +172,5 @@ async fn soon<T, E: Display>(step: impl Future<Output = Result<T, E>>) -> Result
     match tokio::time::timeout(PATIENCE, step).await {
         Ok(done) => done.map_err(|e| e.to_string()),
         Err(_) => Err(format!("nothing for {PATIENCE:?}")),
-    }
-}
-
-/// Takes any certificate: which one came is looked at afterwards.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

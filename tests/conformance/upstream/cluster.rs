@@ -1,5 +1,5 @@
-//! What a cluster makes of manifests: Pods of Deployments, EndpointSlices and cluster addresses of Services, and a Service
-//! with a pod for every Gateway, as Istio deploys it.
+//! The objects that a cluster makes of manifests: Pods of Deployments, EndpointSlices and cluster addresses of Services, and a
+//! Service with a pod for every Gateway, as Istio deploys it.
 
 use std::{collections::BTreeMap, net::TcpListener};
 
@@ -17,16 +17,16 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// For a cluster that nobody connects to: any addresses, and ports as they are written.
+    /// For a cluster without connections: any addresses, and ports as they are written.
     pub fn on_paper() -> Self {
         Self::new("10.1".to_string(), false)
     }
 
-    /// For a cluster on this machine: loopback addresses that nobody else uses, and ports of gateways that are free.
+    /// For a cluster on this machine: loopback addresses that no other process uses, and ports of gateways that are free.
     pub fn on_loopback() -> Self {
         let start = std::process::id() % 200;
         let mut octets = (0..200).map(|i| format!("127.{}", 20 + (start + i) % 200));
-        // Whoever finds nobody on the first pod's port has the block for itself.
+        // A process that finds the first pod's port free has the block for itself.
         let free = |prefix: &String| TcpListener::bind(format!("{prefix}.0.1:3000")).is_ok();
         Self::new(octets.find(free).expect("a free block of loopback addresses"), true)
     }
@@ -94,7 +94,7 @@ pub fn pods(documents: &[Value], plan: &mut Plan) -> Vec<Pod> {
     deployments.map(pod).collect()
 }
 
-/// The manifests as the cluster holds them, and what its controllers add.
+/// The manifests as the cluster holds them, and the objects that its controllers add.
 pub fn complete(documents: Vec<Value>, plan: &mut Plan) -> Vec<Value> {
     let pods = pods(&documents, plan);
     let mut all: Vec<Value> = pods.iter().map(pod_document).collect();

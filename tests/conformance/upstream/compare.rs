@@ -1,4 +1,4 @@
-//! What an answer has to be.
+//! The comparison of an answer with the expected one.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ fn ensure(holds: bool, why: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(why()) }
 }
 
-/// Compares an HTTP answer with what a test expects. `sent` is where the request went: scheme and host.
+/// Compares an HTTP answer with the expected one. `sent` is the destination of the request: scheme and host.
 pub fn http(expected: &Value, sent: (&str, &str), answer: &Answer) -> Verdict {
     let response = &expected["response"];
     let wanted: Vec<u64> = match (&response["statusCode"], &response["statusCodes"]) {

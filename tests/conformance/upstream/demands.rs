@@ -58,7 +58,7 @@ pub fn check(case: &Case) -> Verdict {
     if asked == 0 { Verdict::NotYet("asks for traffic only".into()) } else { Verdict::of(wrong) }
 }
 
-/// What became of the objects of a test.
+/// The statuses of the objects of a test.
 pub struct Seen {
     statuses: BTreeMap<ConfigKey, Value>,
     generations: BTreeMap<ConfigKey, i64>,
@@ -68,7 +68,7 @@ pub struct Seen {
 pub type Complaint = Option<String>;
 
 impl Seen {
-    /// What stands in objects as an API server gives them.
+    /// The statuses in objects as an API server gives them.
     pub fn of_objects(objects: &[Value]) -> Self {
         let mut seen = Self { statuses: BTreeMap::new(), generations: BTreeMap::new() };
         for object in objects {
@@ -85,7 +85,7 @@ impl Seen {
         self.statuses.get(key).unwrap_or(&Value::Null)
     }
 
-    /// What is wrong, for a demand on a status.
+    /// The complaint about a demand on a status; `None` when it is met.
     pub fn complaint(&self, demand: &Value) -> Option<Complaint> {
         self.check(demand).or_else(|| self.is_latest(demand))
     }
@@ -163,7 +163,7 @@ impl Seen {
         self.status_of(&key_of(kind, named))
     }
 
-    /// What was observed is of the object's last generation. `None` when that is not what is asked.
+    /// The complaint about a status of an earlier generation; `None` when the demand does not ask for the last one.
     fn is_latest(&self, demand: &Value) -> Option<Complaint> {
         let (kind, key) = match text(&demand["check"]) {
             "gatewayMustHaveLatestConditions" => (Kind::KubernetesGateway, "gwNN"),
@@ -309,7 +309,7 @@ fn listener_conditions(status: &Value, demand: &Value) -> Complaint {
     found.find_map(|l| missing(&l["conditions"], &conditions))
 }
 
-/// What these objects of a cluster are translated from.
+/// The inputs of the translation of these objects of a cluster.
 pub fn inputs_of(documents: &[Value]) -> PushInputs {
     let (configs, _) = environment::configs(documents, "", "default", false);
     let mesh = Mesh::from_values(&Value::Null, &Value::Null, "cluster.local", "Kubernetes").unwrap();

@@ -35,6 +35,7 @@ use crate::{
     generate,
     process::DEADLINE,
     server::Server,
+    skipped::skipped,
 };
 
 /// Without the variable every so many-th test is played.
@@ -44,7 +45,7 @@ const ALL: &str = "PILOTHOUSE_ALL_THROUGH_API_SERVER";
 /// Plays the tests. What passes from files has to pass here.
 pub fn run() {
     let Some(crds) = data::root().map(|root| root.join("crds/gateway-api-experimental")) else {
-        return println!("no recordings beside the repository: nothing is played through an API server");
+        return skipped("the recordings are not beside the repository");
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let filter = std::env::var("PILOTHOUSE_CASES").unwrap_or_default();
@@ -78,7 +79,7 @@ pub fn run() {
 struct Live {
     admin: Admin,
     app: App,
-    /// What stands in the server by our hand.
+    /// The objects that this test has applied to the server.
     applied: BTreeMap<String, Value>,
     plan: Plan,
     _server: Server,
@@ -116,7 +117,7 @@ impl Live {
         wrong
     }
 
-    /// Puts these manifests in the server and waits until what became of them stands there as well.
+    /// Puts these manifests in the server and waits until their statuses stand there as well.
     async fn settle(&mut self, documents: Vec<Value>) -> Result<Seen, String> {
         let documents = cluster::complete(documents, &mut self.plan);
         let documents: Vec<Value> = documents.into_iter().filter(|d| d["kind"] != "Deployment").collect();
@@ -136,7 +137,7 @@ impl Live {
         }
     }
 
-    /// What is not yet as a cold run on these objects says.
+    /// The first difference from a cold run on these objects.
     fn differs(&self, objects: &[Value], cold: &PushContext) -> Option<String> {
         let written = Seen::of_objects(objects);
         for (key, wanted) in &cold.translation.statuses {
@@ -170,7 +171,7 @@ impl Live {
         Node::from_parts(&id, json!({"LABELS": labels, "NAMESPACE": namespace}), Locality::default()).unwrap()
     }
 
-    /// Applies what is new or other, and deletes what is gone. Namespaces stay: emptying one takes its time.
+    /// Applies new and changed objects, and deletes the absent ones. Namespaces stay: emptying one takes its time.
     async fn make_be(&mut self, documents: &[Value]) {
         let wanted: BTreeMap<String, Value> = documents.iter().map(|d| (key(d), d.clone())).collect();
         let gone = |(key, object): &(&String, &Value)| !wanted.contains_key(*key) && object["kind"] != "Namespace";
@@ -255,7 +256,7 @@ async fn apply(admin: &Admin, document: &Value) {
     }
 }
 
-/// A cold run knows nothing of what was written before.
+/// A cold run knows no status that was written before.
 fn without_own_status(mut object: Value) -> Value {
     let kind = Kind::parse(text(&object["apiVersion"]), text(&object["kind"]));
     if let Some(fields) = object.as_object_mut().filter(|_| kind.is_some_and(|k| k.class() == KindClass::GatewayApi)) {
@@ -279,7 +280,7 @@ fn holds(stands: &Value, wanted: &Value) -> bool {
             stands.len() == wanted.len()
                 && wanted.iter().enumerate().all(|(i, w)| of((i, w)).is_some_and(|s| holds(s, w)))
         }
-        // What is nothing need not be written.
+        // An empty list need not be written.
         (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
         _ => stands == wanted,
     }

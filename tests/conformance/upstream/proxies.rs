@@ -15,7 +15,7 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// How many run.
+    /// The number of running proxies.
     pub fn count(&self) -> usize {
         self.routers.len() + usize::from(self.sidecar.is_some())
     }
@@ -51,7 +51,7 @@ impl Proxies {
         self.sidecar = Some((address.clone(), Envoy::connect(grpc_port, &node, &metadata, true)));
     }
 
-    /// What Envoys refused.
+    /// The refusals of the Envoys.
     pub fn rejected(&self) -> Vec<String> {
         let all = self.routers.values().chain(self.sidecar.as_ref().map(|(_, e)| e));
         all.map(Envoy::rejected).filter(|r| !r.is_empty()).collect()

@@ -58,7 +58,7 @@ fn outcome(verdict: &Verdict) -> Outcome {
 }
 
 impl Results {
-    /// Takes the results of a test in: what was asked of its statuses, and of its requests.
+    /// Takes the results of a test in: of its demands on statuses, and of its requests.
     pub fn add(&mut self, test: &Value, statuses: &Verdict, requests: &Verdict) {
         let parts = [outcome(statuses), outcome(requests)];
         for (counts, part) in self.counts.iter_mut().zip(parts) {
@@ -141,7 +141,7 @@ impl Results {
 }
 
 impl Played {
-    /// What is of no other route kind is HTTP's.
+    /// Whether the test belongs to a route kind; a test of no other kind is of HTTP.
     fn belongs(&self, kind: &str, of_mesh: bool) -> bool {
         let has = |feature: &str| self.features.iter().any(|f| f == feature);
         let other = ["GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"].into_iter().find(|k| has(k));

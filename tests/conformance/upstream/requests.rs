@@ -35,7 +35,7 @@ use crate::{
 
 /// The family of the results.
 const FAMILY: &str = "gateway-api-upstream-requests";
-/// How long a test that is not known to pass is waited for.
+/// The time that a test has which is not known to pass.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The address of every Gateway as its clients know it.
 const GATEWAY_ADDRESS: &str = "172.18.0.5";
@@ -48,7 +48,7 @@ const IN_A_ROW: usize = 3;
 const KEPT: [&str; 4] =
     ["same-namespace", "same-namespace-with-https-listener", "all-namespaces", "backend-namespaces"];
 
-/// Sends the requests of every test, writes the report and compares with what passed before.
+/// Sends the requests of every test, writes the report and compares with the list of passed ones.
 pub fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let filter = std::env::var("PILOTHOUSE_CASES").unwrap_or_default();
@@ -115,7 +115,7 @@ fn gateway_of(demand: &Value) -> Option<String> {
     if let Some(gateway) = demand["gateway"].as_str() {
         return Some(gateway.to_string());
     }
-    // `[NAME.NAMESPACE:80]:443`, or nothing at all for what is described in words only.
+    // `[NAME.NAMESPACE:80]:443`, or nothing for a demand in words only.
     let written = text(&demand["address"]).strip_prefix('[').and_then(|a| a.split(':').next());
     let named = written.and_then(|a| a.split_once('.')).map(|(name, namespace)| format!("{namespace}/{name}"));
     let in_words = demand["check"] == "awaitConvergence";
@@ -177,7 +177,7 @@ impl Scene {
                 }
                 "weightedDistribution" => match last {
                     Some(last) => self.distribution(&documents, last, &demand["expectedWeights"], patience).await,
-                    None => Err("of what?".to_string()),
+                    None => Err("a demand without a subject".to_string()),
                 },
                 "expectEchoResponseFromBackend" => Err("UDP is not served".to_string()),
                 _ if needs_capture(demand) => continue,
@@ -194,7 +194,7 @@ impl Scene {
         wrong.extend(self.stage.refused().into_iter().map(|r| format!("NACK: {r}")));
         wrong.extend(self.proxies.rejected().into_iter().map(|r| format!("refused: {r}")));
         if wrong.is_empty() && without_capture {
-            return Verdict::NotYet("needs captured traffic; what does not is as it should be".to_string());
+            return Verdict::NotYet("needs captured traffic; its other demands are met".to_string());
         }
         Verdict::of(wrong)
     }
@@ -300,7 +300,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Sends many of the last requests, and counts who answers.
+    /// Sends many of the last requests, and counts the answers by backend.
     async fn distribution(
         &mut self,
         documents: &[Value],
@@ -339,7 +339,7 @@ impl Scene {
         eventually(patience, sample).await
     }
 
-    /// What the recording has only in words.
+    /// The demands that the recording has only in words.
     async fn in_words(&mut self, test: &Value, case: usize, patience: Duration) -> Result<(), String> {
         let address = proxies::address("gateway-conformance-infra/same-namespace", 80, &mut self.plan);
         let target = Target { address, tls: None, http2: false };
@@ -347,7 +347,7 @@ impl Scene {
         if name == "HTTPRouteBackendProtocolWebSocket" {
             return eventually(patience, || client::web_socket(target, GATEWAY_ADDRESS, "/")).await;
         }
-        let Some(retry) = retries::of(name, case) else { return Err("nobody knows what is meant".to_string()) };
+        let Some(retry) = retries::of(name, case) else { return Err("the words have no known meaning".to_string()) };
         let tries = std::cell::Cell::new(0);
         let once = || async {
             tries.set(tries.get() + 1);

@@ -93,7 +93,7 @@ impl Stage {
         wait(|| "the content is in force".to_string(), here).await;
     }
 
-    /// Waits until every connected proxy holds what is in force.
+    /// Waits until every connected proxy holds the content in force.
     pub async fn until_held(&self, proxies: usize) {
         let told = || {
             let connections = self.app.state.connections();
@@ -101,7 +101,7 @@ impl Stage {
                 connections.iter().map(|c| format!("{} holds {} and watches {:?}", c.id, c.held_version(), watched(c)));
             let version = self.app.state.current().map(|p| p.version);
             format!(
-                "{proxies} proxies hold {version:?}, swept {}: {:#?}",
+                "{proxies} proxies hold {version:?}, propagated {}: {:#?}",
                 self.app.state.propagated_version(),
                 rows.collect::<Vec<_>>()
             )
@@ -116,7 +116,7 @@ impl Stage {
         wait(told, held).await;
     }
 
-    /// What the proxies refused.
+    /// The refusals of the proxies.
     pub fn refused(&self) -> Vec<String> {
         let connections = self.app.state.connections();
         let kinds = |c: &Arc<Connection>| {
@@ -127,7 +127,7 @@ impl Stage {
     }
 }
 
-/// What a client watches, and which publication it holds of it.
+/// The types that a client watches, each with the publications that it was offered and that it holds.
 fn watched(connection: &Connection) -> Vec<(&'static str, u64, u64)> {
     let types = connection.served().iter().map(|kind| (kind.label(), connection.status(kind)));
     types.filter(|(_, s)| s.watched).map(|(label, s)| (label, s.offered, s.held)).collect()
@@ -155,7 +155,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// A run that begins now: what Gateway API objects become, and all services.
+/// A run that begins now: the translated Gateway API objects, and all services.
 fn cold(folder: &Path) -> (Translation, Vec<(String, u64)>) {
     let loaded = load(folder, &Origin::default(), 64 << 20);
     assert!(loaded.findings.refused.is_empty(), "{:?}", loaded.findings.refused);

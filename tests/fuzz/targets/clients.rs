@@ -1,4 +1,4 @@
-//! What network clients send: frames, requests, nodes, load reports, questions for debug pages.
+//! Messages of network clients: frames, requests, nodes, load reports, questions for debug pages.
 
 use bytes::Bytes;
 use pilothouse::{
@@ -79,7 +79,7 @@ pub fn delta_request(data: &[u8]) {
     }
 }
 
-/// An encoded `core.v3.Node`: what it is sent is generated.
+/// An encoded `core.v3.Node`: its resources are generated.
 pub fn node(data: &[u8]) {
     let mut message = vec![0x12];
     let mut length = data.len();
@@ -127,7 +127,7 @@ pub fn debug_question(data: &[u8]) {
     let identity = Some(identity).filter(|_| flags & 4 == 0);
     let (questions, ended) = readers::questions(protocol, world::pieces(data), identity.as_ref());
     assert!(questions.len() <= 16, "questions that wait are bounded");
-    assert!(identity.is_some() || questions.is_empty(), "nobody is answered who proved nothing");
+    assert!(identity.is_some() || questions.is_empty(), "a client without a proof gets no answer");
     for question in &questions {
         assert_eq!(question.namespace.is_none(), namespace == "istio-system", "{question:?}");
     }

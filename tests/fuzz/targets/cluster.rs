@@ -1,4 +1,4 @@
-//! What an API server says, and what names other clusters.
+//! Answers of an API server, and the Secrets and files that name other clusters.
 
 use pilothouse::{
     model::{Features, Kind, Locality, Node},
@@ -73,7 +73,7 @@ pub fn mesh_config_map(data: &[u8]) {
     }
 }
 
-/// A stored WorkloadEntry (JSON), what its proxy does, and a node that registers (the metadata on the second line).
+/// A stored WorkloadEntry (JSON), the state of its proxy, and a node that registers (the metadata on the second line).
 pub fn registration_entry(data: &[u8]) {
     let mut choices = Choices::of(data);
     let (present, orphaned, health) = (choices.chance(2), choices.chance(4), choices.byte());

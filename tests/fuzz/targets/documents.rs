@@ -15,7 +15,7 @@ use serde_json::Value;
 /// A fault of ours that the reader caught.
 const FAULT: &str = "failed inside pilothouse";
 
-/// What is taken can be written as a document, and is read the same.
+/// Demands that an accepted object can be written as a document and reads back the same.
 pub fn check_round_trip(config: &Config) {
     let _ = validation::validate(config);
     let Ok(document) = model::document(config) else { return };

@@ -27,7 +27,7 @@ pub fn resource_names(data: &[u8]) {
         let view = context.view_of(node);
         if view.metadata.generator.as_ref() == "grpc" {
             let made = world.all(node, identity.as_ref(), &asked);
-            assert!(asked.is_empty() || made.listeners.len() <= asked.len(), "listeners that nobody asked for");
+            assert!(asked.is_empty() || made.listeners.len() <= asked.len(), "listeners without a request");
             continue;
         }
         for name in &asked {

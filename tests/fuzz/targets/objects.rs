@@ -137,7 +137,7 @@ fn found<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// Documents as the bytes choose them: known ones of this family, changed, and what they may refer to.
+/// Documents as the bytes choose them: known ones of this family, changed, and the objects that they may refer to.
 pub fn chosen(data: &[u8], family: &[Kind]) -> Vec<Value> {
     let mut choices = Choices::of(data);
     let own: Vec<&Value> = DOCUMENTS.iter().filter(|d| world::is_of(family, d)).collect();
@@ -193,7 +193,7 @@ pub fn kubernetes_objects(data: &[u8]) {
     run(data, |kind| kind.class() == KindClass::Kubernetes);
 }
 
-/// A mesh that changes: the next context gives what a new one gives.
+/// A mesh that changes: the next context gives the same as a new one.
 pub fn changes(data: &[u8]) {
     let (before, after) = data.split_at(data.len() / 2);
     let before = chosen(before, Kind::ALL);
@@ -238,7 +238,7 @@ pub fn envoy_filters(data: &[u8]) {
     }
 }
 
-/// Certificates and keys in a Secret: what is sent of them.
+/// Certificates and keys in a Secret, and the SDS secrets made of them.
 pub fn certificates(data: &[u8]) {
     let keys = ["tls.crt", "tls.key", "ca.crt", "ca.crl", "cert", "key", "cacert"];
     let parts = keys.iter().zip(pieces(data)).map(|(key, bytes)| ((*key).to_string(), base64(bytes).into()));

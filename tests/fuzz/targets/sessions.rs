@@ -1,6 +1,6 @@
 //! One stream of discovery: any requests, any content, any time.
 //!
-//! What is held: the session comes to rest, sends nothing that was not asked for, and sends no unchanged resource again
+//! The laws: the session comes to rest, sends nothing that was not asked for, and sends no unchanged resource again
 //! unless the client asked, refused or waited.
 
 use std::{

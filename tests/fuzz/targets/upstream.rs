@@ -1,4 +1,4 @@
-//! What another control plane sends.
+//! Messages of another control plane.
 
 use std::time::{Duration, Instant};
 

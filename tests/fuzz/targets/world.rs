@@ -109,7 +109,7 @@ pub fn taken(document: &Value) -> Option<Arc<Config>> {
     valid.then(|| Arc::new(config))
 }
 
-/// What a context is built from.
+/// The inputs of a context of these objects.
 pub fn inputs(configs: Vec<Arc<Config>>, mesh: Mesh) -> PushInputs {
     let (mesh, features) = (Arc::new(mesh), Arc::new(Features::default()));
     let configs = ConfigSnapshot::of(configs);
@@ -117,7 +117,7 @@ pub fn inputs(configs: Vec<Arc<Config>>, mesh: Mesh) -> PushInputs {
     PushInputs { mesh, features, configs, registry, ..PushInputs::default() }
 }
 
-/// Proxies of every kind, and what they proved to be.
+/// Proxies of every kind, and their proven identities.
 pub fn nodes() -> Vec<(Node, Option<Identity>)> {
     let node = |id: &str, metadata: Value| {
         let node = Node::from_parts(id, metadata, Locality::default()).unwrap();
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// What comes out decodes as what it was, and no name is there twice. Gives the size.
+/// Demands that each message decodes as itself and that no name is there twice. Returns the encoded size.
 fn read_back<M: Message + Default + PartialEq + std::fmt::Debug>(made: &[M], name: fn(&M) -> &String) -> usize {
     let mut names = BTreeSet::new();
     let mut size = 0;
@@ -217,7 +217,7 @@ fn read_back<M: Message + Default + PartialEq + std::fmt::Debug>(made: &[M], nam
     size
 }
 
-/// What a gRPC client asks for: a target for each service, and a server.
+/// The listeners that a gRPC client requests: a target for each service, and a server.
 fn targets(context: &PushContext) -> Vec<String> {
     // Two services may have one host.
     let services = context.inputs.registry.services.iter().take(8);

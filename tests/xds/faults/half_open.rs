@@ -1,4 +1,4 @@
-//! A peer that is gone without a word, as after a cable was pulled.
+//! A peer that is gone without closing its connection, as after a cable was pulled.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::{content, server};
 use futures::future::join_all;
 use pilothouse::xds::ResourceType::Cluster;
 
-/// How many peers come at once: as many as fit the usual limit of open files, both ends being in this process.
+/// The number of peers that come at once: as many as fit the usual limit of open files, both ends being in this process.
 const MANY: usize = 400;
 
 #[tokio::test]

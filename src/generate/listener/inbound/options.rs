@@ -22,11 +22,11 @@ pub struct MatchOptions {
 /// The knowledge of a port's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// HTTP.
+    /// The port speaks HTTP.
     Http,
-    /// Not HTTP.
+    /// The port speaks another protocol.
     Tcp,
-    /// Nothing: it is looked for.
+    /// No protocol is declared: Envoy detects it.
     Nothing,
 }
 

@@ -24,7 +24,7 @@ fn put(tree: &mut Tree, path: &str, text: &str) {
 }
 
 fn delta(tree: &mut Tree) -> (Vec<String>, Vec<String>) {
-    let Change::Delta { upserts, deletes } = tree.commit(Instant::now()) else { panic!("full") };
+    let Change::Delta { upserts, deletes } = tree.commit(usize::MAX, Instant::now()) else { panic!("full") };
     let up = upserts.iter().map(|c| c.service_entry().unwrap().hosts[0].clone()).collect();
     (up, deletes.iter().map(|k| k.name.to_string()).collect())
 }
@@ -143,13 +143,13 @@ proptest! {
                 put(&mut walked, &path, &text);
                 last.insert(*file, text);
             }
-            walked.commit(Instant::now());
+            walked.commit(usize::MAX, Instant::now());
         }
         let mut fresh = Tree::new(MassDeletionGuard::new(Duration::ZERO), Arc::<InForce>::default());
         for (file, text) in last.iter().rev() {
             put(&mut fresh, &format!("f{file}.yaml"), text);
         }
-        fresh.commit(Instant::now());
+        fresh.commit(usize::MAX, Instant::now());
         let stamps = |t: &Tree| t.in_force().iter().map(|(k, c)| (k.clone(), c.stamp)).collect::<BTreeMap<_, _>>();
         prop_assert_eq!(stamps(&walked), stamps(&fresh));
     }

@@ -57,7 +57,7 @@ pub struct RemoteSetup {
     pub main: Option<MainCluster>,
     /// The clusters of the command line.
     pub flagged: Vec<RemoteCluster>,
-    /// How others are found.
+    /// The places where other clusters are named.
     pub settings: RemoteSettings,
     /// The mesh settings in force, and their changes.
     pub mesh: watch::Receiver<Arc<Mesh>>,
@@ -93,7 +93,7 @@ pub struct RemoteClustersActor {
     actor_health: ActorHealth,
 }
 
-/// What others hold of the remote clusters.
+/// The handle of the remote clusters: a mailbox for changes, and the list to read.
 #[derive(Clone)]
 pub struct RemoteClustersHandle {
     mailbox: Mailbox<RemoteClustersActor>,
@@ -189,8 +189,8 @@ impl RemoteClustersActor {
     }
 }
 
-/// The clusters of the command line, and those that were named in the last life of the process: what was saved of these holds
-/// until they are named again, or no longer.
+/// The clusters of the command line, and those that were named in the last life of the process: the saved content of
+/// these holds until they are named again, or no longer.
 fn first(setup: &RemoteSetup, clusters: &mut BTreeMap<String, FollowedCluster>) -> Announced {
     for RemoteCluster { name, path } in setup.flagged.iter().filter(|r| !r.path.is_dir()) {
         let access = KubeAccess::Kubeconfig { path: path.clone(), context: None };
@@ -220,7 +220,7 @@ fn naming(setup: &RemoteSetup, main: &Arc<Cluster>, sink: Arc<dyn RemoteClusterS
     let (settings, allowed) = (&setup.settings, setup.settings.allowed.clone());
     let taken: Vec<String> = setup.flagged.iter().map(|flagged| flagged.name.clone()).collect();
     if let Some(folder) = &settings.kubeconfigs {
-        return Arc::new(RemoteFiles::new(folder, (main.id().clone(), taken), allowed, sink));
+        return Arc::new(RemoteFiles::new(folder, main.id().clone(), taken, allowed, sink));
     }
     let cluster = match &settings.secrets_in {
         Some(access) => {

@@ -144,7 +144,7 @@ impl RemoteClusters {
         tokio::join!(clusters, self.named());
     }
 
-    /// Waits until the clusters were named, unless the main cluster's content is what was saved of it: then that takes too
+    /// Waits until the clusters were named, unless the main cluster's content is the saved one: then the wait would be too
     /// long.
     async fn named(&self) {
         let Some(naming) = &self.naming else { return };

@@ -145,7 +145,7 @@ impl Pair {
 }
 
 #[test]
-fn a_client_gets_all_but_what_it_refuses() {
+fn a_client_gets_all_but_the_resources_that_it_refuses() {
     for mut pair in Pair::all() {
         let case = (pair.kind, pair.protocol, pair.names, pair.partly);
         let good: Content = (0..40).map(|i| (format!("n{i}"), "1".to_string())).collect();
@@ -170,7 +170,7 @@ fn a_client_gets_all_but_what_it_refuses() {
         assert_eq!((&pair.holds, pair.held_back().len()), (&wanted, 2), "{case:?}");
         assert!((1..=3).contains(&(pair.responses - before)), "{case:?}: {} responses", pair.responses - before);
 
-        // What is mended is sent at once, also while the rest waits.
+        // A mended resource is sent at once, also while the rest waits.
         next.insert("n45".into(), "3".into());
         pair.set(&next);
         pair.settle();
@@ -241,7 +241,7 @@ fn nothing_is_taken_from_a_client_that_comes_back() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever changes while clients refuse, each comes to hold what is good, and of the rest the version before.
+    /// After any changes while clients refuse, each comes to hold the good resources, and of the rest the version before.
     #[test]
     fn any_order_of_changes_ends_well(steps in prop::collection::vec((0usize..8, 0u8..4, any::<bool>()), 1..30)) {
         for mut pair in Pair::all() {

@@ -1,4 +1,4 @@
-//! Traces of single clients, in virtual time: what each is sent, and when.
+//! Traces of single clients, in virtual time: the responses to each, and their times.
 
 use prost::Message;
 
@@ -15,7 +15,7 @@ use ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
 /// Names and texts.
 type Content = BTreeMap<&'static str, &'static str>;
 
-/// A stream and what is in force.
+/// A stream and the content in force.
 struct Trace {
     session: Session,
     updates: Updates,
@@ -297,6 +297,36 @@ fn a_client_that_comes_back_with_a_cluster_is_told_that_it_is_gone_after_the_rou
     }
 }
 
+/// Envoy acknowledges clusters when those that are new to it have their endpoints.
+#[test]
+fn endpoints_of_new_clusters_do_not_wait_for_the_acknowledgement_that_waits_for_them() {
+    let truth: &[(ResourceType, &[_])] = &[(Cluster, &[("new", "1")]), (Endpoint, &[("new", "1")])];
+    let mut client = Trace::new(Protocol::Delta, truth);
+    for (kind, names) in [(Cluster, vec![]), (Endpoint, vec!["old".to_string()])] {
+        let request = DeltaDiscoveryRequest {
+            resource_names_subscribe: names,
+            initial_resource_versions: [("old".to_string(), "before".to_string())].into(),
+            ..Default::default()
+        };
+        client.session.receive(kind, &Request::delta(&request.encode_to_vec()).unwrap()).unwrap();
+    }
+    assert_eq!(client.serve(), [sent(Cluster, &["new=1"])]);
+    client.session.mark(TypeSet::from_iter([Cluster, Endpoint]));
+    client.delta(Endpoint, &["new"], &[], "");
+    assert_eq!(client.serve(), [sent(Endpoint, &["new=1"])]);
+
+    let mut client = Trace::new(Protocol::Sotw, truth);
+    for (kind, names) in [(Cluster, vec![]), (Endpoint, vec!["old"])] {
+        client.asked.insert(kind, names);
+        let request = DiscoveryRequest { version_info: "before".into(), ..client.request(kind) };
+        client.receive(kind, &request);
+    }
+    assert_eq!(client.serve(), [sent(Cluster, &["new=1"]), sent(Endpoint, &["old=none"])]);
+    client.session.mark(TypeSet::from_iter([Cluster, Endpoint]));
+    client.ask(Endpoint, &["new", "old"]);
+    assert_eq!(client.serve(), [sent(Endpoint, &["new=1"])]);
+}
+
 #[test]
 fn endpoints_that_are_asked_for_ahead_of_their_clusters_wait_for_a_moment() {
     let mut client = Trace::new(Protocol::Sotw, &[(Endpoint, &[("a", "1")])]);
@@ -346,7 +376,11 @@ fn an_unanswered_response_is_sent_again_with_newer_content() {
     assert_eq!(client.serve(), [sent(Endpoint, &["a=2"])]);
     client.set(Endpoint, &[("a", "1"), ("b", "1")]);
     client.wait(UNANSWERED);
-    assert_eq!(client.serve(), [sent(Endpoint, &["a=1"])], "the client may have applied what it did not answer");
+    assert_eq!(
+        client.serve(),
+        [sent(Endpoint, &["a=1"])],
+        "the client may have applied the response that it did not answer"
+    );
 }
 
 #[test]

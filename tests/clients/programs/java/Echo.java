@@ -23,8 +23,12 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 
@@ -33,8 +37,8 @@ import java.util.stream.Collectors;
  *
  * <pre>
  * Echo client TARGET [tls]     reads `call N [KEY=VALUE]` lines, makes N calls of /test.Echo/Who, prints {answer: count};
- *                              `try` instead of `call` does not wait until the channel is ready; with `tls` the
- *                              connection is as secure as xDS says
+ *                              `try` instead of `call` does not wait until the channel is ready, nor does `burst`, which
+ *                              makes all calls at once; with `tls` the connection is as secure as xDS says
  * Echo server PORT NAME [xds]  answers /test.Echo/Who with NAME; `xds` makes it an xDS-enabled server
  * </pre>
  */
@@ -82,8 +86,13 @@ public final class Echo {
         metadata.put(Metadata.Key.of(pair[0], Metadata.ASCII_STRING_MARSHALLER), pair[1]);
       }
       Map<String, Integer> counts = new TreeMap<>();
-      for (int i = 0; i < Integer.parseInt(words[1]); i++) {
-        counts.merge(call(channel, words[0].equals("call"), metadata), 1, Integer::sum);
+      int times = Integer.parseInt(words[1]);
+      if (words[0].equals("burst")) {
+        burst(channel, times).forEach(answer -> counts.merge(answer, 1, Integer::sum));
+      } else {
+        for (int i = 0; i < times; i++) {
+          counts.merge(call(channel, words[0].equals("call"), metadata), 1, Integer::sum);
+        }
       }
       System.out.println(
           counts.entrySet().stream()
@@ -105,8 +114,31 @@ public final class Echo {
       var intercepted = ClientInterceptors.intercept(channel, MetadataUtils.newAttachHeadersInterceptor(metadata));
       return new String(ClientCalls.blockingUnaryCall(intercepted, WHO, options, new byte[0]), StandardCharsets.UTF_8);
     } catch (StatusRuntimeException e) {
-      return "error: " + e.getStatus().getCode() + ": " + e.getStatus().getDescription();
+      return error(e);
     }
+  }
+
+  private static String error(StatusRuntimeException e) {
+    return "error: " + e.getStatus().getCode() + ": " + e.getStatus().getDescription();
+  }
+
+  private static List<String> burst(ManagedChannel channel, int times) {
+    CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(20, TimeUnit.SECONDS);
+    List<Future<byte[]>> calls = new ArrayList<>();
+    for (int i = 0; i < times; i++) {
+      calls.add(ClientCalls.futureUnaryCall(channel.newCall(WHO, options), new byte[0]));
+    }
+    List<String> answers = new ArrayList<>();
+    for (Future<byte[]> call : calls) {
+      try {
+        answers.add(new String(call.get(), StandardCharsets.UTF_8));
+      } catch (ExecutionException e) {
+        answers.add(e.getCause() instanceof StatusRuntimeException status ? error(status) : "error: " + e.getCause());
+      } catch (InterruptedException e) {
+        answers.add("error: " + e);
+      }
+    }
+    return answers;
   }
 
   private static void server(int port, String name, boolean withXds) throws Exception {

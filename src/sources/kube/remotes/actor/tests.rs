@@ -140,7 +140,7 @@ async fn a_fault_or_an_interruption_at_the_start_is_made_up_for() {
 }
 
 #[actix::test]
-async fn a_change_is_completed_whatever_interrupts_it() {
+async fn a_change_is_completed_after_any_interruption() {
     for panics in [false, true] {
         let stage = Stage::set(|_, _| ());
         tokio::time::timeout(DEADLINE, stage.handle.synced()).await.unwrap();
@@ -179,7 +179,7 @@ async fn a_cluster_that_is_named_again_while_it_leaves_is_followed_anew() {
 
     stage.recorder.0.lock().unwrap().interruptions = 1;
     assert_eq!(stage.handle.mailbox.send(Follow(Wanted::new())).await.unwrap().err(), Some(Interrupted));
-    assert_eq!(stage.ids(), WEST, "what is leaving is not shown");
+    assert_eq!(stage.ids(), WEST, "a leaving cluster is not shown");
     stage.hand_over(&["east"]).await;
     assert_eq!(stage.ids(), [EAST, WEST].concat());
     let calls = stage.recorder.taken();

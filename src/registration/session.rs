@@ -1,18 +1,16 @@
 //! A connection of a proxy that represents an entry, with its last health report.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::{EntryKey, plan::Said};
+use super::{EntryKey, plan::HealthReport};
 use crate::model::{Identity, Node};
 
 /// A connection of a proxy that represents an entry.
 #[derive(Debug, Clone)]
-pub struct Guest {
+pub struct ProxySession {
     /// Number of the connection.
     pub id: u64,
     /// The entry of the proxy.
@@ -31,24 +29,24 @@ pub struct Guest {
     pub health: Arc<Health>,
 }
 
-/// The last health report of a connection. It outlives the ledger.
+/// The last health report of a connection. It outlives the registrations.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<(Option<Said>, bool)>);
+pub struct Health(Mutex<(Option<HealthReport>, bool)>);
 
 impl Health {
-    fn lock(&self) -> MutexGuard<'_, (Option<Said>, bool)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, (Option<HealthReport>, bool)> {
+        self.0.lock()
     }
 
     /// Stores a report; returns whether the actor must be notified, because no unread report was there.
-    pub fn say(&self, said: Said) -> bool {
+    pub fn say(&self, report: HealthReport) -> bool {
         let mut health = self.lock();
-        health.0 = Some(said);
+        health.0 = Some(report);
         !std::mem::replace(&mut health.1, true)
     }
 
     /// Takes the last report.
-    pub fn take(&self) -> Option<Said> {
+    pub fn take(&self) -> Option<HealthReport> {
         let mut health = self.lock();
         health.1 = false;
         health.0.clone()

@@ -10,9 +10,9 @@ const KEPT: usize = 60;
 
 /// The last messages, in words.
 #[derive(Debug, Clone, Default)]
-pub struct Said(Arc<Mutex<VecDeque<String>>>);
+pub struct Transcript(Arc<Mutex<VecDeque<String>>>);
 
-impl Said {
+impl Transcript {
     /// Adds a message.
     pub fn note(&self, text: String) {
         let mut lines = self.0.lock().unwrap();

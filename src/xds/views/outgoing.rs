@@ -2,8 +2,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
+
+use parking_lot::Mutex;
 
 use super::{
     snapshot::Snapshot,
@@ -13,12 +15,12 @@ use crate::xds::resource_type::ResourceType;
 
 /// A way to a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Way {
+pub(super) struct UpdateKey {
     /// Id of the snapshot.
     pub(super) to: u64,
     /// Hash of the names that are sent although they may not have changed.
     pub(super) again: u128,
-    /// Id of the list of what clients say they kept; 0 where they say nothing.
+    /// Id of the list of versions that clients claim to hold; 0 for none.
     pub(super) claims: u64,
     /// Hash of the names that they are told nothing of.
     pub(super) spared: u128,
@@ -28,7 +30,7 @@ pub(super) struct Way {
     pub(super) protocol: Protocol,
 }
 
-impl Way {
+impl UpdateKey {
     pub(super) const fn to(new: &Snapshot, kind: ResourceType, protocol: Protocol) -> Self {
         Self { to: new.id(), again: 0, claims: 0, spared: 0, whole: false, kind, protocol }
     }
@@ -36,21 +38,17 @@ impl Way {
 
 /// The updates that lead from a snapshot to others. They end with the snapshot.
 #[derive(Debug, Default)]
-pub(crate) struct Onward(Mutex<Ways>);
+pub(crate) struct OutgoingUpdates(Mutex<Ways>);
 
 #[derive(Debug, Default)]
 struct Ways {
-    updates: VecDeque<(Way, Arc<Update>)>,
+    updates: VecDeque<(UpdateKey, Arc<Update>)>,
     /// By the id of the snapshot that was to be reached and the hash of the names to be kept. `None`: nothing is kept.
     kept: VecDeque<((u64, u128), Option<Weak<Snapshot>>)>,
 }
 
 /// Ways that are remembered of each kind: clients that hold one snapshot may want different names again.
 const WAYS: usize = 16;
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn remember<K, V>(list: &mut VecDeque<(K, V)>, key: K, value: V) {
     if list.len() == WAYS {
@@ -59,20 +57,20 @@ fn remember<K, V>(list: &mut VecDeque<(K, V)>, key: K, value: V) {
     list.push_back((key, value));
 }
 
-impl Onward {
-    /// The value that is found, or is made and kept. It is made without the lock: of several who make it at once, all get the one that
-    /// was there first.
+impl OutgoingUpdates {
+    /// The value that is found, or is made and kept. It is made without the lock: several callers that make it at once all get
+    /// the one that was there first.
     fn find_or_make<T>(
         &self,
         find: impl Fn(&Ways) -> Option<T>,
         make: impl FnOnce() -> T,
         keep: impl FnOnce(&mut Ways, &T),
     ) -> T {
-        if let Some(known) = find(&locked(&self.0)) {
+        if let Some(known) = find(&self.0.lock()) {
             return known;
         }
         let made = make();
-        let mut ways = locked(&self.0);
+        let mut ways = self.0.lock();
         if let Some(known) = find(&ways) {
             return known;
         }
@@ -80,7 +78,7 @@ impl Onward {
         made
     }
 
-    pub(super) fn update(&self, way: Way, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
+    pub(super) fn update(&self, way: UpdateKey, make: impl FnOnce() -> Arc<Update>) -> Arc<Update> {
         let find = |ways: &Ways| ways.updates.iter().find(|(known, _)| *known == way).map(|(_, update)| update.clone());
         self.find_or_make(find, make, |ways, made| remember(&mut ways.updates, way, made.clone()))
     }

@@ -12,10 +12,10 @@ use k8s_openapi::jiff::Timestamp;
 use super::{
     EntryKey,
     cleanup::{Departures, Gone, Viewer},
-    crowd::{Crowd, Limits},
+    counts::{Counts, Limits},
     entry::{CONNECTED_AT, CONTROLLER, GROUP},
-    guest::Guest,
-    plan::{Claim, Said},
+    plan::{Claim, HealthReport},
+    session::ProxySession,
 };
 use crate::{
     discovery::RegistrationRefusal,
@@ -36,7 +36,7 @@ pub enum Task {
     /// Bring the stored entry in line with a claim.
     Settle {
         /// The connection that makes the claim.
-        guest: Guest,
+        session: ProxySession,
         /// The claim on the entry.
         claim: Claim,
         /// Number of the connection that waits for the result.
@@ -80,9 +80,9 @@ impl TaskOutcome {
 #[derive(Debug, Default)]
 struct Lane {
     /// The last proxy, and its claim.
-    holder: Option<(Guest, Claim)>,
+    holder: Option<(ProxySession, Claim)>,
     live: Vec<u64>,
-    arriving: VecDeque<Guest>,
+    arriving: VecDeque<ProxySession>,
     /// The task that runs, with the connection that waits for it.
     running: Option<Option<u64>>,
     dirty: bool,
@@ -97,49 +97,49 @@ struct Lane {
 
 impl Lane {
     fn is_idle(&self) -> bool {
-        let nobody = self.live.is_empty() && self.arriving.is_empty() && self.holder.is_none();
-        nobody && self.running.is_none() && !self.dirty && self.clean_at.is_none()
+        let unused = self.live.is_empty() && self.arriving.is_empty() && self.holder.is_none();
+        unused && self.running.is_none() && !self.dirty && self.clean_at.is_none()
     }
 }
 
 /// Entries, connections and tasks of this process.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct Registrations {
     lanes: BTreeMap<EntryKey, Lane>,
     running: usize,
     departures: Departures,
-    crowd: Crowd,
+    counts: Counts,
 }
 
-impl Ledger {
-    /// The ledger of these connections, all of them accepted before.
-    pub fn of(guests: impl IntoIterator<Item = Guest>) -> Self {
-        let mut ledger = Self::default();
-        for guest in guests {
-            let (key, said) = (guest.key.clone(), guest.health.take());
-            ledger.accept(guest);
-            if let Some(said) = said {
-                ledger.say(&key, said);
+impl Registrations {
+    /// The registrations of these connections, all of them accepted before.
+    pub fn of(sessions: impl IntoIterator<Item = ProxySession>) -> Self {
+        let mut registrations = Self::default();
+        for session in sessions {
+            let (key, report) = (session.key.clone(), session.health.take());
+            registrations.accept(session);
+            if let Some(report) = report {
+                registrations.say(&key, report);
             }
         }
-        ledger
+        registrations
     }
 
-    /// The ledger with these bounds.
+    /// The registrations with these bounds.
     #[must_use]
     pub fn within(mut self, limits: Limits) -> Self {
-        self.crowd.limits = limits;
+        self.counts.limits = limits;
         self
     }
 
     /// The lane of an entry, which counts for this group if there is one.
     fn lane(&mut self, key: EntryKey, group: &str) -> &mut Lane {
-        let crowd = &mut self.crowd;
+        let counts = &mut self.counts;
         let counted = (!group.is_empty()).then(|| (key.namespace.clone(), Arc::from(group)));
         let lane = self.lanes.entry(key).or_default();
         if lane.group.is_none() {
             lane.group = counted;
-            lane.group.iter().for_each(|group| crowd.begin(group.clone()));
+            lane.group.iter().for_each(|group| counts.begin(group.clone()));
         }
         lane
     }
@@ -159,26 +159,26 @@ impl Ledger {
     ///
     /// # Errors
     /// [`RegistrationRefusal`] when a bound is reached.
-    pub fn arrive(&mut self, guest: Guest) -> Result<(), RegistrationRefusal> {
-        self.crowd.admits(&guest, self.lanes.get(&guest.key).is_none_or(|lane| lane.group.is_none()))?;
-        self.crowd.join(&guest);
-        self.lane(guest.key.clone(), &guest.group).arriving.push_back(guest);
+    pub fn arrive(&mut self, session: ProxySession) -> Result<(), RegistrationRefusal> {
+        self.counts.admits(&session, self.lanes.get(&session.key).is_none_or(|lane| lane.group.is_none()))?;
+        self.counts.join(&session);
+        self.lane(session.key.clone(), &session.group).arriving.push_back(session);
         Ok(())
     }
 
-    fn accept(&mut self, guest: Guest) {
-        self.crowd.join(&guest);
-        let lane = self.lane(guest.key.clone(), &guest.group);
-        let said = lane.holder.take().and_then(|(_, claim)| claim.said);
-        let claim = Claim { auto: !guest.group.is_empty(), connected_at: guest.at, gone_at: None, said };
-        lane.live.push(guest.id);
-        lane.holder = Some((guest, claim));
+    fn accept(&mut self, session: ProxySession) {
+        self.counts.join(&session);
+        let lane = self.lane(session.key.clone(), &session.group);
+        let report = lane.holder.take().and_then(|(_, claim)| claim.report);
+        let claim = Claim { auto: !session.group.is_empty(), connected_at: session.at, gone_at: None, report };
+        lane.live.push(session.id);
+        lane.holder = Some((session, claim));
         lane.clean_at = None;
     }
 
     /// A connection ended.
     pub fn leave(&mut self, key: &EntryKey, id: u64, now: Timestamp) {
-        self.crowd.leave(id);
+        self.counts.leave(id);
         let Some(lane) = self.lanes.get_mut(key) else { return };
         lane.live.retain(|live| *live != id);
         if lane.live.is_empty()
@@ -190,10 +190,10 @@ impl Ledger {
     }
 
     /// A proxy reports its health.
-    pub fn say(&mut self, key: &EntryKey, said: Said) {
+    pub fn say(&mut self, key: &EntryKey, report: HealthReport) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         if let Some((_, claim)) = &mut lane.holder {
-            claim.said = Some(said);
+            claim.report = Some(report);
             lane.dirty = true;
         }
     }
@@ -265,15 +265,15 @@ impl Ledger {
                 continue;
             }
             let task = match (lane.arriving.front(), &lane.holder) {
-                (Some(guest), _) => {
-                    let auto = !guest.group.is_empty();
-                    let claim = Claim { auto, connected_at: guest.at, gone_at: None, said: None };
-                    Task::Settle { guest: guest.clone(), claim, arrival: Some(guest.id) }
+                (Some(session), _) => {
+                    let auto = !session.group.is_empty();
+                    let claim = Claim { auto, connected_at: session.at, gone_at: None, report: None };
+                    Task::Settle { session: session.clone(), claim, arrival: Some(session.id) }
                 }
                 _ if lane.not_before.is_some_and(|at| at > now) => continue,
-                (None, Some((guest, claim))) if lane.dirty => {
+                (None, Some((session, claim))) if lane.dirty => {
                     lane.dirty = false;
-                    Task::Settle { guest: guest.clone(), claim: claim.clone(), arrival: None }
+                    Task::Settle { session: session.clone(), claim: claim.clone(), arrival: None }
                 }
                 _ if lane.clean_at.is_some_and(|at| at <= now) => {
                     lane.clean_at = None;
@@ -289,6 +289,27 @@ impl Ledger {
         tasks
     }
 
+    /// The time at which a task becomes due although nothing happens until then; `None` without one. Tasks that are due already
+    /// begin when one that runs has ended.
+    #[must_use]
+    pub fn next(&self) -> Option<Timestamp> {
+        if self.running == TOGETHER {
+            return None;
+        }
+        let of_lane = |lane: &Lane| match lane {
+            Lane { running: Some(_), .. } => None,
+            Lane { holder: Some(_), dirty: true, .. } => lane.not_before,
+            _ => lane.clean_at.map(|at| lane.not_before.map_or(at, |not_before| at.max(not_before))),
+        };
+        self.lanes.values().filter_map(of_lane).min()
+    }
+
+    /// Whether proxies are connected, whose entries may come to be missing.
+    #[must_use]
+    pub fn has_sessions(&self) -> bool {
+        self.lanes.values().any(|lane| !lane.live.is_empty())
+    }
+
     /// Records the outcome of a task; returns the number of the connection that waited for it, and its proxy if that is
     /// registered now.
     pub fn done(
@@ -297,7 +318,7 @@ impl Ledger {
         outcome: TaskOutcome,
         grace: Duration,
         now: Timestamp,
-    ) -> Option<(u64, Option<Guest>)> {
+    ) -> Option<(u64, Option<ProxySession>)> {
         let lane = self.lanes.get_mut(key)?;
         let arrival = lane.running.take()?;
         self.running -= 1;
@@ -310,19 +331,19 @@ impl Ledger {
         } else {
             (lane.failures, lane.not_before) = (0, None);
         }
-        let guest = arrival.and_then(|_| lane.arriving.pop_front());
-        if let Some(guest) = guest {
+        let session = arrival.and_then(|_| lane.arriving.pop_front());
+        if let Some(session) = session {
             if outcome == TaskOutcome::Refused {
-                self.crowd.leave(guest.id);
+                self.counts.leave(session.id);
                 self.forget(key);
-                return Some((guest.id, None));
+                return Some((session.id, None));
             }
             // A proxy that cannot be registered now is served all the same, and registered later.
-            self.accept(guest.clone());
+            self.accept(session.clone());
             if let Some(lane) = self.lanes.get_mut(key) {
                 lane.dirty |= failed.is_some();
             }
-            return Some((guest.id, Some(guest)));
+            return Some((session.id, Some(session)));
         }
         let gone = lane.holder.as_ref().and_then(|(_, claim)| claim.gone_at);
         match (outcome, gone) {
@@ -344,7 +365,7 @@ impl Ledger {
         if self.lanes.get(key).is_some_and(Lane::is_idle)
             && let Some(group) = self.lanes.remove(key).and_then(|lane| lane.group)
         {
-            self.crowd.end(&group);
+            self.counts.end(&group);
         }
     }
 }

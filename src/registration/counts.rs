@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
-use super::guest::Guest;
+use super::session::ProxySession;
 use crate::discovery::RegistrationRefusal;
 
 /// Bounds on registrations.
@@ -26,7 +26,7 @@ type Group = (Arc<str>, Arc<str>);
 
 /// The counts of connections and entries.
 #[derive(Debug, Default)]
-pub struct Crowd {
+pub struct Counts {
     pub(super) limits: Limits,
     peers: HashMap<IpAddr, usize>,
     /// The address of each counted connection.
@@ -34,13 +34,13 @@ pub struct Crowd {
     groups: HashMap<Group, usize>,
 }
 
-impl Crowd {
+impl Counts {
     /// Whether a proxy may register. `new`: it has no entry yet.
     ///
     /// # Errors
     /// [`RegistrationRefusal::Unavailable`], since other workloads may leave.
-    pub fn admits(&self, guest: &Guest, new: bool) -> Result<(), RegistrationRefusal> {
-        if guest.group.is_empty() {
+    pub fn admits(&self, session: &ProxySession, new: bool) -> Result<(), RegistrationRefusal> {
+        if session.group.is_empty() {
             return Ok(());
         }
         let full = |what: String, bound: usize, flag: &str| {
@@ -49,12 +49,12 @@ impl Crowd {
             )))
         };
         let Limits { per_group, per_peer } = self.limits;
-        let group = (guest.key.namespace.clone(), guest.group.clone());
+        let group = (session.key.namespace.clone(), session.group.clone());
         if new && self.groups.get(&group).is_some_and(|n| *n >= per_group) {
             let group = format!("WorkloadGroup {}/{}", group.0, group.1);
             return full(group, per_group, "--max-registrations-per-group");
         }
-        match guest.peer {
+        match session.peer {
             Some(peer) if self.peers.get(&peer).is_some_and(|n| *n >= per_peer) => {
                 full(format!("the peer {peer}"), per_peer, "--max-registrations-per-peer")
             }
@@ -63,9 +63,9 @@ impl Crowd {
     }
 
     /// Counts a connection.
-    pub fn join(&mut self, guest: &Guest) {
-        if let Some(peer) = guest.peer.filter(|_| !guest.group.is_empty())
-            && self.connections.insert(guest.id, peer).is_none()
+    pub fn join(&mut self, session: &ProxySession) {
+        if let Some(peer) = session.peer.filter(|_| !session.group.is_empty())
+            && self.connections.insert(session.id, peer).is_none()
         {
             *self.peers.entry(peer).or_default() += 1;
         }
