@@ -42,6 +42,8 @@ fn objects(endpoints: &[(&Machine, &str)]) -> String {
             "tls": {"mode": "AUTO_PASSTHROUGH"},
         }]}),
     ) + &policy("PeerAuthentication", "default", &json!({"mtls": {"mode": "STRICT"}}))
+        // Allows nothing, and concerns no connection that passes through.
+        + &policy("AuthorizationPolicy", "nothing", &json!({"selector": {"matchLabels": {"app": "gateway"}}}))
 }
 
 #[test]

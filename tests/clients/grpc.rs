@@ -96,7 +96,10 @@ impl Grpc {
             Self::Java(version) => {
                 let built = tools::java(version)?;
                 let mut java = Command::new("java");
-                java.arg("-cp").arg(format!("{0}/classes:{0}/dependency/*", built.display())).arg("Echo");
+                java.args(tools::JAVA_STARTS_FAST)
+                    .arg("-cp")
+                    .arg(format!("{0}/classes:{0}/dependency/*", built.display()))
+                    .arg("Echo");
                 java
             }
             Self::Python | Self::JavaScript => return None,

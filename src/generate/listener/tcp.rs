@@ -116,12 +116,28 @@ pub fn complete(
     include_mx: bool,
     service: Option<&Service>,
 ) -> Vec<Filter> {
+    join(builder, class, port, terminal, include_mx, service, filters_of_policies(builder, class))
+}
+
+/// The filters of the AuthorizationPolicies, which outbound traffic of a sidecar is not subject to.
+fn filters_of_policies<'a>(builder: &'a Builder, class: ListenerClass) -> impl Iterator<Item = &'a Filter> {
+    let access = &builder.access().authorization;
+    let filters = access.custom_tcp.iter().chain(&access.tcp);
+    filters.filter(move |_| class != ListenerClass::SidecarOutbound)
+}
+
+fn join<'a>(
+    builder: &Builder,
+    class: ListenerClass,
+    port: u32,
+    terminal: Vec<Filter>,
+    include_mx: bool,
+    service: Option<&Service>,
+    authorization: impl Iterator<Item = &'a Filter>,
+) -> Vec<Filter> {
     let mut filters = Vec::with_capacity(terminal.len() + 2);
     filters.extend(include_mx.then(|| metadata_exchange(builder)).flatten());
-    if class != ListenerClass::SidecarOutbound {
-        let access = &builder.access().authorization;
-        filters.extend(access.custom_tcp.iter().chain(&access.tcp).cloned());
-    }
+    filters.extend(authorization.cloned());
     filters.extend(stats::tcp(builder, class));
     if class == ListenerClass::SidecarOutbound {
         let resolved = service.filter(|s| is_dynamic_wildcard(s));
@@ -163,7 +179,7 @@ pub fn outbound_routes(
         Some(service) if !pattern.is_empty() => stat_name::fill_in(pattern, service, &first.subset, port, 0),
         _ => cluster.clone(),
     };
-    let target = SingleDestination { stat_prefix, cluster, subset: &first.subset, service: None };
+    let target = SingleDestination { stat_prefix, cluster, subset: &first.subset, service: None, is_authorized: true };
     single(builder, class, &target, port, rule, include_mx)
 }
 
@@ -178,6 +194,8 @@ pub struct SingleDestination<'a> {
     pub subset: &'a str,
     /// The service, if its hosts are resolved on demand.
     pub service: Option<&'a Service>,
+    /// The AuthorizationPolicies of the proxy apply.
+    pub is_authorized: bool,
 }
 
 /// The filters of a TCP chain to one cluster, with the settings of its DestinationRule.
@@ -194,7 +212,8 @@ pub fn single(
     apply_rule(builder, &mut proxy, rule, target.subset);
     proxy.access_log = access_log::tcp(builder, class);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &target.cluster);
-    complete(builder, class, port.port, terminal, include_mx, target.service)
+    let authorization = filters_of_policies(builder, class).filter(|_| target.is_authorized);
+    join(builder, class, port.port, terminal, include_mx, target.service, authorization)
 }
 
 fn weighted(

@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Above this number of paths the whole folder is looked at.
-const MAX_PATHS: usize = 1024;
+/// Above this number of paths the whole folder is looked at, and the older half of them is left to that look.
+const MAX_PATHS: usize = 4096;
 /// A path that is never quiet is due after this many quiet times.
 const MOST_QUIET_TIMES: u32 = 10;
 
@@ -64,33 +64,53 @@ impl Due {
     }
 }
 
+/// A path that waits.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    signal: Signal,
+    due: Due,
+    /// The number of its last event.
+    event: u64,
+}
+
 /// Paths that wait, each until its time.
 #[derive(Debug)]
 pub struct Settle {
     quiet: Duration,
-    due: BTreeMap<PathBuf, (Signal, Due)>,
+    due: BTreeMap<PathBuf, Waiting>,
     everything: Option<Due>,
+    /// The number of events so far.
+    events: u64,
 }
 
 impl Settle {
     /// Nothing waits; unsettled files are due when they have been quiet for this long.
     #[must_use]
     pub fn new(quiet: Duration) -> Self {
-        Self { quiet, due: BTreeMap::new(), everything: None }
+        Self { quiet, due: BTreeMap::new(), everything: None, events: 0 }
     }
 
     /// A file changed.
     pub fn file(&mut self, path: &Path, signal: Signal, now: Instant) {
-        let before = self.due.get(path).map(|(_, due)| *due);
+        let before = self.due.get(path).map(|waiting| waiting.due);
         let due = match signal {
             Signal::Complete => Due { at: now, last: now },
             Signal::Unsettled => Due::push_back(before, self.quiet, now),
         };
-        self.due.insert(path.to_path_buf(), (signal, due));
+        self.events += 1;
+        self.due.insert(path.to_path_buf(), Waiting { signal, due, event: self.events });
         if self.due.len() > MAX_PATHS {
-            self.due.clear();
+            self.forget_the_older_half();
             self.folder(now);
         }
+    }
+
+    /// A file that changes among very many others does not wait for a look at all of them.
+    fn forget_the_older_half(&mut self) {
+        let mut events: Vec<u64> = self.due.values().map(|waiting| waiting.event).collect();
+        let (_, median, _) = events.select_nth_unstable(MAX_PATHS / 2);
+        let median = *median;
+        self.due.retain(|_, waiting| waiting.event > median);
     }
 
     /// Many files may have changed.
@@ -101,7 +121,7 @@ impl Settle {
     /// The time of the next work.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.values().map(|(_, due)| due.at).chain(self.everything.map(|due| due.at)).min()
+        self.due.values().map(|waiting| waiting.due.at).chain(self.everything.map(|due| due.at)).min()
     }
 
     /// The work that is due now.
@@ -111,11 +131,11 @@ impl Settle {
             self.everything = None;
         }
         let mut work = Work { everything, ..Work::default() };
-        self.due.retain(|path, (signal, due)| {
-            let waits = !everything && due.at > now;
+        self.due.retain(|path, waiting| {
+            let waits = !everything && waiting.due.at > now;
             if !waits {
                 work.paths.insert(path.clone());
-                if *signal == Signal::Complete {
+                if waiting.signal == Signal::Complete {
                     work.closed.insert(path.clone());
                 }
             }
@@ -171,12 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn too_many_paths_become_everything() {
+    fn of_too_many_paths_the_newest_are_due_and_then_everything() {
         let now = Instant::now();
         let mut settle = Settle::new(QUIET);
         for i in 0..=MAX_PATHS {
             settle.file(Path::new(&i.to_string()), Signal::Complete, now);
         }
+        let newest: BTreeSet<PathBuf> = (MAX_PATHS / 2 + 1..=MAX_PATHS).map(|i| i.to_string().into()).collect();
+        let work = settle.take(now).unwrap();
+        assert!(!work.everything && work.paths == newest && work.closed == newest, "{:?}", work.paths);
         assert_eq!(settle.take(now), None);
         assert_eq!(settle.take(now + QUIET), Some(Work::everything()));
     }

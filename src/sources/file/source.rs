@@ -159,15 +159,15 @@ impl Run {
     async fn run(mut self) -> anyhow::Result<()> {
         let mut work = Work::everything();
         loop {
+            let first = !self.delivery.is_delivered();
+            if work.everything && !work.paths.is_empty() {
+                // Files that are known to have changed do not wait for a look at all the others.
+                self.take_in(Work { everything: false, ..work.clone() }).await?;
+            }
             if work.everything {
                 self.looked_around = Instant::now();
             }
-            let looked = self.look(work).await?;
-            let first = !self.delivery.is_delivered();
-            for change in looked.changes {
-                self.deliver(change).await;
-            }
-            self.report(looked.findings, looked.held, looked.kept);
+            self.take_in(work).await?;
             if first && self.delivery.is_delivered() {
                 self.log_folder();
             }
@@ -184,6 +184,16 @@ impl Run {
                 }
             };
         }
+    }
+
+    /// Looks, and delivers the changes.
+    async fn take_in(&mut self, work: Work) -> anyhow::Result<()> {
+        let looked = self.look(work).await?;
+        for change in looked.changes {
+            self.deliver(change).await;
+        }
+        self.report(looked.findings, looked.held, looked.kept);
+        Ok(())
     }
 
     async fn wait(&self) -> Wake {

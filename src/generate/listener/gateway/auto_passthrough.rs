@@ -42,7 +42,9 @@ fn chain(builder: &Builder, service: &Service, port: &Port, rule: Option<&Destin
     let stat_prefix =
         if pattern.is_empty() { cluster.clone() } else { stat_name::fill_in(pattern, service, subset, port, 0) };
     let origin = format!("AUTO_PASSTHROUGH of {cluster}");
-    let target = SingleDestination { stat_prefix, cluster: cluster.clone(), subset, service: None };
+    // The policies of the far workload decide: the gateway sees no identity in the TLS that passes through.
+    let target =
+        SingleDestination { stat_prefix, cluster: cluster.clone(), subset, service: None, is_authorized: false };
     Chain {
         sni: vec![cluster],
         alpn: MESH_ALPNS.map(String::from).to_vec(),

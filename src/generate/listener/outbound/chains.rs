@@ -177,7 +177,7 @@ fn direct(builder: &Builder, target: &OutboundService, destination_cidrs: Vec<St
     };
     let rule = tcp::rule_of(builder, service);
     let service = Some(service).filter(|s| tcp::is_dynamic_wildcard(s));
-    let destination = SingleDestination { stat_prefix, cluster, subset: "", service };
+    let destination = SingleDestination { stat_prefix, cluster, subset: "", service, is_authorized: true };
     let filters = tcp::single(builder, CLASS, &destination, &target.port, rule.as_ref().map(|r| &*r.rule), false);
     Chain { destination_cidrs, filters, ..Default::default() }
 }
