@@ -18,7 +18,7 @@ mod generated {
 
 pub mod validate;
 
-pub use generated::{envoy, google, istio, stats, udpa, xds};
+pub use generated::{envoy, google, istio, opentelemetry, stats, udpa, xds};
 
 /// The encoded `FileDescriptorSet` of all messages.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

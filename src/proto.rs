@@ -11,7 +11,7 @@ pub use json::{
     struct_to_json, to_json, value_to_json,
 };
 
-pub use pilothouse_proto::{DESCRIPTORS, envoy, google, istio, stats, udpa, validate, xds};
+pub use pilothouse_proto::{DESCRIPTORS, envoy, google, istio, opentelemetry, stats, udpa, validate, xds};
 
 /// `google.protobuf` well-known types.
 pub use prost_types as wkt;

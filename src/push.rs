@@ -17,6 +17,7 @@ pub mod read_keys;
 pub mod requests;
 pub mod services;
 pub mod sidecar_scope;
+pub mod telemetries;
 pub mod view;
 pub mod virtual_services;
 

@@ -416,10 +416,7 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
             });
             return (made.listeners, rejected.chain(made.refused.into_iter().map(of_policy)).collect());
         }
-        Part::Outbound => {
-            let (listeners, conflicts) = listener::outbound_with_conflicts(context, view);
-            (listeners, conflicts, Vec::new())
-        }
+        Part::Outbound => listener::outbound_with_refusals(context, view),
         _ => listener::inbound_with_refusals(context, view),
     };
     let conflicts = conflicts.into_iter().map(|c| Omission {

@@ -1,9 +1,10 @@
-//! Policies that refuse more than they say, since a part that they need is missing: an external authorizer or keys.
+//! Policies that refuse more than they say, since a part that they need is missing: an external authorizer or keys; and
+//! Telemetries that do less than they say.
 
 use std::sync::Arc;
 
 use crate::{
-    generate::{authorization, request_authentication},
+    generate::{authorization, listener::telemetry, request_authentication},
     model::{Config, Kind},
     push::PushContext,
 };
@@ -20,5 +21,8 @@ pub fn unmet_policies(context: &PushContext) -> impl Iterator<Item = (&Arc<Confi
         (!missing.is_empty())
             .then(|| (config, "KeysMissing", format!("no token is valid, keys are not known yet: {places}")))
     });
-    custom.chain(tokens)
+    let telemetries = context.inputs.configs.list(Kind::Telemetry).iter();
+    let telemetries =
+        telemetries.filter_map(|config| Some((config, "NotWholeInForce", telemetry::unmet(context, config)?)));
+    custom.chain(tokens).chain(telemetries)
 }

@@ -18,6 +18,8 @@ use std::net::IpAddr;
 
 use prost::{Message, Name};
 
+pub use format::check as format;
+pub use re2::check as regex;
 pub use walk::{Violation, violations};
 
 use crate::{

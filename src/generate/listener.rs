@@ -1,7 +1,7 @@
 //! Listeners (LDS): those of sidecars, outbound and inbound, and those of gateways.
 //!
 //! `builder` holds the inputs of all builders of one proxy; `hcm`, `http_filters`, `listener_filters`, `filter_chain`, `tcp`,
-//! `access_log`, `tracing`, `bind` and `tls_context` build the parts that both kinds of proxy use. A stock Envoy is sent
+//! `telemetry`, `access_log`, `tracing`, `bind` and `tls_context` build the parts that both kinds of proxy use. A stock Envoy is sent
 //! nothing that only Istio's build of Envoy has; see `tls_context` for its replacement of the agent's certificates.
 
 pub mod access_log;
@@ -21,6 +21,7 @@ pub mod outbound;
 mod route_names;
 pub mod stats;
 pub mod tcp;
+pub mod telemetry;
 pub mod tls_context;
 pub mod tracing;
 
@@ -83,10 +84,22 @@ pub fn sidecar_outbound(context: &PushContext, half: &ProxyView) -> Vec<Listener
 /// The outbound part, and the services that conflicts kept out of it.
 #[must_use]
 pub fn outbound_with_conflicts(context: &PushContext, half: &ProxyView) -> (Vec<Listener>, Vec<Conflict>) {
+    let (listeners, conflicts, _) = outbound_with_refusals(context, half);
+    (listeners, conflicts)
+}
+
+/// As [`outbound_with_conflicts`], with the telemetry that is left out.
+#[must_use]
+pub fn outbound_with_refusals(
+    context: &PushContext,
+    half: &ProxyView,
+) -> (Vec<Listener>, Vec<Conflict>, Vec<check::Refusal>) {
     if context.mesh().config.proxy_listen_port <= 0 {
         return Default::default();
     }
-    outbound::build(&Builder::new(context, half))
+    let builder = Builder::new(context, half);
+    let (listeners, conflicts) = outbound::build(&builder);
+    (listeners, conflicts, builder.refused())
 }
 
 /// The inbound part.
@@ -102,7 +115,8 @@ pub fn inbound_with_conflicts(context: &PushContext, view: &ProxyView) -> (Vec<L
     (listeners, conflicts)
 }
 
-/// As [`inbound_with_conflicts`], with the policies in whose place every request is refused.
+/// As [`inbound_with_conflicts`], with the policies in whose place every request is refused and the telemetry that is
+/// left out.
 #[must_use]
 pub fn inbound_with_refusals(
     context: &PushContext,
@@ -113,7 +127,7 @@ pub fn inbound_with_refusals(
     }
     let builder = Builder::new(context, view);
     let (listeners, conflicts) = inbound::build(&builder);
-    (listeners, conflicts, builder.refused_policies())
+    (listeners, conflicts, builder.refused())
 }
 
 /// Services that did not get into the listeners of a sidecar: those that want to be matched alike, or that give one port of the

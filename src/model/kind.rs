@@ -188,7 +188,6 @@ impl Kind {
     pub const fn without_effect(self) -> Option<&'static str> {
         Some(match self {
             Kind::EnvoyFilter => "EnvoyFilter has no effect yet: no resource is patched",
-            Kind::Telemetry => "Telemetry has no effect yet: metrics, traces and access logs stay as the mesh has them",
             Kind::TrafficExtension => "TrafficExtension has no effect yet: no proxy loads the extension",
             Kind::WasmPlugin => "WasmPlugin has no effect yet: no proxy loads the plugin",
             _ => return None,

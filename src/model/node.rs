@@ -48,6 +48,8 @@ pub struct NodeError(pub String);
 #[allow(missing_docs, reason = "each field is the metadata key of that name in upper case")]
 pub struct NodeMetadata {
     pub istio_version: Arc<str>,
+    /// Major and minor version of Envoy, as the node message tells it beside the metadata.
+    pub envoy_version: Option<(u32, u32)>,
     pub generator: Arc<str>,
     pub interception_mode: InterceptionMode,
     pub http10: bool,
@@ -126,6 +128,8 @@ pub struct Node {
     pub network: Arc<str>,
     /// Typed form of the metadata keys that affect generation.
     pub metadata: NodeMetadata,
+    /// Cluster of the node message: the name of the service, as Envoy is started with it.
+    pub service_cluster: Arc<str>,
     /// All metadata as received.
     pub raw_metadata: Value,
 }
@@ -142,7 +146,10 @@ impl Node {
             zone: l.zone.as_str().into(),
             subzone: l.sub_zone.as_str().into(),
         });
-        Self::from_parts(&node.id, metadata, locality)
+        let mut parsed = Self::from_parts(&node.id, metadata, locality)?;
+        parsed.service_cluster = node.cluster.as_str().into();
+        parsed.metadata.envoy_version = envoy_version(node);
+        Ok(parsed)
     }
 
     /// Parses a node from its id and its metadata as JSON.
@@ -204,8 +211,10 @@ impl Node {
             locality,
             cluster_id: text("CLUSTER_ID"),
             network: text("NETWORK"),
+            service_cluster: Arc::default(),
             metadata: NodeMetadata {
                 istio_version: text("ISTIO_VERSION"),
+                envoy_version: None,
                 generator: text("GENERATOR"),
                 interception_mode: match &*text("INTERCEPTION_MODE") {
                     "TPROXY" => InterceptionMode::Tproxy,
@@ -249,6 +258,16 @@ impl Node {
             },
             raw_metadata: metadata,
         })
+    }
+}
+
+/// The version of Envoy's own build.
+fn envoy_version(node: &core::Node) -> Option<(u32, u32)> {
+    match node.user_agent_version_type.as_ref()? {
+        core::node::UserAgentVersionType::UserAgentBuildVersion(build) => {
+            build.version.as_ref().map(|version| (version.major_number, version.minor_number))
+        }
+        core::node::UserAgentVersionType::UserAgentVersion(_) => None,
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod address;
 mod authorization_policy;
-mod cel;
+pub mod cel;
 mod check;
 mod destination;
 mod destination_rule;

@@ -23,7 +23,7 @@ use crate::{
         EndpointSet, Hostname, Identity, Kind, MovedNodes, PushKey, PushKind, Resolution, Service, difference,
         features::JwksFetchMode, key_set::KeyServer,
     },
-    proto::mesh::mesh_config::extension_provider::Provider,
+    proto::mesh::mesh_config::extension_provider::{Provider, open_telemetry_tracing_provider::Sampling},
 };
 
 /// The difference between a context and the one before it.
@@ -136,6 +136,26 @@ impl EndpointChange {
     }
 }
 
+/// The services, as they are written, that a provider names.
+fn services_of_provider(provider: &Provider) -> Vec<&String> {
+    match provider {
+        Provider::Sds(p) => vec![&p.service],
+        Provider::EnvoyExtAuthzHttp(p) => vec![&p.service],
+        Provider::EnvoyExtAuthzGrpc(p) => vec![&p.service],
+        Provider::Zipkin(p) => vec![&p.service],
+        Provider::Datadog(p) => vec![&p.service],
+        Provider::Skywalking(p) => vec![&p.service],
+        Provider::Opentelemetry(p) => {
+            let Some(Sampling::DynatraceSampler(sampler)) = &p.sampling else { return vec![&p.service] };
+            std::iter::once(&p.service).chain(sampler.http_service.as_ref().map(|own| &own.service)).collect()
+        }
+        Provider::EnvoyHttpAls(p) => vec![&p.service],
+        Provider::EnvoyTcpAls(p) => vec![&p.service],
+        Provider::EnvoyOtelAls(p) => vec![&p.service],
+        _ => Vec::new(),
+    }
+}
+
 fn rule_hosts(before: &PushContext, now: &PushContext) -> BTreeSet<Hostname> {
     let list = |context: &'_ PushContext| context.inputs.configs.by_kind.get(&Kind::DestinationRule).cloned();
     let (old, new) = (list(before).unwrap_or_default(), list(now).unwrap_or_default());
@@ -210,15 +230,10 @@ impl<'a> Change<'a> {
         [self.before, self.now].map(|context| context.services.get(host, namespace).map(|s| s.resolution))
     }
 
-    /// Whether services differ that listeners name: of providers of secrets, of external authorizers, of key servers.
+    /// Whether services differ that listeners name: of extension providers and of key servers.
     pub(super) fn moves_providers(&self) -> bool {
         let providers = self.now.mesh().config.extension_providers.iter().filter_map(|p| p.provider.as_ref());
-        let hosts = providers.filter_map(|provider| match provider {
-            Provider::Sds(p) => Some(&p.service),
-            Provider::EnvoyExtAuthzHttp(p) => Some(&p.service),
-            Provider::EnvoyExtAuthzGrpc(p) => Some(&p.service),
-            _ => None,
-        });
+        let hosts = providers.flat_map(services_of_provider);
         let host_of = |service: &'a String| service.split_once('/').map_or(service.as_str(), |(_, host)| host);
         let mut named = hosts.map(host_of);
         let moved = |host: &str| self.differences.services.iter().any(|s| *s.hostname == *host);

@@ -16,6 +16,7 @@ use super::{
     read_keys::ReadKeys,
     services::ServiceIndex,
     sidecar_scope::{SidecarIndex, SidecarScope},
+    telemetries::TelemetryIndex,
     virtual_services::VirtualServiceIndex,
 };
 pub use crate::model::PushInputs;
@@ -45,6 +46,8 @@ pub struct PushContext {
     pub authn: Arc<AuthnPolicies>,
     /// AuthorizationPolicies and RequestAuthentications by namespace.
     pub policies: Arc<PolicyIndex>,
+    /// Telemetries by namespace.
+    pub telemetries: Arc<TelemetryIndex>,
     /// Gateways between networks.
     pub network_gateways: Arc<NetworkGateways>,
     /// The labels and fields of a proxy that the configuration reads.
@@ -78,6 +81,7 @@ impl PushContext {
         let sidecars = Arc::new(SidecarIndex::build(&inputs));
         let authn = Arc::new(AuthnPolicies::build(&inputs));
         let policies = Arc::new(PolicyIndex::build(&inputs));
+        let telemetries = Arc::new(TelemetryIndex::build(&inputs));
         let network_gateways = Arc::new(NetworkGateways::build(&inputs));
         let read_keys = Arc::new(ReadKeys::build(&inputs));
         Self {
@@ -90,6 +94,7 @@ impl PushContext {
             sidecars,
             authn,
             policies,
+            telemetries,
             network_gateways,
             read_keys,
             id: next_id(),
@@ -120,6 +125,8 @@ impl PushContext {
         let authn =
             keep_unless(changes.any(&[Kind::PeerAuthentication]), &self.authn, || AuthnPolicies::build(&inputs));
         let policies = keep_unless(changes.any(&PolicyIndex::KINDS), &self.policies, || PolicyIndex::build(&inputs));
+        let telemetries =
+            keep_unless(changes.any(&[Kind::Telemetry]), &self.telemetries, || TelemetryIndex::build(&inputs));
         let of_networks = changes.services || changes.names || changes.any(&[Kind::KubernetesGateway]);
         let network_gateways = keep_unless(of_networks, &self.network_gateways, || NetworkGateways::build(&inputs));
         let of_keys = changes.services || changes.any(&ReadKeys::KINDS);
@@ -134,6 +141,7 @@ impl PushContext {
             sidecars,
             authn,
             policies,
+            telemetries,
             network_gateways,
             read_keys,
             id: next_id(),

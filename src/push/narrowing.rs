@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{ProxyView, PushContext};
+use super::{ProxyView, PushContext, view::SpanNames};
 use crate::model::{
     Labels, Locality, Node, NodeMetadata, NodeType, Resolution, labels::whole_locality, node::InterceptionMode,
 };
@@ -29,6 +29,9 @@ impl PushContext {
         }
         view.targets = registry.targets_of(node).into();
         let keys = &*self.read_keys;
+        if keys.span_names {
+            view.span_names = span_names(node, &view.labels);
+        }
         let read = if view.is_router() { &keys.router } else { &keys.sidecar };
         restrict(&mut view.labels, read);
         view.metadata = Arc::new(self.read_metadata(&node.metadata));
@@ -71,6 +74,7 @@ impl PushContext {
     #[must_use]
     pub fn routing_view(&self, view: &ProxyView) -> ProxyView {
         let mut part = view.outbound(false);
+        part.span_names = SpanNames::default();
         restrict(&mut part.labels, &self.read_keys.routing);
         part
     }
@@ -90,6 +94,25 @@ impl PushContext {
 
 fn restrict(labels: &mut Labels, keys: &BTreeSet<Arc<str>>) {
     labels.retain(|key, _| keys.contains(key.as_str()));
+}
+
+/// The names of a proxy's service for spans, from the labels that it has before they are restricted (Istio's
+/// `otelServiceName`).
+fn span_names(node: &Node, labels: &Labels) -> SpanNames {
+    let annotation = node.raw_metadata["ANNOTATIONS"]["resource.opentelemetry.io/service.name"].as_str();
+    let label = |key: &str| labels.get(key).map(String::as_str);
+    let pod = node.id.split_once('.').map(|(pod, _)| pod);
+    let container = node.raw_metadata["APP_CONTAINERS"].as_str().filter(|names| !names.contains(','));
+    let given = [
+        annotation,
+        label("app.kubernetes.io/instance"),
+        label("app.kubernetes.io/name"),
+        Some(&*node.metadata.workload_name),
+        pod,
+        container,
+    ];
+    let service = given.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("unknown_service");
+    SpanNames { cluster: node.service_cluster.clone(), service: service.into() }
 }
 
 /// Labels that a node carries whatever the registry says.

@@ -121,20 +121,22 @@ impl PolicyIndex {
         let [first, second] = namespaces;
         let of = |namespace: &str| policies.get(namespace).map_or(&[][..], Vec::as_slice);
         let rest = if first == second { &[][..] } else { of(second) };
-        of(first).iter().chain(rest).filter(|config| self.applies(config, view))
+        of(first).iter().chain(rest).filter(|config| applies(config, view, self.selectors_of_gateways))
     }
+}
 
-    fn applies(&self, config: &Config, view: &ProxyView) -> bool {
-        let Some(targets) = PolicyTargets::of(config) else { return false };
-        let is_waypoint = view.node_type == NodeType::Waypoint;
-        let Some(gateway) = view.labels.get(GATEWAY_NAME) else {
-            return targets.references.is_empty() && targets.select(&view.labels);
-        };
-        if targets.references.is_empty() {
-            return !is_waypoint && self.selectors_of_gateways && targets.select(&view.labels);
-        }
-        config.meta.namespace == view.namespace && targets.name_gateway(gateway, &view.namespace)
+/// Whether a policy that is looked up for a workload names it. `selectors_of_gateways` says whether selectors count for
+/// gateways of the Gateway API.
+pub(super) fn applies(config: &Config, view: &ProxyView, selectors_of_gateways: bool) -> bool {
+    let Some(targets) = PolicyTargets::of(config) else { return false };
+    let is_waypoint = view.node_type == NodeType::Waypoint;
+    let Some(gateway) = view.labels.get(GATEWAY_NAME) else {
+        return targets.references.is_empty() && targets.select(&view.labels);
+    };
+    if targets.references.is_empty() {
+        return !is_waypoint && selectors_of_gateways && targets.select(&view.labels);
     }
+    config.meta.namespace == view.namespace && targets.name_gateway(gateway, &view.namespace)
 }
 
 #[cfg(test)]

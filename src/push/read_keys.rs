@@ -1,12 +1,15 @@
 //! The labels and fields of a proxy that the configuration reads; views hold no others.
 //!
-//! A new reader of labels, of `NODE_NAME` or of own IPs must be added here.
+//! A new reader of labels, of `NODE_NAME`, of own IPs or of the service's name must be added here.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     model::{Config, Kind, Labels, PushInputs, Service, Spec},
-    proto::networking::{DestinationRule, LoadBalancerSettings, TrafficPolicy, VirtualService},
+    proto::{
+        mesh::mesh_config::{ExtensionProvider, extension_provider::Provider},
+        networking::{DestinationRule, LoadBalancerSettings, TrafficPolicy, VirtualService},
+    },
 };
 
 /// Labels that inbound generation reads by name.
@@ -15,8 +18,8 @@ const INBOUND_LABELS: [&str; 2] = ["security.istio.io/tlsMode", "gateway.network
 /// Labels that become tags of traces.
 const TRACING_LABELS: [&str; 2] = ["service.istio.io/canonical-name", "service.istio.io/canonical-revision"];
 
-/// Labels that tracing providers of Telemetry objects read.
-const TELEMETRY_LABELS: [&str; 3] = ["app", "app.kubernetes.io/name", "app.kubernetes.io/instance"];
+/// The label by which references of a Telemetry find a gateway.
+const GATEWAY_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 
 const NODE_NAME_LABEL: &str = "kubernetes.io/hostname";
 
@@ -33,6 +36,8 @@ pub struct ReadKeys {
     pub(super) router: BTreeSet<Arc<str>>,
     /// Whether some service or setting reads the name of the proxy's Kubernetes node.
     pub(super) node_name: bool,
+    /// Whether a tracing provider takes the name of the proxy's service.
+    pub(super) span_names: bool,
 }
 
 impl ReadKeys {
@@ -69,13 +74,17 @@ impl ReadKeys {
             inputs.configs.list(kind).iter().for_each(|config| readers.add_config(config));
         }
         let mesh = &inputs.mesh.config;
-        let telemetry = !inputs.configs.list(Kind::Telemetry).is_empty();
-        if mesh.enable_tracing || telemetry {
+        let telemetries = inputs.configs.list(Kind::Telemetry);
+        let traced = traces(inputs);
+        if mesh.enable_tracing || traced {
             listeners.add_named(&TRACING_LABELS);
         }
-        if telemetry {
-            listeners.add_named(&TELEMETRY_LABELS);
+        if !telemetries.is_empty() {
+            listeners.add(GATEWAY_LABEL);
         }
+        let takes_name =
+            |p: &ExtensionProvider| matches!(p.provider, Some(Provider::Datadog(_) | Provider::Opentelemetry(_)));
+        let span_names = traced && mesh.extension_providers.iter().any(takes_name);
         routing.add_failover(mesh.locality_lb_setting.as_ref().map_or(&[], |s| &s.failover_priority));
         routing.add_failover(mesh.zone_aware_lb_setting.as_ref().map_or(&[], |s| &s.failover_priority));
         inputs.registry.services.iter().for_each(|s| routing.add_service(s));
@@ -84,8 +93,15 @@ impl ReadKeys {
         let outbound: BTreeSet<_> = routing.0.union(&listeners.0).cloned().collect();
         let sidecar: BTreeSet<_> = outbound.union(&inbound.0).cloned().collect();
         let router = router.0.union(&sidecar).cloned().collect();
-        Self { routing: routing.0, outbound, sidecar, router, node_name }
+        Self { routing: routing.0, outbound, sidecar, router, node_name, span_names }
     }
+}
+
+/// Whether a Telemetry or a default provider says something about spans.
+fn traces(inputs: &PushInputs) -> bool {
+    let telemetries = inputs.configs.list(Kind::Telemetry).iter().filter_map(|c| c.telemetry());
+    let default = inputs.mesh.config.default_providers.as_ref().is_some_and(|d| !d.tracing.is_empty());
+    default || telemetries.into_iter().any(|t| !t.tracing.is_empty())
 }
 
 /// Label keys that services with a preference for endpoints near the client compare.

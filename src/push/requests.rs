@@ -204,6 +204,8 @@ impl Effects {
             let types = of_kind(kind);
             self.add(types.when(!is_selective(kind) || names.any(|(namespace, _)| own(namespace))));
         }
+        let told = || !change.before.telemetries.same_for(&change.now.telemetries, view);
+        self.add(Types::LDS.when(change.differences().inputs.any(&[Kind::Telemetry]) && told()));
         self.add(Types::PCDS.when(change.differences().inputs.roots));
         // Listeners name the clusters of providers, whether the proxy sees these services or not.
         self.add(Types::LDS.when(change.moves_providers()));
@@ -245,14 +247,13 @@ fn of_endpoints(endpoints: &EndpointChange, resolution: Option<Resolution>, rule
 
 /// Kinds that count in their own namespace, or from the root namespace everywhere.
 const fn is_selective(kind: Kind) -> bool {
-    matches!(kind, Kind::EnvoyFilter | Kind::Telemetry | Kind::WasmPlugin | Kind::TrafficExtension)
+    matches!(kind, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension)
 }
 
 /// Types that hold objects of a kind directly; their translations and their entries in the registry are compared.
 const fn of_kind(kind: Kind) -> Types {
     match kind {
         Kind::EnvoyFilter => Types(SERVICE.without(Types::NDS).0 | Types::ECDS.0),
-        Kind::Telemetry => Types::LDS,
         Kind::WasmPlugin | Kind::TrafficExtension => Types(Types::LDS.0 | Types::ECDS.0),
         Kind::Secret | Kind::ConfigMap => Types(Types::SDS.0 | Types::ECDS.0),
         _ => Types::NONE,

@@ -10,6 +10,15 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::model::{Labels, Locality, Node, NodeMetadata, NodeType, ServiceTarget};
 
+/// The names of a proxy's service in its spans.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct SpanNames {
+    /// The cluster of its node message.
+    pub cluster: Arc<str>,
+    /// The name by OpenTelemetry's semantic conventions.
+    pub service: Arc<str>,
+}
+
 /// The inputs of generation that come from a proxy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyView {
@@ -33,6 +42,8 @@ pub struct ProxyView {
     pub ipv6: bool,
     /// The first address is IPv6 (decides wildcard and localhost addresses on dual-stack proxies).
     pub ipv6_first: bool,
+    /// Names for spans; empty where no tracing provider takes them.
+    pub span_names: SpanNames,
     /// Metadata that changes the generated resources.
     pub metadata: Arc<NodeMetadata>,
     /// Names a proxyless gRPC client or SDS asks for are not here: they are arguments of those generators.
@@ -62,6 +73,7 @@ impl ProxyView {
             ipv4: node.ips.iter().any(|i| !v6(i)),
             ipv6: node.ips.iter().any(v6),
             ipv6_first: node.ips.first().is_some_and(v6),
+            span_names: SpanNames::default(),
             metadata: Arc::new(node.metadata.clone()),
             ips: node.ips.clone(),
             certified: false,
@@ -77,7 +89,7 @@ impl ProxyView {
         let mut hasher = Xxh3Default::new();
         (self.node_type, &self.namespace, &self.dns_domain, &self.labels).hash(&mut hasher);
         (&self.locality, &self.network, &self.cluster_id).hash(&mut hasher);
-        (self.ipv4, self.ipv6, self.ipv6_first, &self.metadata, &self.ips).hash(&mut hasher);
+        (self.ipv4, self.ipv6, self.ipv6_first, &self.span_names, &self.metadata, &self.ips).hash(&mut hasher);
         (self.certified, self.is_proven).hash(&mut hasher);
         self.targets.len().hash(&mut hasher);
         for target in &*self.targets {

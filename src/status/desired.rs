@@ -66,7 +66,8 @@ fn not_in_force_of<'a>(
     left_out: &LeftOut,
 ) -> impl Iterator<Item = (&'a Arc<Config>, &'static str, String)> {
     let configs = &context.inputs.configs;
-    let kinds = Kind::ALL.iter().filter(|k| k.without_effect().is_some() || PolicyIndex::KINDS.contains(k));
+    let targets = |k: &Kind| PolicyIndex::KINDS.contains(k) || *k == Kind::Telemetry;
+    let kinds = Kind::ALL.iter().filter(move |k| k.without_effect().is_some() || targets(k));
     let without_effect = kinds.flat_map(move |kind| {
         let followed = configs.list(*kind).iter().filter(|c| is_followed(c));
         followed.filter_map(|c| Some((c, "NotEnforced", c.without_effect()?.to_string())))

@@ -53,6 +53,7 @@ mod service_apis;
 #[path = "../clients/skipped.rs"]
 mod skipped;
 mod stock;
+mod telemetry;
 #[path = "../clients/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod tools;
@@ -107,8 +108,8 @@ fn envoy_filters_are_counted_while_they_have_no_effect() {
 }
 
 #[test]
-fn telemetries_are_counted_while_they_have_no_effect() {
-    run("telemetry", unread::telemetries, |_| unread::check(Kind::Telemetry));
+fn telemetries_become_recorded_logs_spans_and_filters() {
+    run("telemetry", telemetry::cases, telemetry::check);
 }
 
 #[test]

@@ -96,6 +96,7 @@ pub const RECIPES: &[Recipe] = &[
     recipe(5, SEC, "PeerAuthentication", &["default", "p0"], traffic::peer_authentication),
     recipe(6, SEC, "AuthorizationPolicy", &["default", "a0", "a1"], traffic::authorization_policy),
     recipe(4, SEC, "RequestAuthentication", &["default", "t0"], traffic::request_authentication),
+    recipe(5, "telemetry.istio.io/v1", "Telemetry", &["default", "l0"], traffic::telemetry),
     recipe(2, "networking.istio.io/v1beta1", "ProxyConfig", &["default", "x0"], traffic::proxy_config),
     recipe(5, GWAPI, "Gateway", &["k0", "k1"], apis::gateway),
     recipe(6, GWAPI, "HTTPRoute", &["h0", "h1", "h2"], apis::http_route),

@@ -387,6 +387,38 @@ pub fn request_authentication(random: &mut Random, name: &str) -> Value {
     json!({"metadata": {}, "spec": spec})
 }
 
+pub fn telemetry(random: &mut Random, name: &str) -> Value {
+    let mut spec = targets(random, name);
+    let provider = |random: &mut Random, names: &[&str]| json!([{ "name": random.of(names) }]);
+    let mode = *random.of(&["CLIENT_AND_SERVER", "CLIENT", "SERVER"]);
+    if random.chance(60) {
+        let mut log = json!({"match": {"mode": mode}, "disabled": random.chance(20)});
+        if random.chance(80) {
+            log["providers"] = provider(random, &["envoy", "als", "nobody"]);
+        }
+        if random.chance(40) {
+            log["filter"] = json!({"expression": random.of(&["response.code >= 400", "nope(1)"])});
+        }
+        spec["accessLogging"] = json!([log]);
+    }
+    if random.chance(60) {
+        let mut spans = json!({"match": {"mode": mode}, "randomSamplingPercentage": random.below(100)});
+        if random.chance(80) {
+            spans["providers"] = provider(random, &["zipkin", "otel", "envoy"]);
+        }
+        if random.chance(40) {
+            spans["customTags"] = json!({"a": {"literal": {"value": "b"}}, "c": {"header": {"name": "x-c"}}});
+        }
+        spec["tracing"] = json!([spans]);
+    }
+    if random.chance(30) {
+        let tags = json!({"request_host": {"value": "request.host"}});
+        spec["metrics"] =
+            json!([{"providers": provider(random, &["prometheus"]), "overrides": [{"tagOverrides": tags}]}]);
+    }
+    json!({"metadata": {}, "spec": spec})
+}
+
 pub fn proxy_config(random: &mut Random, name: &str) -> Value {
     let mut spec = json!({"concurrency": 1 + random.below(4)});
     if name != "default" {
@@ -417,11 +449,19 @@ pub fn mesh(random: &mut Random) -> Value {
         mesh["trustDomainAliases"] = json!(["old.local"]);
     }
     if random.chance(50) {
-        let service = random.of(&HOSTS);
-        mesh["extensionProviders"] = json!([{"name": "asks", "envoyExtAuthzGrpc": {"service": service, "port": 7070}}]);
+        let mut target = || json!({"service": random.of(&HOSTS), "port": 7070});
+        mesh["extensionProviders"] = json!([
+            {"name": "asks", "envoyExtAuthzGrpc": target()},
+            {"name": "als", "envoyHttpAls": target()},
+            {"name": "zipkin", "zipkin": target()},
+            {"name": "otel", "opentelemetry": target()},
+        ]);
     }
     if random.chance(20) {
         mesh["localityLbSetting"] = json!({"enabled": random.chance(50)});
+    }
+    if random.chance(20) {
+        mesh["defaultProviders"] = json!({"tracing": ["otel"], "accessLogging": ["als"], "metrics": ["prometheus"]});
     }
     mesh
 }

@@ -49,6 +49,13 @@ kind: Telemetry
 metadata: {name: logs, namespace: shop}
 spec: {accessLogging: [{disabled: true}]}
 ---
+apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: younger, namespace: shop}
+spec:
+  accessLogging: [{providers: [{name: nobody}], filter: {expression: 'nope(1)'}}]
+  tracing: [{providers: [{name: envoy}], customTags: {empty: {}}}]
+---
 apiVersion: networking.istio.io/v1alpha3
 kind: EnvoyFilter
 metadata: {name: patch, namespace: shop}
@@ -65,7 +72,7 @@ metadata: {name: fine, namespace: shop}
 spec: {host: api.example}
 ";
 
-const KINDS: [&str; 3] = ["Telemetry", "EnvoyFilter", "WasmPlugin"];
+const KINDS: [&str; 2] = ["EnvoyFilter", "WasmPlugin"];
 
 /// A route that Envoy would refuse beside one that it takes, and a cluster that it would refuse.
 const REFUSED: &str = "
@@ -217,8 +224,19 @@ async fn a_policy_without_effect_is_never_reconciled() {
     let first = stream.next().await.unwrap();
     stream.subscribe(ResourceType::Cluster, &[], &first.nonce).await.unwrap();
     until_says(&running, "DestinationRule", "fine", "True", "1/1 proxies").await;
-    for (kind, name) in KINDS.into_iter().zip(["logs", "patch", "plugin"]) {
+    for (kind, name) in KINDS.into_iter().zip(["patch", "plugin"]) {
         until_says(&running, kind, name, "False", "has no effect yet").await;
+    }
+    until_says(&running, "Telemetry", "logs", "True", "1/1 proxies").await;
+    let unmet = [
+        "none of this name",
+        "none for tracing",
+        "no function nope",
+        "\"empty\" is left out",
+        "\"logs\", which is older",
+    ];
+    for reason in unmet {
+        until_says(&running, "Telemetry", "younger", "False", reason).await;
     }
     until_says(&running, "AuthorizationPolicy", "deny", "True", "1/1 proxies").await;
     until_says(&running, "AuthorizationPolicy", "waypoint", "False", "for waypoints").await;

@@ -44,9 +44,15 @@ pub(super) fn object(slot: usize, variant: u8) -> (ConfigKey, Option<Arc<Config>
 
 /// Mesh settings.
 pub(super) fn mesh(variant: u8) -> Arc<Mesh> {
+    let providers = json!([
+        {"name": "als", "envoyHttpAls": {"service": "e.example", "port": 90}},
+        {"name": "zipkin", "zipkin": {"service": HOSTS[1], "port": 90}},
+        {"name": "otel", "opentelemetry": {"service": "bank/d.example", "port": 90}},
+    ]);
     let settings = match variant {
-        0 => json!({}),
-        1 => json!({"outboundTrafficPolicy": {"mode": "REGISTRY_ONLY"}}),
+        0 => json!({"extensionProviders": providers}),
+        1 => json!({"outboundTrafficPolicy": {"mode": "REGISTRY_ONLY"}, "extensionProviders": providers,
+            "defaultProviders": {"tracing": ["otel"], "accessLogging": ["als"]}}),
         2 => json!({"connectTimeout": "7s", "defaultServiceExportTo": ["."]}),
         _ => json!({"localityLbSetting": {"failoverPriority": ["app"]}, "defaultVirtualServiceExportTo": ["."]}),
     };
@@ -359,6 +365,11 @@ fn table() -> Vec<Vec<Value>> {
                 json!({"selector": selecting("one"), "tracing": [{"randomSamplingPercentage": 10}]}),
             ),
             document("Telemetry", "shop/t", json!({"accessLogging": [{"providers": [{"name": "envoy"}]}]})),
+            document(
+                "Telemetry",
+                "shop/t",
+                json!({"accessLogging": [{"providers": [{"name": "als"}]}], "tracing": [{"providers": [{"name": "zipkin"}]}]}),
+            ),
         ],
         vec![
             document("AuthorizationPolicy", "shop/ap", json!({"selector": {"matchLabels": {"version": "v1"}}})),

@@ -26,9 +26,9 @@ pub(super) fn omission(resource: &str, refusal: Refusal) -> Omission {
     Omission { metric: REJECTED, resource: resource.to_string(), message, object }
 }
 
-/// A policy that Envoy would refuse.
+/// A policy or telemetry that Envoy would refuse; without an object it is of the mesh settings.
 pub(super) fn of_policy(refusal: Refusal) -> Omission {
-    let name = refusal.object.as_ref().map(ToString::to_string).unwrap_or_default();
+    let name = refusal.object.as_ref().map_or_else(|| "mesh config".to_string(), ToString::to_string);
     omission(&name, refusal)
 }
 

@@ -170,8 +170,11 @@ const REQUIRED: &[&str] = &[
 /// Commands whose argument is the name of a header, with one to fall back to behind `?`.
 const HEADERS: &[&str] = &["REQ", "REQUEST_HEADER", "RESP", "RESPONSE_HEADER", "RESPONSE_TRAILER", "TRAILER"];
 
-/// Whether Envoy takes the format.
-pub(super) fn check(format: &str) -> Result<(), String> {
+/// Whether Envoy takes the format of a header, a log or a tag.
+///
+/// # Errors
+/// The reason it would not.
+pub fn check(format: &str) -> Result<(), String> {
     let mut rest = format;
     while let Some((_, after)) = rest.split_once('%') {
         rest = match after.strip_prefix('%') {

@@ -14,7 +14,10 @@ const MOST_CHARACTER: u32 = 0xFF;
 const MOST_INSTRUCTIONS: u64 = 32_768;
 
 /// Whether Envoy takes the expression.
-pub(super) fn check(pattern: &str) -> Result<(), String> {
+///
+/// # Errors
+/// The reason it would not.
+pub fn check(pattern: &str) -> Result<(), String> {
     let refused = |reason: String| {
         format!("{} is no regular expression of RE2: {reason}", super::shown::shown(pattern.as_bytes()))
     };

@@ -2,6 +2,7 @@
 
 use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 
+use super::telemetry::ClassTelemetry;
 use crate::{
     generate::{
         authorization,
@@ -35,6 +36,8 @@ pub struct Builder<'a> {
     /// Metadata `IDLE_TIMEOUT`.
     pub idle_timeout: Option<wkt::Duration>,
     access: OnceCell<Access>,
+    /// By class: inbound, outbound, gateway.
+    telemetry: [OnceCell<ClassTelemetry>; 3],
 }
 
 /// The filters that authorize requests to the workload.
@@ -63,7 +66,20 @@ impl<'a> Builder<'a> {
             connection_settings,
             idle_timeout,
             access: OnceCell::new(),
+            telemetry: Default::default(),
         }
+    }
+
+    /// Access logs, tracing and metrics of a class of listeners; read once, for all chains.
+    #[must_use]
+    pub fn telemetry(&self, class: ListenerClass) -> &ClassTelemetry {
+        let [inbound, outbound, gateway] = &self.telemetry;
+        let of_class = match class {
+            ListenerClass::SidecarInbound => inbound,
+            ListenerClass::SidecarOutbound => outbound,
+            ListenerClass::Gateway => gateway,
+        };
+        of_class.get_or_init(|| ClassTelemetry::of(self, class))
     }
 
     /// The filters that authorize requests to the workload; read once, for all chains.
@@ -77,11 +93,13 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Policies that Envoy would refuse, of those that were read.
+    /// Policies and telemetry that Envoy would refuse, of those that were read.
     #[must_use]
-    pub fn refused_policies(&self) -> Vec<Refusal> {
+    pub fn refused(&self) -> Vec<Refusal> {
         let of = |access: &Access| [&access.authorization.refused[..], &access.refused_tokens].concat();
-        self.access.get().map(of).unwrap_or_default()
+        let mut refused = self.access.get().map(of).unwrap_or_default();
+        refused.extend(self.telemetry.iter().filter_map(OnceCell::get).flat_map(|t| &t.refused).cloned());
+        refused
     }
 
     /// Mesh settings.
@@ -106,6 +124,17 @@ impl<'a> Builder<'a> {
     #[must_use]
     pub fn is_istio_proxy(&self) -> bool {
         self.view.is_istio_proxy()
+    }
+
+    /// Whether the proxy is Istio's of at least one version, or another Envoy of at least the other; one that tells no version is
+    /// taken for the newest.
+    #[must_use]
+    pub fn is_at_least(&self, istio: (u32, u32), envoy: (u32, u32)) -> bool {
+        let metadata = &self.view.metadata;
+        match self.is_istio_proxy() {
+            true => version(&metadata.istio_version).is_none_or(|own| own >= istio),
+            false => metadata.envoy_version.is_none_or(|own| own >= envoy),
+        }
     }
 
     /// HTTP/1.0 is accepted.
@@ -162,4 +191,10 @@ fn by_family(view: &ProxyView, both: &'static [&'static str; 2]) -> &'static [&'
 #[must_use]
 pub fn is_ip(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
+}
+
+/// Major and minor number of a version like `1.29.0-alpha`; `None` for another text.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(['.', '-']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

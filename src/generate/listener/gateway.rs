@@ -118,6 +118,6 @@ impl<'a> Build<'a> {
                 listeners.push(socket.listener(builder, chains));
             }
         }
-        GatewayListeners { listeners, conflicts, refused: builder.refused_policies() }
+        GatewayListeners { listeners, conflicts, refused: builder.refused() }
     }
 }

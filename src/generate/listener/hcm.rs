@@ -11,7 +11,6 @@ use super::{
     filter::network_filter,
     http_filters,
     http_options::{HttpOptions, Routes},
-    tracing,
 };
 use crate::{
     generate::names::parse_prefix,
@@ -90,9 +89,10 @@ pub fn build(builder: &Builder, options: HttpOptions) -> HttpConnectionManager {
         Routes::Inline(config) => RouteSpecifier::RouteConfig(*config),
     });
     hcm.access_log = access_log::http(builder, class);
-    hcm.tracing = tracing::of_mesh(builder);
+    let spans = &builder.telemetry(class).spans;
+    hcm.tracing.clone_from(&spans.tracing);
     hcm.http_filters = filters;
-    hcm.request_id_extension = Some(request_id());
+    hcm.request_id_extension = Some(request_id(spans.use_request_id));
     if features.enable_hcm_internal_networks || use_remote_address {
         hcm.internal_address_config = internal_addresses(&builder.context.mesh().networks);
     }
@@ -112,8 +112,8 @@ fn rds(route_config_name: String) -> Rds {
     }
 }
 
-fn request_id() -> RequestIdExtension {
-    let config = UuidRequestIdConfig { use_request_id_for_trace_sampling: Some(true), ..Default::default() };
+fn request_id(samples: bool) -> RequestIdExtension {
+    let config = UuidRequestIdConfig { use_request_id_for_trace_sampling: Some(samples), ..Default::default() };
     RequestIdExtension { typed_config: Some(to_any(&config)) }
 }
 

@@ -1,39 +1,125 @@
-//! Tracing by mesh settings: sampling and tags. Which tracer gets the spans is said in the proxy's bootstrap. Tracing
-//! providers of Telemetry objects come before this and are not generated yet.
+//! Tracing: sampling, tags, and the provider that gets the spans; of Telemetries and default providers, else of the mesh
+//! settings, with which the proxy's bootstrap says the tracer.
 
-use super::builder::Builder;
+mod provider;
+mod tags;
+
+pub use provider::usable;
+
+use super::{builder::Builder, telemetry::spans::SpanSpec};
 use crate::proto::{
     envoy::{
         extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing,
-        r#type::{
-            metadata::v3::{
-                MetadataKey, MetadataKind,
-                metadata_key::{PathSegment, path_segment::Segment},
-                metadata_kind::{Kind, Request},
-            },
-            tracing::v3::{CustomTag, custom_tag},
-            v3::Percent,
-        },
+        r#type::{tracing::v3::CustomTag, v3::Percent},
     },
-    mesh::{self, tracing::custom_tag::Type as GivenTag},
+    istio::telemetry::v1alpha1::Telemetry,
+    mesh,
 };
 
-/// The tracing settings of a connection manager; `None` where the mesh does not trace.
+/// The first version of Istio's proxy that can keep the context of a trace to itself.
+const KEEPS_CONTEXT: (u32, u32) = (1, 30);
+/// The first version of Envoy that can.
+const ENVOY_KEEPS_CONTEXT: (u32, u32) = (1, 38);
+
+/// The tracing of the connection managers of one class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spans {
+    /// The settings; `None` where nothing is traced.
+    pub tracing: Option<Tracing>,
+    /// The request id says whether a request is traced.
+    pub use_request_id: bool,
+}
+
+/// A provider without which nothing is traced, and the sentence that tells it.
+pub type Untraced = (String, String);
+
+impl Spans {
+    /// Tracing as Telemetries and default providers have it; without these, as the mesh settings do.
+    #[must_use]
+    pub fn of(builder: &Builder, spec: Option<&SpanSpec>) -> (Self, Option<Untraced>) {
+        let Some(spec) = spec else { return (Self { tracing: of_mesh(builder), use_request_id: true }, None) };
+        let none = Self { tracing: None, use_request_id: true };
+        let provider = match (spec.provider, spec.name) {
+            (Some(provider), _) if !spec.disabled => provider,
+            (None, Some(name)) => {
+                let reason = format!("nothing is traced: the mesh settings have no provider {name:?}");
+                return (none, Some((name.to_string(), reason)));
+            }
+            _ => return (none, None),
+        };
+        match provider::tracing(builder, provider) {
+            Ok((tracing, samples)) => {
+                let tracing = Some(complete(builder, spec, tracing, samples));
+                (Self { tracing, use_request_id: spec.use_request_id }, None)
+            }
+            Err(reason) => {
+                let reason = format!("nothing is traced: provider {:?}: {reason}", provider.name);
+                (none, Some((provider.name.clone(), reason)))
+            }
+        }
+    }
+}
+
+/// The reasons tags of a Telemetry are left out.
 #[must_use]
-pub fn of_mesh(builder: &Builder) -> Option<Tracing> {
+pub fn refused_tags(telemetry: &Telemetry) -> Vec<String> {
+    telemetry.tracing.iter().flat_map(|tracing| tags::taken(&tracing.custom_tags).1).collect()
+}
+
+/// Sampling and tags beside the provider. A provider that samples itself gets all spans.
+fn complete(builder: &Builder, spec: &SpanSpec, mut tracing: Tracing, samples: bool) -> Tracing {
+    let given = builder.proxy_config.tracing.as_ref();
+    let share = match spec.sampling {
+        _ if samples => 100.0,
+        Some(share) => share,
+        None => sampling(builder, given),
+    };
+    sample(&mut tracing, share);
+    let mut tags: Vec<CustomTag> = Vec::new();
+    if spec.istio_tags {
+        tags.extend(tags::istio(builder));
+    }
+    match spec.tags {
+        Some(own) => tags.extend(tags::of_telemetry(builder, own)),
+        None => tags.extend(tags::of_proxy(given)),
+    }
+    tracing.custom_tags = sorted(tags);
+    tracing.max_path_tag_length = tracing.max_path_tag_length.or_else(|| most_path(given));
+    tracing.no_context_propagation = spec.no_propagation && builder.is_at_least(KEEPS_CONTEXT, ENVOY_KEEPS_CONTEXT);
+    tracing
+}
+
+/// The tracing of mesh settings; `None` where the mesh does not trace.
+fn of_mesh(builder: &Builder) -> Option<Tracing> {
     if !builder.mesh().enable_tracing {
         return None;
     }
     let given = builder.proxy_config.tracing.as_ref();
+    let mut tags: Vec<CustomTag> = Vec::new();
+    if given.and_then(|t| t.enable_istio_tags).unwrap_or(true) {
+        tags.extend(tags::istio(builder));
+    }
+    tags.extend(tags::of_proxy(given));
+    let mut tracing =
+        Tracing { max_path_tag_length: most_path(given), custom_tags: sorted(tags), ..Tracing::default() };
+    sample(&mut tracing, sampling(builder, given));
+    Some(tracing)
+}
+
+fn sample(tracing: &mut Tracing, share: f64) {
     let percent = |value| Some(Percent { value });
-    Some(Tracing {
-        client_sampling: percent(100.0),
-        overall_sampling: percent(100.0),
-        random_sampling: percent(sampling(builder, given)),
-        max_path_tag_length: given.map(|t| t.max_path_tag_length).filter(|n| *n != 0),
-        custom_tags: tags(builder, given),
-        ..Default::default()
-    })
+    tracing.client_sampling = percent(100.0);
+    tracing.overall_sampling = percent(100.0);
+    tracing.random_sampling = percent(share);
+}
+
+fn most_path(given: Option<&mesh::Tracing>) -> Option<u32> {
+    given.map(|t| t.max_path_tag_length).filter(|n| *n != 0)
+}
+
+fn sorted(mut tags: Vec<CustomTag>) -> Vec<CustomTag> {
+    tags.sort_by(|a, b| a.tag.cmp(&b.tag));
+    tags
 }
 
 /// Percentage of requests: the proxy's own, else `PILOT_TRACE_SAMPLING`. A percentage above 100 counts as 1, as in Istio.
@@ -43,69 +129,4 @@ fn sampling(builder: &Builder, given: Option<&mesh::Tracing>) -> f64 {
         Some(own) => own,
         None => builder.features().trace_sampling,
     }
-}
-
-fn tags(builder: &Builder, given: Option<&mesh::Tracing>) -> Vec<CustomTag> {
-    let mut tags = Vec::new();
-    if given.and_then(|t| t.enable_istio_tags).unwrap_or(true) {
-        tags.extend(service_tags(builder));
-        tags.extend(dry_run_tags());
-    }
-    tags.extend(given.into_iter().flat_map(|t| &t.custom_tags).filter_map(|(name, tag)| {
-        let kind = match tag.r#type.as_ref()? {
-            GivenTag::Literal(l) => custom_tag::Type::Literal(custom_tag::Literal { value: l.value.clone() }),
-            GivenTag::Environment(e) => custom_tag::Type::Environment(custom_tag::Environment {
-                name: e.name.clone(),
-                default_value: e.default_value.clone(),
-            }),
-            GivenTag::Header(h) => custom_tag::Type::RequestHeader(custom_tag::Header {
-                name: h.name.clone(),
-                default_value: h.default_value.clone(),
-            }),
-        };
-        Some(CustomTag { tag: name.clone(), r#type: Some(kind) })
-    }));
-    tags.sort_by(|a, b| a.tag.cmp(&b.tag));
-    tags
-}
-
-fn service_tags(builder: &Builder) -> impl Iterator<Item = CustomTag> {
-    let view = builder.view;
-    let label = |key: &str| view.labels.get(key).map_or("", String::as_str);
-    // Istio reads these values from metadata; a stock Envoy often has them in its id only.
-    let namespace = if builder.is_istio_proxy() { view.metadata.other("NAMESPACE") } else { &view.namespace };
-    let or = |value: &str, default: &str| if value.is_empty() { default.to_string() } else { value.to_string() };
-    [
-        ("istio.canonical_revision", or(label("service.istio.io/canonical-revision"), "latest")),
-        ("istio.canonical_service", or(label("service.istio.io/canonical-name"), "unknown")),
-        ("istio.mesh_id", or(&view.metadata.mesh_id, "unknown")),
-        ("istio.namespace", or(namespace, "default")),
-        ("istio.cluster_id", or(&view.cluster_id, "unknown")),
-    ]
-    .into_iter()
-    .map(|(tag, value)| CustomTag {
-        tag: tag.to_string(),
-        r#type: Some(custom_tag::Type::Literal(custom_tag::Literal { value })),
-    })
-}
-
-/// The results of AuthorizationPolicies in dry-run mode. The tags have no value where there are none.
-fn dry_run_tags() -> impl Iterator<Item = CustomTag> {
-    ["allow", "deny"].into_iter().flat_map(|action| {
-        [("name", "effective_policy_id"), ("result", "engine_result")].into_iter().map(move |(what, key)| {
-            let segment = Segment::Key(format!("istio_dry_run_{action}_shadow_{key}"));
-            let metadata = custom_tag::Metadata {
-                kind: Some(MetadataKind { kind: Some(Kind::Request(Request {})) }),
-                metadata_key: Some(MetadataKey {
-                    key: "envoy.filters.http.rbac".to_string(),
-                    path: vec![PathSegment { segment: Some(segment) }],
-                }),
-                ..Default::default()
-            };
-            CustomTag {
-                tag: format!("istio.authorization.dry_run.{action}_policy.{what}"),
-                r#type: Some(custom_tag::Type::Metadata(metadata)),
-            }
-        })
-    })
 }

@@ -44,13 +44,47 @@ enum Shape {
 
 type Parsed = Result<Shape, String>;
 
+/// A call of a function in an expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The name of the function.
+    pub name: String,
+    /// It is called on a value.
+    pub is_method: bool,
+    /// It binds a name and evaluates an expression for each element of a list.
+    pub is_comprehension: bool,
+    /// The number of arguments.
+    pub arguments: usize,
+    /// The last argument, where it is a text without escapes of characters.
+    pub text: Option<String>,
+}
+
+/// The parts of an expression that not every evaluator has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// The calls, in the order of their ends.
+    pub calls: Vec<Call>,
+    /// It has the syntax of optional values (`a.?b`).
+    pub has_optionals: bool,
+    /// It makes messages (`Name{field: 1}`).
+    pub makes_messages: bool,
+}
+
 /// Checks that the text is an expression.
 pub(super) fn parse(text: &str) -> Checked {
+    outline(text).map(drop)
+}
+
+/// The parts of an expression that not every evaluator has.
+///
+/// # Errors
+/// The text is no expression.
+pub fn outline(text: &str) -> Result<Outline, String> {
     let tokens = lexer::tokens(text)?;
-    let mut parser = Parser { tokens: &tokens, at: 0, depth: 0 };
+    let mut parser = Parser { tokens: &tokens, at: 0, depth: 0, found: Outline::default() };
     parser.expression().map_err(|e| format!("not a CEL expression: {e}"))?;
     match parser.peek() {
-        None => Ok(()),
+        None => Ok(parser.found),
         Some(token) => Err(format!("not a CEL expression: {token} is too much")),
     }
 }
@@ -59,6 +93,7 @@ struct Parser<'a> {
     tokens: &'a [Token],
     at: usize,
     depth: usize,
+    found: Outline,
 }
 
 impl Parser<'_> {
@@ -70,6 +105,24 @@ impl Parser<'_> {
         let found = matches!(self.peek(), Some(Token::Symbol(s)) if *s == symbol);
         self.at += usize::from(found);
         found
+    }
+
+    fn optional(&mut self) -> bool {
+        let found = self.take("?");
+        self.found.has_optionals |= found;
+        found
+    }
+
+    /// Notes a call whose closing bracket was just taken.
+    fn note(&mut self, name: &str, is_method: bool, arguments: &[Shape]) {
+        let last = self.tokens.get(..self.at).unwrap_or_default();
+        let text = match last {
+            [.., Token::Symbol("(" | ","), Token::Literal(text), Token::Symbol(")")] => text.clone(),
+            _ => None,
+        };
+        let is_comprehension = is_method && is_macro(name, arguments.len());
+        let arguments = arguments.len();
+        self.found.calls.push(Call { name: name.to_string(), is_method, is_comprehension, arguments, text });
     }
 
     fn need(&mut self, symbol: &str) -> Result<(), String> {
@@ -129,21 +182,23 @@ impl Parser<'_> {
         let mut shape = self.primary()?;
         loop {
             if self.take(".") {
-                let optional = self.take("?");
+                let optional = self.optional();
                 let name = self.name("a field")?;
                 shape = if !optional && self.take("(") {
                     let arguments = self.arguments(")")?;
                     comprehension(&name, &arguments)?;
+                    self.note(&name, true, &arguments);
                     Shape::Other
                 } else {
                     Shape::Field
                 };
             } else if self.take("[") {
-                self.take("?");
+                self.optional();
                 self.expression()?;
                 self.need("]")?;
                 shape = Shape::Other;
             } else if matches!(shape, Shape::Name | Shape::Field) && self.take("{") {
+                self.found.makes_messages = true;
                 self.entries(true)?;
                 shape = Shape::Other;
             } else {
@@ -166,7 +221,7 @@ impl Parser<'_> {
             self.entries(false)?;
             return Ok(Shape::Other);
         }
-        if matches!(self.peek(), Some(Token::Literal)) {
+        if matches!(self.peek(), Some(Token::Literal(_))) {
             self.at += 1;
             return Ok(Shape::Other);
         }
@@ -180,6 +235,7 @@ impl Parser<'_> {
             if name == "has" && !rooted && arguments.len() == 1 && arguments != [Shape::Field] {
                 return Err("has() takes a field".to_string());
             }
+            self.note(&name, false, &arguments);
             return Ok(Shape::Other);
         }
         Ok(if rooted { Shape::Other } else { Shape::Name })
@@ -203,7 +259,7 @@ impl Parser<'_> {
                 }
             }
             if close == "]" {
-                self.take("?");
+                self.optional();
             }
             shapes.push(self.expression()?);
         }
@@ -221,7 +277,7 @@ impl Parser<'_> {
                 }
             }
             first = false;
-            self.take("?");
+            self.optional();
             if fields {
                 self.name("a field")?;
             } else {
@@ -234,14 +290,18 @@ impl Parser<'_> {
     }
 }
 
-/// Macros over lists, whose first argument has to be a name.
-fn comprehension(name: &str, arguments: &[Shape]) -> Result<(), String> {
-    let is_macro = match name {
-        "all" | "exists" | "exists_one" | "existsOne" | "filter" => arguments.len() == 2,
-        "map" => matches!(arguments.len(), 2 | 3),
+/// Macros over lists.
+fn is_macro(name: &str, arguments: usize) -> bool {
+    match name {
+        "all" | "exists" | "exists_one" | "existsOne" | "filter" => arguments == 2,
+        "map" => matches!(arguments, 2 | 3),
         _ => false,
-    };
-    if is_macro && arguments.first() != Some(&Shape::Name) {
+    }
+}
+
+/// The first argument of a macro over lists has to be a name.
+fn comprehension(name: &str, arguments: &[Shape]) -> Result<(), String> {
+    if is_macro(name, arguments.len()) && arguments.first() != Some(&Shape::Name) {
         return Err(format!("{name}() binds a name, which is wanted first"));
     }
     Ok(())
@@ -250,6 +310,29 @@ fn comprehension(name: &str, arguments: &[Shape]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_told_with_their_last_text() {
+        let found =
+            outline("a.matches(r'\\d') && size(b) == 1 || f(1, 'it\\'s') && [1].all(x, g('\\n'))").unwrap_or_default();
+        let calls: Vec<_> =
+            found.calls.iter().map(|c| (&*c.name, c.is_method, c.arguments, c.text.as_deref())).collect();
+        let of = |name, method, arguments, text| (name, method, arguments, text);
+        assert_eq!(
+            calls,
+            [
+                of("matches", true, 1, Some("\\d")),
+                of("size", false, 1, None),
+                of("f", false, 2, Some("it's")),
+                of("g", false, 1, None),
+                of("all", true, 2, None),
+            ]
+        );
+        assert!(found.calls.iter().map(|c| c.is_comprehension).eq([false, false, false, false, true]));
+        assert!(!found.has_optionals && !found.makes_messages);
+        let found = outline("a.?b == M{c: 1} && a.matches('x' + 'y')").unwrap_or_default();
+        assert!(found.has_optionals && found.makes_messages && found.calls.iter().all(|c| c.text.is_none()));
+    }
 
     #[test]
     fn expressions_and_other_texts() {

@@ -7,8 +7,9 @@ use std::fmt;
 pub(super) enum Token {
     /// An identifier or the name of a field.
     Name(String),
-    /// A number, text, bytes, `true`, `false` or `null`.
-    Literal,
+    /// A number, text, bytes, `true`, `false` or `null`; the text of one that is a text without escapes but of quotes and
+    /// backslashes.
+    Literal(Option<String>),
     /// An operator, a bracket, a separator, or `in`.
     Symbol(&'static str),
 }
@@ -17,7 +18,7 @@ impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => f.write_str(name),
-            Self::Literal => f.write_str("a literal"),
+            Self::Literal(_) => f.write_str("a literal"),
             Self::Symbol(symbol) => f.write_str(symbol),
         }
     }
@@ -39,16 +40,16 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token>, String> {
         } else if rest.starts_with("//") {
             rest = rest.find('\n').map_or("", |end| &rest[end..]);
         } else if let Some(length) = string(rest)? {
-            tokens.push(Token::Literal);
+            tokens.push(Token::Literal(plain(&rest[..length])));
             rest = &rest[length..];
         } else if let Some(length) = number(rest) {
-            tokens.push(Token::Literal);
+            tokens.push(Token::Literal(None));
             rest = &rest[length..];
         } else if first == '_' || first.is_ascii_alphabetic() {
             let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
             tokens.push(match &rest[..end] {
                 "in" => Token::Symbol("in"),
-                "true" | "false" | "null" => Token::Literal,
+                "true" | "false" | "null" => Token::Literal(None),
                 name => Token::Name(name.to_string()),
             });
             rest = &rest[end..];
@@ -90,6 +91,29 @@ fn string(text: &str) -> Result<Option<usize>, String> {
             c => c.len_utf8(),
         };
     }
+}
+
+/// The text of a literal in quotes; `None` for bytes, and for texts with escapes of characters.
+fn plain(literal: &str) -> Option<String> {
+    let at = literal.find(['"', '\''])?;
+    let (prefix, body) = literal.split_at(at);
+    if prefix.contains(['b', 'B']) {
+        return None;
+    }
+    let quote = ["\"\"\"", "'''"].into_iter().find(|q| body.starts_with(q)).map_or(1, str::len);
+    let inner = body.get(quote..body.len().checked_sub(quote)?)?;
+    if prefix.contains(['r', 'R']) {
+        return Some(inner.to_string());
+    }
+    let mut text = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        text.push(match c {
+            '\\' => chars.next().filter(|escaped| matches!(escaped, '\\' | '\'' | '"'))?,
+            c => c,
+        });
+    }
+    Some(text)
 }
 
 /// Length of the escape after a backslash.

@@ -1,0 +1,155 @@
+//! Telemetry of one class of listeners: access logs, tracing and metrics, of the Telemetries that apply to the workload, of the
+//! mesh's default providers, or of the mesh settings alone (Istio's `model/telemetry.go`).
+//!
+//! `logs`, `spans` and `overrides` merge; `providers` finds extension providers and their services; `filter` is the CEL that
+//! Envoy takes. Invariant: a provider that cannot be used leaves nothing out but its own logs, spans or metrics, and is told.
+
+pub mod filter;
+pub mod logs;
+pub mod overrides;
+pub mod providers;
+pub mod spans;
+mod unmet;
+
+pub use unmet::unmet;
+
+use std::sync::Arc;
+
+use super::{
+    access_log::{self, AccessLogs},
+    builder::Builder,
+    stats::StatsFilters,
+    tracing::Spans,
+};
+use crate::{
+    generate::{check::Refusal, proxy_config::ListenerClass},
+    model::{Config, ConfigKey},
+    proto::{
+        envoy::config::accesslog::v3::AccessLog,
+        istio::telemetry::v1alpha1::{AccessLogging, Telemetry, WorkloadMode},
+        mesh::{MeshConfig, mesh_config::DefaultProviders},
+    },
+    push::PushContext,
+};
+
+/// The parts of listeners of one class that tell about their traffic.
+#[derive(Debug)]
+pub struct ClassTelemetry {
+    /// The access logs.
+    pub logs: AccessLogs,
+    /// Tracing.
+    pub spans: Spans,
+    /// Filters that count.
+    pub stats: StatsFilters,
+    /// Logs, spans and tags that are left out, with the Telemetry that asks for them.
+    pub refused: Vec<Refusal>,
+}
+
+impl ClassTelemetry {
+    /// Merges the Telemetries of the workload.
+    #[must_use]
+    pub fn of(builder: &Builder, class: ListenerClass) -> Self {
+        let applying = builder.context.telemetries.applying(builder.view, None);
+        let told = Told { applying: &applying };
+        let specs: Vec<&Telemetry> = applying.iter().filter_map(|config| config.telemetry()).collect();
+        let mut refused = Vec::new();
+        let logs = logs_of(builder.context, &specs, class, |provider, reason| {
+            refused.push(told.refusal(
+                provider,
+                names_of_logs,
+                &format!("access log of provider {provider:?}"),
+                &reason,
+            ));
+        });
+        let logs = match logs {
+            Some(logs) => AccessLogs::of_telemetry(logs, builder.mesh()),
+            None => {
+                let (logs, outcome) = AccessLogs::of_mesh(builder.mesh());
+                let told =
+                    outcome.err().map(|reason| format!("the access log of the mesh settings is left out: {reason}"));
+                refused.extend(told.map(|message| Refusal::new(None, message)));
+                logs
+            }
+        };
+        let (spans, untraced) = Spans::of(builder, spans::merge(&specs, builder.mesh(), class).as_ref());
+        refused.extend(
+            untraced
+                .into_iter()
+                .map(|(provider, message)| Refusal::new(told.object(&provider, names_of_spans), message)),
+        );
+        let stats = StatsFilters::of(builder, class, &overrides::of_telemetries(&specs, builder.mesh()));
+        Self { logs, spans, stats, refused }
+    }
+}
+
+/// The workload's mode for a class of listeners.
+#[must_use]
+pub const fn mode(class: ListenerClass) -> WorkloadMode {
+    match class {
+        ListenerClass::SidecarInbound => WorkloadMode::Server,
+        ListenerClass::SidecarOutbound | ListenerClass::Gateway => WorkloadMode::Client,
+    }
+}
+
+/// The default providers of the mesh.
+fn defaults<'a>(mesh: &'a MeshConfig, of: impl Fn(&'a DefaultProviders) -> &'a Vec<String>) -> &'a [String] {
+    mesh.default_providers.as_ref().map_or(&[], |providers| of(providers))
+}
+
+/// The access logs of Telemetries and of default providers; `None` where neither asks for one, so that the mesh settings
+/// count. `refuse` is told a provider and the reason its log is left out.
+fn logs_of(
+    context: &PushContext,
+    specs: &[&Telemetry],
+    class: ListenerClass,
+    mut refuse: impl FnMut(&str, String),
+) -> Option<Vec<AccessLog>> {
+    let wanted = logs::of_telemetries(specs, &context.mesh().config, class)?;
+    let (mut found, mut logs) = (false, Vec::new());
+    for spec in &wanted {
+        let log = match access_log::of_provider(context, spec.provider) {
+            Ok(None) => continue,
+            Ok(Some(log)) => log,
+            Err(reason) => {
+                refuse(&spec.provider.name, reason);
+                continue;
+            }
+        };
+        // As in Istio, the mesh settings count where no provider can log; a log that Envoy would refuse has no such substitute.
+        found = true;
+        let filtered = |()| match spec.filter {
+            Some(expression) => access_log::filtered(log, expression),
+            None => Ok(log),
+        };
+        match access_log::check_formats(&context.mesh().config, spec.provider).and_then(filtered) {
+            Ok(log) => logs.extend(Some(log).filter(|_| !spec.disabled)),
+            Err(reason) => refuse(&spec.provider.name, reason),
+        }
+    }
+    found.then_some(logs)
+}
+
+/// Telemetries of a workload, to find the one that asks for a provider.
+struct Told<'a> {
+    applying: &'a [&'a Arc<Config>],
+}
+
+impl Told<'_> {
+    /// The last Telemetry that names the provider.
+    fn object(&self, provider: &str, names: impl Fn(&Telemetry) -> Vec<&str>) -> Option<ConfigKey> {
+        let naming = |config: &&&Arc<Config>| config.telemetry().is_some_and(|t| names(t).contains(&provider));
+        self.applying.iter().rev().find(naming).map(|config| config.key())
+    }
+
+    fn refusal(&self, provider: &str, names: impl Fn(&Telemetry) -> Vec<&str>, what: &str, reason: &str) -> Refusal {
+        Refusal::new(self.object(provider, names), format!("{what} is left out: {reason}"))
+    }
+}
+
+fn names_of_logs(telemetry: &Telemetry) -> Vec<&str> {
+    telemetry.access_logging.iter().flat_map(|l: &AccessLogging| providers::names(&l.providers)).collect()
+}
+
+fn names_of_spans(telemetry: &Telemetry) -> Vec<&str> {
+    telemetry.tracing.iter().flat_map(|t| providers::names(&t.providers)).collect()
+}
