@@ -22,6 +22,7 @@ mod running;
 mod sockets;
 mod sources;
 mod status;
+mod traces;
 mod trust_bundles;
 
 use std::sync::Arc;
@@ -111,8 +112,10 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
     let entries = registration::open(&settings.state, &process.me)?;
     named.sources.push(Arc::new(entries.entries.clone()));
 
-    // The xDS server reads the inputs when it is asked to push, and feeds connected clients.
-    let xds = discovery::start(&process, &settings, sockets.addresses.grpc.ip().is_loopback());
+    // The xDS server reads the inputs when it is asked to push, and feeds connected clients and, where there is one, the
+    // collector of traces.
+    let (push_traces, traces) = traces::start(&process).unzip();
+    let xds = discovery::start(&process, &settings, sockets.addresses.grpc.ip().is_loopback(), push_traces);
 
     // The store reads batches of sources; it feeds the handlers, these the registry, and all of them the xDS server.
     let ConfigRooms { thread: config_thread, store, registry, resyncs } =
@@ -182,6 +185,7 @@ pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown
             pages: pages.server,
             keeping,
             candidate: statuses.candidate,
+            traces,
             config_thread,
         },
     })

@@ -11,6 +11,7 @@
 //! | [`identity`] | the secure listener, join tokens, the certificate authority, mutual TLS of stock Envoys |
 //! | [`policies`] | access to workloads: AuthorizationPolicy, tokens, external authorizers |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
+//! | [`operations`] | traces of pushes in an OpenTelemetry collector |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
 
 #[doc = include_str!("guide/behaviour.md")]
@@ -23,6 +24,8 @@ pub mod files {}
 pub mod identity {}
 #[doc = include_str!("guide/kubernetes.md")]
 pub mod kubernetes {}
+#[doc = include_str!("guide/operations.md")]
+pub mod operations {}
 #[doc = include_str!("guide/policies.md")]
 pub mod policies {}
 #[doc = include_str!("guide/registration.md")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{process::Process, sources};
 use crate::{
-    discovery::{MeshGenerator, XdsServerActor, XdsServerHandle},
+    discovery::{MeshGenerator, PushTraces, XdsServerActor, XdsServerHandle},
     model::Features,
     push::DebounceSettings,
     settings::{Settings, XdsSettings},
@@ -13,7 +13,12 @@ use crate::{
 
 /// Starts the xDS server; clients are served when it is given a listener. `is_loopback` is true where clients over plain text
 /// come from this machine alone.
-pub(super) fn start(process: &Process, settings: &Settings, is_loopback: bool) -> XdsServerHandle {
+pub(super) fn start(
+    process: &Process,
+    settings: &Settings,
+    is_loopback: bool,
+    traces: Option<Arc<PushTraces>>,
+) -> XdsServerHandle {
     let Process { supervision, readiness, inputs, .. } = process;
     let Settings { xds, mesh, sources, runtime, .. } = settings;
     let options = XdsOptions {
@@ -25,7 +30,8 @@ pub(super) fn start(process: &Process, settings: &Settings, is_loopback: bool) -
     };
     let debounce = DebounceSettings::of(&inputs.features, |name| std::env::var_os(name).is_some());
     let generator = Arc::<MeshGenerator>::default();
-    XdsServerActor::start(supervision, generator, options, inputs.reader(), debounce, readiness.guard("first push"))
+    let ready = readiness.guard("first push");
+    XdsServerActor::start(supervision, generator, options, inputs.reader(), debounce, ready, traces)
 }
 
 /// The options of these flags and settings.

@@ -9,7 +9,7 @@ use actix::Arbiter;
 use actix_web::dev::ServerHandle;
 use tokio::{task::JoinHandle, time::timeout};
 
-use super::{Addresses, Inputs};
+use super::{Addresses, Inputs, traces::TraceTasks};
 use crate::{
     discovery::{ServeError, XdsState},
     registry::RegistryHandle,
@@ -26,6 +26,7 @@ pub(super) struct Tasks {
     pub(super) config_thread: Arbiter,
     /// The candidate for the lease, which releases it when the shutdown begins.
     pub(super) candidate: Option<JoinHandle<()>>,
+    pub(super) traces: Option<TraceTasks>,
 }
 
 /// A running process. Dropping it ends nothing: [`Running::wait`] does, when `shutdown` begins.
@@ -61,7 +62,7 @@ impl Running {
     /// The fault, when it is one that ends the process.
     pub async fn wait(self) -> Result<(), String> {
         let Self { shutdown, state, drain, tasks, .. } = self;
-        let Tasks { mut grpc_server, pages, keeping, candidate, config_thread } = tasks;
+        let Tasks { mut grpc_server, pages, keeping, candidate, traces, config_thread } = tasks;
         // The server ends only by the shutdown or by a fault.
         tokio::select! {
             () = shutdown.begun() => {}
@@ -81,6 +82,9 @@ impl Running {
             && timeout(deadline.max(Duration::from_secs(1)), candidate).await.is_err()
         {
             tracing::warn!("the lease was not given back in time");
+        }
+        if let Some(traces) = traces {
+            traces.end().await;
         }
         pages.stop(true).await;
         for keeping in keeping {

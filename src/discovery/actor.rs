@@ -16,7 +16,9 @@ use parking_lot::Mutex;
 
 use super::{
     connection::Connection,
+    course::Stages,
     generator::Generator,
+    push_traces::PushTraces,
     state::{TableOwner, XdsState},
 };
 use crate::{
@@ -109,7 +111,8 @@ pub struct XdsServerHandle {
 }
 
 impl XdsServerActor {
-    /// Starts the actor, which serves the resources of this generator. `ready` is dropped when the first context is published.
+    /// Starts the actor, which serves the resources of this generator. `ready` is dropped when the first context is published; pushes are
+    /// traced where there is a place for traces.
     #[must_use]
     pub fn start(
         supervision: &Supervision,
@@ -118,9 +121,10 @@ impl XdsServerActor {
         inputs: InputReader,
         settings: DebounceSettings,
         ready: ReadyGuard,
+        traces: Option<Arc<PushTraces>>,
     ) -> XdsServerHandle {
         let (actor_health, inbox) = (supervision.admit("xds-server"), Arc::new(Inbox::default()));
-        let state = XdsState::with_owner(generator, options, Some(inbox.clone()));
+        let state = XdsState::with_owner(generator, options, Some(inbox.clone()), traces);
         let handle = XdsServerHandle { inbox: inbox.clone(), state: state.clone() };
         let (queue, shared) = (actor_health.queue(), inbox.clone());
         let address = Supervisor::start(move |_| Self {
@@ -158,12 +162,13 @@ impl XdsServerActor {
 
     fn build(&self, batch: Batch, context: &mut Context<Self>) {
         let (state, inputs, mailbox) = (self.state.clone(), self.inputs.clone(), self.actor_health.mailbox(context));
+        let gathered = Some((Instant::now(), batch.events));
         let (building, apart) = (self.building.clone(), self.actor_health.apart());
         histogram!("pilot_debounce_time").record(batch.waited.as_secs_f64());
         tokio::task::spawn_blocking(move || {
             let exclusive = batch.exclusive;
             let _one = building.lock();
-            let built = apart.run(|| publish(&state, inputs(), &batch.request));
+            let built = apart.run(|| publish(&state, inputs(), &batch.request, gathered));
             if exclusive || built.is_err() {
                 mailbox.tell(Built(built));
             }
@@ -171,8 +176,9 @@ impl XdsServerActor {
     }
 }
 
-/// Builds the context of these inputs after the published one, and publishes it.
-pub(super) fn publish(state: &XdsState, inputs: PushInputs, request: &PushRequest) {
+/// Builds the context of these inputs after the published one, and publishes it. `gathered` is the end of the debounce, with the
+/// number of events that it merged.
+pub(super) fn publish(state: &XdsState, inputs: PushInputs, request: &PushRequest, gathered: Option<(Instant, u32)>) {
     let began = Instant::now();
     let mut request = request.clone();
     let context = match state.current() {
@@ -183,8 +189,9 @@ pub(super) fn publish(state: &XdsState, inputs: PushInputs, request: &PushReques
         }
         None => PushContext::build(inputs),
     };
-    histogram!("pilot_pushcontext_init_seconds").record(began.elapsed().as_secs_f64());
-    state.publish(Arc::new(context), &request);
+    let ended = Instant::now();
+    histogram!("pilot_pushcontext_init_seconds").record(ended.saturating_duration_since(began).as_secs_f64());
+    state.publish_after(Arc::new(context), &request, Some(Stages { gathered, context: (began, ended) }));
 }
 
 impl Actor for XdsServerActor {

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use super::{
     build_queue::{BuildQueue, Rank},
     generator::{Generator, Slot},
+    history::Building,
     published::Published,
 };
 use crate::{
@@ -110,6 +111,7 @@ impl Builder {
         kind: ResourceType,
         slot: &Slot,
         rank: Rank,
+        mut building: Building,
         make: impl FnOnce(&dyn Generator) -> Vec<Arc<Resource>> + Send + 'static,
     ) -> Result<Vec<Arc<Resource>>, BuildError> {
         let _permit = self.queue.take(rank).await.ok_or(BuildError)?;
@@ -124,7 +126,9 @@ impl Builder {
             }
         };
         let start = Instant::now();
+        building.begins();
         let made = tokio::task::spawn_blocking(move || catch(|| make(&*generator))).await;
+        drop(building);
         self.builds.fetch_add(1, Ordering::Relaxed);
         metrics::histogram!("pilot_xds_push_time", "type" => kind.label()).record(start.elapsed().as_secs_f64());
         let error = match made {
@@ -231,8 +235,9 @@ impl SlotCache {
         let version = published.version;
         let slot_cache = self.clone();
         let rank = Rank { first: cache.list.lock().is_none(), number: self.number };
+        let building = published.record.build(kind);
         let make = move |g: &dyn Generator| g.list(&published.context, &slot_cache.slot, kind);
-        let made = builder.run(kind, &self.slot, rank, make).await;
+        let made = builder.run(kind, &self.slot, rank, building, make).await;
         let mut known = cache.list.lock();
         let before = known.as_ref().map(|(_, block)| block);
         let block = match made {
@@ -265,8 +270,9 @@ impl SlotCache {
         let version = published.version;
         let (slot_cache, asked) = (self.clone(), missing.clone());
         let rank = Rank { first: cache.named.lock().known.is_empty(), number: self.number };
+        let building = published.record.build(kind);
         let make = move |g: &dyn Generator| g.named(&published.context, &slot_cache.slot, kind, &asked);
-        let made = builder.run(kind, &self.slot, rank, make).await;
+        let made = builder.run(kind, &self.slot, rank, building, make).await;
         let mut known = cache.named.lock();
         match made {
             Ok(resources) => {

@@ -10,9 +10,17 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use serde::Serialize;
 
-use crate::model::{PushRequest, push_request::PushKind};
+use super::{
+    causes::{Cause, Subject},
+    course::{Course, Sent, Stages},
+    push_event::PushEvent,
+};
+use crate::{
+    model::{PushKey, PushRequest, push_request::PushKind},
+    telemetry::SpanTree,
+    xds::ResourceType,
+};
 
 /// The number of pushes that are remembered.
 const LAST: usize = 200;
@@ -41,40 +49,40 @@ pub struct PushRecord {
     last_ack_micros: AtomicU64,
     /// Number of the last connection that there was when it was published.
     newest: u64,
+    /// Where pushes are traced.
+    traced: Option<Traced>,
 }
 
-/// One push, as it is shown.
-#[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs, reason = "the fields are explained by their names; times are in milliseconds since the trigger")]
-pub struct PushEvent {
-    pub version: u64,
-    /// Seconds since 1970.
-    pub at: f64,
-    pub forced: bool,
-    pub changed: usize,
-    /// The first changed things, `Kind/namespace/name`.
-    pub keys: Vec<String>,
-    pub reasons: Vec<(&'static str, u32)>,
-    /// Time until the context was published.
-    pub published_ms: f64,
-    pub views: u64,
-    pub connections: u64,
-    pub responses: u64,
-    pub bytes: u64,
-    pub acked: u64,
-    pub nacked: u64,
-    pub last_sent_ms: f64,
-    pub last_ack_ms: f64,
+/// What the trace of a push is made of.
+#[derive(Debug)]
+pub(super) struct Traced {
+    /// Until the push is over.
+    course: Mutex<Option<Course>>,
+    subject: Mutex<Option<Subject>>,
+    causes: Mutex<Vec<Cause>>,
+}
+
+impl Traced {
+    /// `subject` tells the objects of some keys.
+    pub(super) fn new(
+        request: &PushRequest,
+        stages: Option<Stages>,
+        subject: impl Fn(Vec<PushKey>) -> Subject,
+    ) -> Self {
+        let course = Course::new((Instant::now(), SystemTime::now()), request.start, stages);
+        let keys = request.keys.iter().take(NAMED).cloned().collect();
+        Self { course: Mutex::new(Some(course)), subject: Mutex::new(Some(subject(keys))), causes: Mutex::default() }
+    }
 }
 
 impl PushRecord {
-    pub(super) fn new(version: u64, request: &PushRequest, newest: u64) -> Self {
+    pub(super) fn new(version: u64, request: &PushRequest, newest: u64, traced: Option<Traced>) -> Self {
         let name = |kind| match kind {
             PushKind::Config(kind) | PushKind::Object(kind) => kind.as_str(),
             PushKind::Endpoints => "Endpoints",
             PushKind::DnsName => "DNSName",
         };
-        let key = |k: &crate::model::PushKey| format!("{}/{}/{}", name(k.kind), k.namespace, k.name);
+        let key = |k: &PushKey| format!("{}/{}/{}", name(k.kind), k.namespace, k.name);
         Self {
             version,
             at: SystemTime::now(),
@@ -93,6 +101,7 @@ impl PushRecord {
             last_sent_micros: AtomicU64::new(0),
             last_ack_micros: AtomicU64::new(0),
             newest,
+            traced,
         }
     }
 
@@ -112,24 +121,63 @@ impl PushRecord {
         u64::try_from(self.age().as_micros()).unwrap_or(u64::MAX)
     }
 
+    /// Notes the course of a push that is traced and not over.
+    fn note(&self, note: impl FnOnce(&mut Course)) {
+        if let Some(traced) = &self.traced
+            && let Some(course) = traced.course.lock().as_mut()
+        {
+            note(course);
+        }
+    }
+
     pub(super) fn targets(&self, views: usize, connections: usize) {
         self.views.store(views as u64, Relaxed);
         self.connections.store(connections as u64, Relaxed);
+        self.note(|course| course.propagated(Instant::now()));
     }
 
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(super) fn sent(&self, sent: Sent<'_>) {
         self.responses.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(bytes as u64, Relaxed);
+        self.bytes.fetch_add(sent.bytes as u64, Relaxed);
         self.last_sent_micros.fetch_max(self.micros(), Relaxed);
+        self.note(|course| course.sent(Instant::now(), sent));
     }
 
-    pub(super) fn acked(&self) {
+    pub(super) fn acked(&self, connection: u64, kind: ResourceType) {
         self.acked.fetch_add(1, Relaxed);
         self.last_ack_micros.fetch_max(self.micros(), Relaxed);
+        self.note(|course| course.answered(Instant::now(), connection, kind, None));
     }
 
-    pub(super) fn nacked(&self) {
+    pub(super) fn nacked(&self, connection: u64, kind: ResourceType, complaint: &str) {
         self.nacked.fetch_add(1, Relaxed);
+        self.note(|course| course.answered(Instant::now(), connection, kind, Some(complaint)));
+    }
+
+    /// Notes a run of the generator for the push, which is over when the guard is dropped.
+    pub(super) fn build(self: &Arc<Self>, kind: ResourceType) -> Building {
+        self.note(Course::build_is_due);
+        let record = self.traced.as_ref().map(|_| self.clone());
+        Building { record, kind, begin: None }
+    }
+
+    /// Looks up the objects that caused it, and lets go of the contexts.
+    pub(super) fn look_up_causes(&self) {
+        let Some(traced) = &self.traced else { return };
+        // One statement: the lock is not held for the walk.
+        let subject = traced.subject.lock().take();
+        if let Some(subject) = subject {
+            *traced.causes.lock() = subject.causes();
+        }
+    }
+
+    /// Its trace, once: when it is over, or by force.
+    pub(super) fn take_trace(&self, now: Instant, force: bool) -> Option<SpanTree> {
+        let traced = self.traced.as_ref()?;
+        let course = traced.course.lock().take_if(|course| force || course.is_over(now))?;
+        self.look_up_causes();
+        let causes = traced.causes.lock();
+        Some(course.trace(&self.event(), &causes))
     }
 
     /// The push as it stands.
@@ -152,6 +200,29 @@ impl PushRecord {
             nacked: self.nacked.load(Relaxed),
             last_sent_ms: millis(&self.last_sent_micros),
             last_ack_ms: millis(&self.last_ack_micros),
+        }
+    }
+}
+
+/// A run of the generator; costs nothing where pushes are not traced.
+#[derive(Debug)]
+pub(super) struct Building {
+    record: Option<Arc<PushRecord>>,
+    kind: ResourceType,
+    begin: Option<Instant>,
+}
+
+impl Building {
+    /// Its turn has come.
+    pub(super) fn begins(&mut self) {
+        self.begin = self.record.as_ref().map(|_| Instant::now());
+    }
+}
+
+impl Drop for Building {
+    fn drop(&mut self) {
+        if let Some(record) = &self.record {
+            record.note(|course| course.built(Instant::now(), self.kind, self.begin));
         }
     }
 }

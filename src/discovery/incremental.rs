@@ -111,6 +111,7 @@ impl World {
             &self.state,
             PushInputs { mesh, features: Arc::default(), configs, registry, ..PushInputs::default() },
             request,
+            None,
         );
         self.read();
     }

@@ -20,13 +20,17 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     build::{Builder, Failure, SlotCache},
+    causes::Subject,
     connection::{Connection, Load, ViewSummary},
+    course::Stages,
     debug::DebugThrottle,
     generator::{Affected, Audience, Claim, Generator},
-    history::{History, PushEvent, PushRecord},
+    history::{History, PushRecord, Traced},
     loads::{LoadTable, Loads},
     omission::Omission,
     published::Published,
+    push_event::PushEvent,
+    push_traces::PushTraces,
     view::View,
 };
 use crate::{
@@ -69,6 +73,7 @@ struct Inner {
     lists: Arc<ClientLists>,
     loads: LoadTable,
     history: History,
+    traces: Option<Arc<PushTraces>>,
     counter: AtomicU64,
     publications: watch::Sender<u64>,
     shutdown: CancellationToken,
@@ -80,15 +85,16 @@ impl XdsState {
     /// A server that generates with this generator. Streams are refused until the first [`XdsState::publish`].
     #[must_use]
     pub fn new(generator: Arc<dyn Generator>, options: XdsOptions) -> Self {
-        Self::with_owner(generator, options, None)
+        Self::with_owner(generator, options, None, None)
     }
 
-    /// As [`XdsState::new`], with an owner of the table of connections. Without one the table has as many writers as there are
-    /// streams.
+    /// As [`XdsState::new`], with an owner of the table of connections and a place for traces. Without an owner the table has as
+    /// many writers as there are streams.
     pub(super) fn with_owner(
         generator: Arc<dyn Generator>,
         options: XdsOptions,
         owner: Option<Arc<dyn TableOwner>>,
+        traces: Option<Arc<PushTraces>>,
     ) -> Self {
         let inner = Inner {
             builder: Builder::new(generator, options.build_threads),
@@ -107,6 +113,7 @@ impl XdsState {
             lists: Arc::default(),
             loads: LoadTable::default(),
             history: History::default(),
+            traces,
             counter: AtomicU64::new(0),
             publications: watch::Sender::new(0),
             shutdown: CancellationToken::new(),
@@ -120,10 +127,20 @@ impl XdsState {
     /// of `request` say; a forced request marks everything as changed. Blocks for as long as it takes to look at each view: call it
     /// off the async threads. Returns the number of the publication.
     pub fn publish(&self, context: Arc<PushContext>, request: &PushRequest) -> u64 {
+        self.publish_after(context, request, None)
+    }
+
+    /// As [`XdsState::publish`], after these stages.
+    pub(super) fn publish_after(
+        &self,
+        context: Arc<PushContext>,
+        request: &PushRequest,
+        stages: Option<Stages>,
+    ) -> u64 {
         let inner = &*self.inner;
         let _one = inner.publishing.lock();
         let before = inner.current.load_full();
-        let published = self.put_in_force(context, request);
+        let published = self.put_in_force(context, request, stages);
         let change = before.as_ref().filter(|_| !request.forced);
         let change = change.map(|before| Change::between(&before.context, &published.context));
         self.invalidate(change.as_ref(), published.version);
@@ -141,7 +158,7 @@ impl XdsState {
         let _one = self.inner.publishing.lock();
         let Some(current) = self.inner.current.load_full().filter(|_| !failed.is_empty()) else { return };
         let request = PushRequest::quiet(Reason::Unknown);
-        let published = self.put_in_force(current.context.clone(), &request);
+        let published = self.put_in_force(current.context.clone(), &request, None);
         for (slot_cache, kind) in failed {
             slot_cache.invalidate(kind, published.version, |_, _| true);
         }
@@ -149,10 +166,15 @@ impl XdsState {
     }
 
     /// Makes a context the one in force; its effects are not known yet.
-    fn put_in_force(&self, context: Arc<PushContext>, request: &PushRequest) -> Arc<Published> {
-        let inner = &*self.inner;
-        let version = inner.current.load_full().map_or(0, |p| p.version) + 1;
-        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed)));
+    fn put_in_force(&self, context: Arc<PushContext>, request: &PushRequest, stages: Option<Stages>) -> Arc<Published> {
+        let (inner, before) = (&*self.inner, self.inner.current.load_full());
+        let version = before.as_ref().map_or(0, |p| p.version) + 1;
+        let subject = |keys| Subject { keys, now: context.clone(), before: before.as_ref().map(|p| p.context.clone()) };
+        let traced = inner.traces.as_ref().map(|_| Traced::new(request, stages, subject));
+        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed), traced));
+        if let Some(traces) = &inner.traces {
+            traces.follow(record.clone());
+        }
         let published = Arc::new(Published { version, context, record: record.clone() });
         inner.current.store(Some(published.clone()));
         inner.publications.send_replace(version);

@@ -16,6 +16,7 @@ use secret_asking::SecretAsking;
 
 use super::{
     connection::Connection,
+    course::Sent,
     debug::{self, DebugPages, Questions},
     history::PushRecord,
     ports::Ports,
@@ -320,13 +321,13 @@ impl Stream {
         match received {
             Received::Acked => {
                 if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
-                    push.record.acked();
+                    push.record.acked(self.connection.number, kind);
                 }
                 self.state.wake_reader();
             }
             Received::Nacked(complaint) => {
                 if let Some(push) = push.as_ref().filter(|p| reached(&p.record)) {
-                    push.record.nacked();
+                    push.record.nacked(self.connection.number, kind, &complaint.message);
                 }
                 let message = complaint.message;
                 metrics::counter!("pilot_total_xds_rejects", "type" => kind.label()).increment(1);
@@ -403,15 +404,15 @@ impl Stream {
         let bytes = first.len() + rest.as_ref().map_or(0, bytes::Bytes::len);
         permit.send(Outgoing::message(first, rest));
         self.note_sent();
-        let published = current();
+        let (published, resources) = (current(), response.update.difference.changed.len());
         let reached = published.record.reaches(self.connection.number);
         if reached {
-            published.record.sent(bytes);
+            let connection = (self.connection.number, &*self.connection.id);
+            published.record.sent(Sent { connection, kind, bytes, resources });
             metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
         }
         metrics::counter!("pilot_xds_pushes", "type" => kind.label()).increment(1);
         metrics::histogram!("pilot_xds_config_size_bytes", "type" => kind.label()).record(bytes as f64);
-        let resources = response.update.difference.changed.len();
         let sent = self.session.subscription(kind).and_then(|s| s.sent()).cloned();
         self.connection.update_status(kind, |status| {
             status.sent_nonce = response.nonce;

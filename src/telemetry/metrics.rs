@@ -118,6 +118,8 @@ fn describe() {
         "pilothouse_log_lines_suppressed",
         "Log lines suppressed as repeats; a line reports their number."
     );
+    describe_counter!("pilothouse_trace_spans_exported", "Spans that the collector of traces took.");
+    describe_counter!("pilothouse_trace_spans_dropped", "Spans that the collector of traces did not take in time.");
     describe_counter!(
         "pilot_jwks_resolver_network_fetch_success_total",
         "Key sets fetched for RequestAuthentications."

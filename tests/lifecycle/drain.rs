@@ -40,7 +40,7 @@ async fn it_drains_with_streams_open_and_one_that_never_reads() {
 }
 
 /// Before the first push streams are refused: a real proxy tries again.
-async fn connect_when_ready(grpc: std::net::SocketAddr) -> Proxies {
+pub async fn connect_when_ready(grpc: std::net::SocketAddr) -> Proxies {
     let start = Instant::now();
     loop {
         if let Ok(client) = AdsClient::connect(grpc, "10.0.0.6").await
