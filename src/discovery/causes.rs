@@ -126,7 +126,7 @@ mod tests {
                 key(PushKind::Config(Kind::Sidecar), "gone"),
             ],
             // The VirtualService was deleted.
-            now: context(&[entry.clone()]),
+            now: context(std::slice::from_ref(&entry)),
             before: Some(context(&[entry, route])),
         };
         let of = |only, kind, name: &str, place: Option<&str>| Cause {
