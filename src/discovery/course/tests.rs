@@ -1,3 +1,5 @@
+//! A push whose times are set, and the spans that it becomes.
+
 use std::sync::Arc;
 
 use super::*;

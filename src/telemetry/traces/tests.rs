@@ -1,3 +1,5 @@
+//! The queue and the sampling of traces, and a collector that is not there.
+
 use std::time::SystemTime;
 
 use opentelemetry::trace::SpanBuilder;
