@@ -6,6 +6,7 @@
 //! at a time, so a slow page never delays health.
 
 mod access;
+mod analysis;
 mod building;
 mod confirm;
 mod document;

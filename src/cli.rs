@@ -1,8 +1,10 @@
 //! The command line: one file per subcommand, each with its arguments and its `run`.
 //!
 //! Flags are kebab-case; istiod's camelCase spellings are aliases, and every flag has an environment twin `PILOTHOUSE_…`.
-//! Exit codes follow sysexits: 0 success, 64 wrong usage, 65 bad input, 70 an internal error.
+//! Exit codes follow sysexits: 0 success, 64 wrong usage, 65 bad input, 70 an internal error; 79
+//! findings of `analyze`, as in istioctl.
 
+pub mod analyze;
 pub mod bootstrap;
 pub mod certificate;
 pub mod completion;
@@ -28,6 +30,8 @@ use crate::settings::MeshSettings;
 pub const EXIT_USAGE: u8 = 64;
 /// Input that is refused (`EX_DATAERR`).
 pub const EXIT_DATA: u8 = 65;
+/// Findings at or above the threshold of `analyze`; istioctl's code.
+pub const EXIT_FINDINGS: u8 = 79;
 /// An internal error (`EX_SOFTWARE`).
 pub const EXIT_SOFTWARE: u8 = 70;
 /// Time that a server waits for the reader of its output.
@@ -55,6 +59,8 @@ pub enum Command {
     Render(render::RenderArgs),
     /// Check config files: 0 clean, 65 when something is refused, 64 for wrong usage.
     Validate(validate::ValidateArgs),
+    /// Analyze config files across objects, with the codes of istioctl: 0 clean, 79 findings, 64 for wrong usage.
+    Analyze(analyze::AnalyzeArgs),
     /// Print the bootstrap file of a client.
     Bootstrap(bootstrap::BootstrapArgs),
     /// List the connected proxies of a running server and the types that they have acknowledged.
@@ -73,7 +79,7 @@ pub enum Command {
     Completion(completion::CompletionArgs),
 }
 
-/// Files and names of the mesh-wide settings; shared by `serve`, `render` and `validate`.
+/// Files and names of the mesh-wide settings; shared by `serve`, `render`, `validate` and `analyze`.
 #[derive(Debug, Clone, Args)]
 pub struct MeshArgs {
     /// MeshConfig file (YAML).
@@ -122,6 +128,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Render(args) => render::run(args),
         Command::Validate(args) => validate::run(args),
+        Command::Analyze(args) => analyze::run(args),
         Command::Bootstrap(args) => bootstrap::run(args),
         Command::ProxyStatus(args) => proxy_status::run(args),
         Command::Status(args) => status::run(args),

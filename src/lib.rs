@@ -66,6 +66,7 @@
 //! | [`registry`] | services, endpoints, workloads, automatic addresses |
 //! | [`translate`] | Gateway API, service APIs and Ingress objects as Istio's, and their statuses |
 //! | [`push`] | the debounce, the context that generation reads, the effects of its changes on proxies; a new index over objects |
+//! | [`analysis`] | findings across objects, with the codes of `istioctl analyze`; a new check of configuration |
 //! | [`generate`] | resources: `cluster`, `listener`, `route`, `endpoint`, `sds`, `secret`, `grpc`; a new field of Envoy's, SDS included |
 //! | `simulate` | the decision of a proxy with given resources about a call; only with the feature `testing` |
 //! | [`xds`] | the transport protocol: encoding, subscriptions, nonces, snapshots, limits; a resource is a name and bytes there |
@@ -86,6 +87,7 @@
 //! snapshot and nothing is deleted. More faults than the allowed rate end the process with an error. `tests/lifecycle` shows
 //! each of them.
 pub mod admin;
+pub mod analysis;
 pub mod app;
 pub mod cli;
 pub mod discovery;

@@ -7,6 +7,7 @@ use crate::xds::ResourceType;
 
 /// The debug pages: path and description.
 pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
+    ("analysisz", "what is wrong across objects, with the codes of `pilothouse analyze`"),
     ("adsz", "connected proxies and the resources that they watch; POST ?push=true sends everything again"),
     (
         "config_dump",

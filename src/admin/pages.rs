@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{AdminState, envoy_dump, proxies, registry};
+use super::{AdminState, analysis, envoy_dump, proxies, registry};
 use crate::{
     discovery::{Connection, debug::DebugAudience},
     store::Shadowed,
@@ -42,6 +42,7 @@ pub(super) async fn page_of(
         "loadz" => json!(state.xds.reported_loads()),
         "shadowz" => shadowed(state).await,
         "leaderz" => state.status.leader().await,
+        "analysisz" => analysis::messages(state).await,
         "statusz" => json!(state.status.statuses().await),
         "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, limit, state),
         unknown => {

@@ -1,7 +1,7 @@
 //! `pilothouse validate`: checks files without serving them.
 
 mod references;
-mod refusals;
+pub(super) mod refusals;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -75,6 +75,16 @@ pub fn holds_certificate(pem: &[u8]) -> bool {
     CertificateDer::pem_slice_iter(pem).flatten().any(|der| parse(&der).is_ok())
 }
 
+/// The first and the last second (since the Unix epoch) at which each certificate of the text is valid.
+#[must_use]
+pub fn validity(pem: &[u8]) -> Vec<(i64, i64)> {
+    let of = |der: CertificateDer<'_>| {
+        let validity = parse(&der).ok()?.validity().clone();
+        Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
+    };
+    CertificateDer::pem_slice_iter(pem).flatten().filter_map(of).collect()
+}
+
 /// Checks that the chain and the key parse, and that the key belongs to the first certificate. The pair is compared without
 /// arithmetic: RSA keys hold their modulus, EC keys usually their point.
 ///

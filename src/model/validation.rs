@@ -43,10 +43,12 @@ use serde_json::Value;
 
 use super::{Config, Kind, config::Spec, kind::KindClass};
 use check::Check;
+pub use header::is_jwt_claim;
 pub use mesh::{mesh_config, mesh_networks};
 pub use schema::api_server_refusals;
 #[cfg(any(test, feature = "testing"))]
 pub use schema::outline::outline;
+pub use unreachable::{Cause, Unreachable, unreachable};
 
 const DRY_RUN: &str = "istio.io/dry-run";
 /// Annotations allowed on generated objects only, because they widen the effect of an object.

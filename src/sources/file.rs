@@ -23,6 +23,8 @@ pub mod source;
 pub mod tree;
 pub mod watch;
 pub mod writing;
+mod written;
 
-pub use load::{Loaded, load, load_for_api_server};
+pub use load::{Loaded, load, load_for_api_server, load_written};
 pub use source::FileSource;
+pub use written::Written;

@@ -124,6 +124,14 @@ fn read(text: &str, keys: Keys) -> Result<Vec<Value>, SyntaxError> {
         .map_err(|error| syntax_error(&error))
 }
 
+/// Writes a value as a document.
+///
+/// # Errors
+/// A value that YAML cannot hold.
+pub fn text_of(value: &Value) -> Result<String, serde_saphyr::ser::Error> {
+    serde_saphyr::to_string(value)
+}
+
 /// Runs a typed reading over the piece for the sake of its error: where it happens, and the path of the field.
 #[must_use]
 pub fn locate<S>(text: &str, seed: S) -> Option<(SyntaxError, String)>

@@ -28,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("push", &["model", "proto", "translate"]),
     ("simulate", &["proto"]),
     ("generate", &["model", "proto", "push"]),
+    ("analysis", &["model", "proto", "push"]),
     // Of `model` only the type URLs of config objects.
     ("xds", &["model", "proto", "telemetry"]),
     ("identity", &["model", "proto", "runtime", "settings", "sources", "telemetry"]),
@@ -41,6 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "admin",
         &[
+            "analysis",
             "discovery",
             "identity",
             "model",

@@ -21,11 +21,16 @@ use crate::{
 };
 
 /// A warning for each object of which Envoy would refuse something.
-pub(super) fn warnings(context: &PushContext, configs: &[Arc<Config>]) -> Vec<Warned> {
+pub(in crate::cli) fn warnings(context: &PushContext, configs: &[Arc<Config>]) -> Vec<Warned> {
     let mut refused: BTreeSet<Refusal> = BTreeSet::new();
     let of_kind = |kind: Kind| configs.iter().filter(move |c| c.kind() == kind);
     // Those among them that were translated from Gateway API and Ingress, too.
-    for config in context.inputs.configs.list(Kind::VirtualService) {
+    // A delegate is no route by itself, and its roots are none without it: they are generated below, merged.
+    let is_whole = |config: &&Arc<Config>| {
+        let service = config.virtual_service();
+        service.is_some_and(|s| !s.hosts.is_empty() && s.http.iter().all(|http| http.delegate.is_none()))
+    };
+    for config in context.inputs.configs.list(Kind::VirtualService).iter().filter(is_whole) {
         refused.extend(route::refusals(config, context.features()));
     }
     let generated_from =
@@ -82,7 +87,7 @@ fn policies<'a>(context: &'a PushContext, configs: &'a [Arc<Config>]) -> impl It
 }
 
 /// The context that a server with these mesh settings and default features would have of these objects.
-pub(super) fn context(mesh: Mesh, configs: &[Arc<Config>]) -> PushContext {
+pub(in crate::cli) fn context(mesh: Mesh, configs: &[Arc<Config>]) -> PushContext {
     let (mesh, features) = (Arc::new(mesh), Arc::new(Features::default()));
     let configs = ConfigSnapshot::of(configs.iter().cloned());
     let registry = ServiceEntryStore::of(mesh.clone(), features.clone(), &configs).snapshot();

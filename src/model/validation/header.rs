@@ -20,7 +20,8 @@ pub(super) fn cors_name(name: &str) -> Checked {
 }
 
 /// Whether the name of a match means a claim of the token (`@request.auth.claims.x` or `@request.auth.claims[x]`).
-pub(super) fn is_jwt_claim(name: &str) -> bool {
+#[must_use]
+pub fn is_jwt_claim(name: &str) -> bool {
     let Some((head, rest)) = name.split_at_checked(JWT_CLAIM.len()) else { return false };
     head.eq_ignore_ascii_case(JWT_CLAIM)
         && ((rest.starts_with('.') && rest.len() > 1)

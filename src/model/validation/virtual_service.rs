@@ -50,9 +50,7 @@ pub(super) fn validate(c: &mut Check, config: &Config, service: &VirtualService)
         });
     });
     names::export_to(c, &config.meta.namespace, &service.export_to, names::Export::Plain);
-    unreachable::http(c, &service.http);
-    unreachable::stream(c, "tcp", service.tcp.iter().map(|r| r.r#match.as_slice()));
-    unreachable::stream(c, "tls", service.tls.iter().map(|r| r.r#match.as_slice()));
+    unreachable::warn(c, service);
 }
 
 fn is_gateway(service: &VirtualService) -> bool {

@@ -12,6 +12,7 @@ use super::{
     findings::{findings_of, line_of, note, notes, shadowed, whole_file},
     parse::{Document, FileText, parse_files},
     scan::{Request, Root},
+    written::{Written, written},
 };
 use crate::{
     model::{Config, ConfigKey, ConfigSnapshot, Kind, KindClass, Origin},
@@ -52,13 +53,23 @@ impl Loaded {
 /// Reads a folder, or a file, once. `base` is the origin of its objects (source and cluster).
 #[must_use]
 pub fn load(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
-    read(path, base, max_file_bytes, |_, _| Vec::new())
+    read(path, base, max_file_bytes, |_, _| {})
+}
+
+/// As [`load`], with all objects as they are written.
+#[must_use]
+pub fn load_written(path: &Path, base: &Origin, max_file_bytes: u64) -> (Loaded, Vec<Written>) {
+    let mut all = Vec::new();
+    let loaded = read(path, base, max_file_bytes, |file, text| all.extend(written(base, file, text)));
+    (loaded, all)
 }
 
 /// As [`load`], and looks for objects that a Kubernetes API server would refuse.
 #[must_use]
 pub fn load_for_api_server(path: &Path, base: &Origin, max_file_bytes: u64) -> Loaded {
-    let mut loaded = read(path, base, max_file_bytes, refused_by_api_server);
+    let mut refused = Vec::new();
+    let mut loaded = read(path, base, max_file_bytes, |file, text| refused.extend(refused_by_api_server(file, text)));
+    loaded.for_api_server = refused;
     let taken: HashSet<ConfigKey> = loaded.configs.iter().map(|config| config.key()).collect();
     let key = |r: &Refused| {
         let kind =
@@ -69,7 +80,8 @@ pub fn load_for_api_server(path: &Path, base: &Origin, max_file_bytes: u64) -> L
     loaded
 }
 
-fn read(path: &Path, base: &Origin, max_file_bytes: u64, look: fn(&Path, &str) -> Vec<Refused>) -> Loaded {
+/// `look` sees the text of each file.
+fn read(path: &Path, base: &Origin, max_file_bytes: u64, mut look: impl FnMut(&Arc<PathBuf>, &str)) -> Loaded {
     let disk = Disk::default();
     let listing = disk.list(&Request::of(path));
     let mut findings = Findings::default();
@@ -85,7 +97,7 @@ fn read(path: &Path, base: &Origin, max_file_bytes: u64, look: fn(&Path, &str) -
     for (path, reason) in listing.failures.iter().chain(&listing.refused) {
         whole(path, 0, reason.clone());
     }
-    let (mut configs, mut for_api_server) = (Vec::new(), Vec::new());
+    let mut configs = Vec::new();
     let mut left: Vec<Arc<PathBuf>> = listing.files.into_keys().map(Arc::new).collect();
     while !left.is_empty() {
         let mut texts: Vec<(Arc<PathBuf>, String)> = Vec::new();
@@ -99,12 +111,12 @@ fn read(path: &Path, base: &Origin, max_file_bytes: u64, look: fn(&Path, &str) -
             texts.iter().map(|(path, text)| FileText { path: path.clone(), text, before: &[] }).collect();
         for (file, documents) in files.iter().zip(parse_files(base, &files, &AtomicBool::new(false))) {
             findings_of(&file.path, &documents, &mut findings);
-            for_api_server.extend(look(&file.path, file.text));
+            look(&file.path, file.text);
             configs.extend(documents.iter().flat_map(Document::taken).cloned());
         }
     }
     let configs = first_of_each_key(configs, &mut findings.warned);
-    Loaded { configs, findings, for_api_server }
+    Loaded { configs, findings, for_api_server: Vec::new() }
 }
 
 /// Leaves out objects that an earlier one hides, with a warning for each.

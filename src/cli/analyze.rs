@@ -1,0 +1,203 @@
+//! `pilothouse analyze`: what is wrong across the objects of files, with the codes of `istioctl analyze`.
+
+mod forms;
+mod sarif;
+
+use std::{
+    collections::BTreeSet,
+    io::{IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Args, ValueEnum};
+use forms::Finding;
+
+use super::{EXIT_FINDINGS, EXIT_USAGE, MeshArgs, validate::refusals};
+use crate::{
+    analysis::{self, Code, Level, Message, Object, Subject, Suppression},
+    model::{Mesh, Origin},
+    settings::SourceSettings,
+    sources::{
+        Findings, Refused, check_mesh,
+        file::{Loaded, Written, load_written},
+        yaml,
+    },
+};
+
+/// Form of the findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Output {
+    /// For people; in colours on a terminal.
+    #[default]
+    #[value(alias = "log")]
+    Text,
+    /// One JSON document: istioctl's fields, and place and way out.
+    Json,
+    /// The same in YAML.
+    Yaml,
+    /// SARIF 2.1.0, for code hosts and editors.
+    Sarif,
+    /// JUnit XML, for CI servers: a test suite for each file, failures at or above the threshold.
+    Junit,
+}
+
+/// Arguments of `analyze`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Example:\n  pilothouse analyze config/ --failure-threshold Warning -o junit > findings.xml")]
+pub struct AnalyzeArgs {
+    /// Files and folders, analysed together.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Mesh-wide settings.
+    #[command(flatten)]
+    pub mesh: MeshArgs,
+    /// Form of the findings.
+    #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
+    pub output: Output,
+    /// Lowest level that ends with exit code 79: Info, Warning or Error.
+    #[arg(long, env = "PILOTHOUSE_FAILURE_THRESHOLD", value_name = "LEVEL", default_value_t = Level::Error)]
+    pub failure_threshold: Level,
+    /// Lowest level that is shown.
+    #[arg(long, env = "PILOTHOUSE_OUTPUT_THRESHOLD", value_name = "LEVEL", default_value_t = Level::Info)]
+    pub output_threshold: Level,
+    /// Findings that are neither shown nor counted, as CODE=KIND NAME.NAMESPACE; `*` stands for any text.
+    #[arg(short = 'S', long, env = "PILOTHOUSE_SUPPRESS", value_name = "CODE=RESOURCE", value_delimiter = ',')]
+    pub suppress: Vec<Suppression>,
+}
+
+/// Analyses the files.
+///
+/// # Errors
+/// Findings that cannot be written.
+pub fn run(args: AnalyzeArgs) -> anyhow::Result<ExitCode> {
+    if let Some(missing) = args.paths.iter().find(|p| !p.exists()) {
+        eprintln!("pilothouse: {}: no such file or folder", missing.display());
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let (found, files) = findings(&args);
+    let reached = found.iter().any(|finding| finding.level() >= args.failure_threshold);
+    let shown: Vec<Finding> = found.into_iter().filter(|finding| finding.level() >= args.output_threshold).collect();
+    let text = match args.output {
+        Output::Text => forms::text(&shown, files.len(), in_colours()),
+        Output::Json => serde_json::to_string_pretty(&forms::values(&shown))? + "\n",
+        Output::Yaml => yaml::text_of(&forms::values(&shown))?,
+        Output::Sarif => serde_json::to_string_pretty(&sarif::document(&shown))? + "\n",
+        Output::Junit => forms::junit(&shown, &files, args.failure_threshold),
+    };
+    // A reader that has seen enough and closes its pipe is no error.
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
+    Ok(if reached { ExitCode::from(EXIT_FINDINGS) } else { ExitCode::SUCCESS })
+}
+
+fn in_colours() -> bool {
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    std::io::stdout().is_terminal() && !is_plain && !is_dumb
+}
+
+/// All findings, ordered by place, and the files that were read.
+fn findings(args: &AnalyzeArgs) -> (Vec<Finding>, BTreeSet<String>) {
+    let max_file_bytes = SourceSettings::default().max_file_bytes;
+    let (mut all, mut written) = (Loaded::default(), Vec::new());
+    for path in &args.paths {
+        let origin = Origin { source: format!("file:{}", path.display()).into(), ..Origin::default() };
+        let (loaded, more) = load_written(path, &origin, max_file_bytes);
+        all.extend(loaded);
+        written.extend(more);
+    }
+    let mut found = of_files(&all.findings);
+    let mesh = check_mesh(&args.mesh.settings(), max_file_bytes).map(|(mesh, warned)| {
+        found.extend(warned.into_iter().map(|warned| {
+            let text = format!("Schema validation warning: {}", warned.warning);
+            let (place, kind) = ((warned.line, warned.column), warned.kind.as_str());
+            Finding::of_file(Code::SchemaWarning, warned.file, place, kind, String::new(), text)
+        }));
+        mesh
+    });
+    let mesh = mesh.unwrap_or_else(|refused| {
+        found.push(of_refused(&refused));
+        Mesh::default()
+    });
+    let context = refusals::context(mesh, &all.configs);
+    let of_envoy = refusals::warnings(&context, &all.configs).into_iter().map(|warned| {
+        let is_it = |w: &&Written| w.is_at(&warned.file, warned.line);
+        let place = written.iter().find(is_it).map_or((warned.line, 0), |written| written.place("metadata.name"));
+        let name = full_name(&warned.namespace, &warned.name);
+        Finding::of_file(Code::RefusedByEnvoy, warned.file.clone(), place, &warned.kind, name, warned.warning)
+    });
+    found.extend(of_envoy);
+    // Objects with their places, without the documents that are no objects.
+    let (places, objects): (Vec<&Written>, Vec<Object>) =
+        written.iter().filter_map(|written| Some((written, object(written)?))).unzip();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    for message in analysis::analyze(&objects, &context, i64::try_from(now).unwrap_or(i64::MAX)) {
+        let about = match message.subject {
+            Subject::Object(index) => objects.get(index).zip(places.get(index)),
+            Subject::MeshConfig | Subject::MeshNetworks => None,
+        };
+        let Some((object, place)) = about else {
+            found.push(of_mesh(args, &message));
+            continue;
+        };
+        if !args.suppress.iter().any(|suppression| suppression.covers(message.code, object)) {
+            found.push(Finding::of_object(&message, object, place));
+        }
+    }
+    found.sort();
+    found.dedup();
+    (found, written.iter().map(|written| written.file.display().to_string()).collect())
+}
+
+fn object(written: &Written) -> Option<Object> {
+    match &written.config {
+        Some(config) => Some(Object::read(config.clone(), written.warnings.clone())),
+        None => {
+            let (line, _) = written.place("");
+            Object::unread(written.value.clone(), format!("{}:{line}", written.file.display()))
+        }
+    }
+}
+
+fn full_name(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_string() } else { format!("{namespace}/{name}") }
+}
+
+fn of_refused(refused: &Refused) -> Finding {
+    let text = format!("Schema validation error: {}", refused.reason);
+    let name = full_name(&refused.namespace, &refused.name);
+    let place = (refused.line, refused.column);
+    Finding::of_file(Code::SchemaValidationError, refused.file.clone(), place, &refused.kind, name, text)
+}
+
+/// Refused objects, and notes about files and folders.
+fn of_files(findings: &Findings) -> Vec<Finding> {
+    let refused = findings.refused.iter().map(of_refused);
+    let notes = findings.warned.iter().filter(|warned| warned.kind.is_empty()).map(|warned| {
+        let text = warned.warning.clone();
+        Finding::of_file(Code::PassedOver, warned.file.clone(), (0, 0), "", String::new(), text)
+    });
+    refused.chain(notes).collect()
+}
+
+/// A message about the mesh settings, at its place in their file.
+fn of_mesh(args: &AnalyzeArgs, message: &Message) -> Finding {
+    let (kind, file) = match message.subject {
+        Subject::MeshNetworks => ("MeshNetworks", &args.mesh.networks_config),
+        _ => ("MeshConfig", &args.mesh.mesh_config),
+    };
+    let place = file.as_deref().and_then(|file| place_in(file, &message.path)).unwrap_or_default();
+    let file = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+    Finding::of_file(message.code, file, place, kind, String::new(), message.text.clone())
+}
+
+fn place_in(file: &Path, path: &str) -> Option<(u32, u32)> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let chunk = yaml::documents(&text).first().copied()?;
+    let place = yaml::Outline::of(chunk.text)?.place_of(path)?;
+    Some((chunk.line + place.line.saturating_sub(1), place.column))
+}
