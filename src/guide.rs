@@ -10,6 +10,7 @@
 //! | [`registration`] | WorkloadGroups without a cluster |
 //! | [`identity`] | the secure listener, join tokens, the certificate authority, mutual TLS of stock Envoys |
 //! | [`policies`] | access to workloads: AuthorizationPolicy, tokens, external authorizers |
+//! | [`telemetry`] | access logs, tracing, Istio's metrics from a stock Envoy |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`operations`] | traces of pushes in an OpenTelemetry collector |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
@@ -32,5 +33,7 @@ pub mod policies {}
 pub mod registration {}
 #[doc = include_str!("guide/sources.md")]
 pub mod sources {}
+#[doc = include_str!("guide/telemetry.md")]
+pub mod telemetry {}
 #[doc = include_str!("guide/upstream.md")]
 pub mod upstream {}

@@ -80,6 +80,9 @@ pub fn unknown_destinations(context: &PushContext, view: &ProxyView) -> Vec<Clus
             clusters.push(special::allow_any_dynamic_dns(context, view, &capabilities));
         }
     }
+    if view.counts {
+        clusters.iter_mut().for_each(metadata::add_nameless);
+    }
     clusters
 }
 
@@ -94,7 +97,11 @@ pub fn external_sds(context: &PushContext, view: &ProxyView) -> Option<Cluster> 
 pub fn inbound(context: &PushContext, view: &ProxyView) -> Vec<Cluster> {
     let capabilities = Capabilities::of(context, view);
     let mut clusters = inbound::clusters(context, view, &capabilities);
-    clusters.push(special::inbound_passthrough(&context.mesh().config, &capabilities, view));
+    let mut passthrough = special::inbound_passthrough(&context.mesh().config, &capabilities, view);
+    if view.counts {
+        metadata::add_nameless(&mut passthrough);
+    }
+    clusters.push(passthrough);
     clusters
 }
 

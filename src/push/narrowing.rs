@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{ProxyView, PushContext, view::SpanNames};
+use super::{OwnPeer, ProxyView, PushContext, view::SpanNames};
 use crate::model::{
     Labels, Locality, Node, NodeMetadata, NodeType, Resolution, labels::whole_locality, node::InterceptionMode,
 };
@@ -29,6 +29,10 @@ impl PushContext {
         }
         view.targets = registry.targets_of(node).into();
         let keys = &*self.read_keys;
+        if keys.counts {
+            view.own = OwnPeer::of(node, &view.labels).map(Arc::new);
+            view.counts = view.own.is_some();
+        }
         if keys.span_names {
             view.span_names = span_names(node, &view.labels);
         }
@@ -75,6 +79,7 @@ impl PushContext {
     pub fn routing_view(&self, view: &ProxyView) -> ProxyView {
         let mut part = view.outbound(false);
         part.span_names = SpanNames::default();
+        part.own = None;
         restrict(&mut part.labels, &self.read_keys.routing);
         part
     }

@@ -38,6 +38,8 @@ pub struct ReadKeys {
     pub(super) node_name: bool,
     /// Whether a tracing provider takes the name of the proxy's service.
     pub(super) span_names: bool,
+    /// Whether a Telemetry or a default provider wants metrics for Prometheus.
+    pub(super) counts: bool,
 }
 
 impl ReadKeys {
@@ -93,8 +95,18 @@ impl ReadKeys {
         let outbound: BTreeSet<_> = routing.0.union(&listeners.0).cloned().collect();
         let sidecar: BTreeSet<_> = outbound.union(&inbound.0).cloned().collect();
         let router = router.0.union(&sidecar).cloned().collect();
-        Self { routing: routing.0, outbound, sidecar, router, node_name, span_names }
+        Self { routing: routing.0, outbound, sidecar, router, node_name, span_names, counts: counts(inputs) }
     }
+}
+
+/// Whether metrics for Prometheus are wanted anywhere.
+fn counts(inputs: &PushInputs) -> bool {
+    let mesh = &inputs.mesh.config;
+    let is_prometheus = |p: &ExtensionProvider| matches!(p.provider, Some(Provider::Prometheus(_)));
+    let default = mesh.default_providers.as_ref().is_some_and(|d| !d.metrics.is_empty());
+    let telemetries = inputs.configs.list(Kind::Telemetry).iter().filter_map(|c| c.telemetry());
+    let wanted = default || telemetries.into_iter().any(|t| !t.metrics.is_empty());
+    wanted && mesh.extension_providers.iter().any(is_prometheus)
 }
 
 /// Whether a Telemetry or a default provider says something about spans.

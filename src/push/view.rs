@@ -8,6 +8,7 @@ use std::{hash::Hash, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3Default;
 
+use super::OwnPeer;
 use crate::model::{Labels, Locality, Node, NodeMetadata, NodeType, ServiceTarget};
 
 /// The names of a proxy's service in its spans.
@@ -44,6 +45,10 @@ pub struct ProxyView {
     pub ipv6_first: bool,
     /// Names for spans; empty where no tracing provider takes them.
     pub span_names: SpanNames,
+    /// The workload itself, in listeners of a stock Envoy that counts.
+    pub own: Option<Arc<OwnPeer>>,
+    /// The proxy is a stock Envoy that counts: endpoints and clusters tell it about themselves.
+    pub counts: bool,
     /// Metadata that changes the generated resources.
     pub metadata: Arc<NodeMetadata>,
     /// Names a proxyless gRPC client or SDS asks for are not here: they are arguments of those generators.
@@ -74,6 +79,8 @@ impl ProxyView {
             ipv6: node.ips.iter().any(v6),
             ipv6_first: node.ips.first().is_some_and(v6),
             span_names: SpanNames::default(),
+            own: None,
+            counts: false,
             metadata: Arc::new(node.metadata.clone()),
             ips: node.ips.clone(),
             certified: false,
@@ -90,7 +97,7 @@ impl ProxyView {
         (self.node_type, &self.namespace, &self.dns_domain, &self.labels).hash(&mut hasher);
         (&self.locality, &self.network, &self.cluster_id).hash(&mut hasher);
         (self.ipv4, self.ipv6, self.ipv6_first, &self.span_names, &self.metadata, &self.ips).hash(&mut hasher);
-        (self.certified, self.is_proven).hash(&mut hasher);
+        (self.certified, self.is_proven, self.counts, &self.own).hash(&mut hasher);
         self.targets.len().hash(&mut hasher);
         for target in &*self.targets {
             (target.service.stamp, &target.port, target.target_port).hash(&mut hasher);

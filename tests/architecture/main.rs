@@ -66,6 +66,7 @@ const CIRCLES: &[(&[&str], &str)] = &[
             "generate::listener::builder",
             "generate::listener::stats",
             "generate::listener::telemetry",
+            "generate::listener::telemetry::metrics",
             "generate::listener::telemetry::overrides",
             "generate::listener::telemetry::spans",
             "generate::listener::tracing",

@@ -81,6 +81,9 @@ impl ClusterInputs<'_> {
         if self.capabilities.flags.telemetry_label {
             metadata::add_services(cluster, [self.service]);
         }
+        if self.capabilities.counts {
+            metadata::add_counted(cluster, self.service);
+        }
         let pattern = &self.mesh.config.outbound_cluster_stat_name;
         if !pattern.is_empty() {
             let name = stat_name::fill_in(pattern, self.service, self.subset_name(), self.port, 0);

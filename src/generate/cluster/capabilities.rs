@@ -32,6 +32,8 @@ pub struct Capabilities {
     pub node_type: NodeType,
     /// Istio's own build of Envoy, with an agent that serves its certificates.
     pub istio_proxy: bool,
+    /// A stock Envoy that counts: clusters tell it their services.
+    pub counts: bool,
     /// The address families of DNS look-ups.
     pub dns_lookup_family: DnsLookupFamily,
     /// HTTP/1.1 header names keep their case.
@@ -112,6 +114,7 @@ impl Capabilities {
         let mut capabilities = Self {
             node_type: view.node_type,
             istio_proxy: view.is_istio_proxy(),
+            counts: view.counts,
             holder: sds::Holder::of(view),
             dns_lookup_family: dns_cache::lookup_family(context.features(), view),
             preserve_header_case: preserve_header_case(context, view),

@@ -155,6 +155,9 @@ impl Builder<'_> {
         if self.capabilities.flags.telemetry_label {
             metadata::add_inbound_services(&mut draft.cluster, targets);
         }
+        if self.capabilities.counts {
+            metadata::add_counted(&mut draft.cluster, &first.service);
+        }
         let pattern = &mesh.inbound_cluster_stat_name;
         if !pattern.is_empty() {
             let name = stat_name::fill_in(pattern, &first.service, "", &first.port, cluster_port);

@@ -6,7 +6,7 @@ use crate::{
         envoy::config::{cluster::v3::Cluster, core::v3::Metadata},
         wkt,
     },
-    push::MergedDestinationRule,
+    push::{MergedDestinationRule, OwnPeer},
 };
 
 const ISTIO: &str = "istio";
@@ -16,6 +16,25 @@ pub(super) fn add_services<'a>(cluster: &mut Cluster, services: impl IntoIterato
     let values = services.into_iter().map(service).collect();
     let list = wkt::value::Kind::ListValue(wkt::ListValue { values });
     set(cluster, "services", list);
+}
+
+/// The service by which an Envoy that counts tells the cluster's traffic apart.
+pub(super) fn add_counted(cluster: &mut Cluster, service: &Service) {
+    add_names(cluster, [&service.hostname, &service.name, &service.namespace]);
+}
+
+/// The cluster's own name in place of a service, which it has not.
+pub(super) fn add_nameless(cluster: &mut Cluster) {
+    let name = cluster.name.clone();
+    add_names(cluster, [&name, &name, "unknown"]);
+}
+
+fn add_names(cluster: &mut Cluster, names: [&str; 3]) {
+    let text = |text: &str| wkt::Value { kind: Some(wkt::value::Kind::StringValue(text.to_string())) };
+    let keys = ["service", "service_name", "service_namespace"].into_iter().zip(names);
+    let fields = keys.map(|(key, name)| (key.to_string(), text(name))).collect();
+    let metadata = cluster.metadata.get_or_insert_with(Metadata::default);
+    metadata.filter_metadata.insert(OwnPeer::METADATA.to_string(), wkt::Struct { fields });
 }
 
 /// The services of an inbound cluster: one per host, and only those with the port of the first.

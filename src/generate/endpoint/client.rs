@@ -28,6 +28,8 @@ pub struct EndpointClient {
     pub ipv6: bool,
     /// Refuses a load assignment that names an address twice (gRPC).
     pub addresses_once: bool,
+    /// Counts, so that endpoints tell it about themselves.
+    pub counts: bool,
     stamp: u64,
 }
 
@@ -43,6 +45,7 @@ impl EndpointClient {
             ipv4: view.ipv4,
             ipv6: view.ipv6,
             addresses_once: &*view.metadata.generator == "grpc",
+            counts: view.counts,
             stamp: 0,
         };
         let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();

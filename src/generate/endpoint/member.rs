@@ -15,7 +15,7 @@ use crate::{
         networking::client_tls_settings::TlSmode,
         wkt,
     },
-    push::{authn::MtlsMode, network_gateways::NetworkGateway},
+    push::{OwnPeer, authn::MtlsMode, network_gateways::NetworkGateway},
 };
 
 /// Metadata that Envoy matches transport sockets by.
@@ -39,6 +39,9 @@ pub(super) fn of_endpoint(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> M
     add_tls_mode(&mut metadata, tls_mode);
     if telemetry_labels(inputs) {
         add_workload(&mut metadata, workload(inputs, endpoint));
+    }
+    if inputs.client.counts {
+        metadata.filter_metadata.insert(OwnPeer::METADATA.to_string(), peer(inputs, endpoint));
     }
     Member {
         labels: endpoint.labels.clone(),
@@ -131,6 +134,18 @@ fn workload(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> String {
         }
     }
     [&*endpoint.workload_name, namespace, name, revision, &*endpoint.cluster].join(";")
+}
+
+/// The endpoint as the client counts it.
+fn peer(inputs: &EndpointInputs<'_>, endpoint: &Endpoint) -> wkt::Struct {
+    let (namespace, else_) = match inputs.service.mesh_external {
+        true => (&inputs.service.namespace, &*inputs.service.name),
+        false => (&endpoint.namespace, ""),
+    };
+    let of = [&*endpoint.workload_name, &**namespace, &*endpoint.cluster];
+    let peer = OwnPeer::of_labels(|key| endpoint.labels.get(key), of, else_);
+    let text = |field: &str| wkt::Value { kind: Some(wkt::value::Kind::StringValue(peer.value(field).to_string())) };
+    wkt::Struct { fields: OwnPeer::FIELDS.map(|field| (field.to_string(), text(field))).into() }
 }
 
 fn add_tls_mode(metadata: &mut core::Metadata, mode: &str) {

@@ -8,7 +8,13 @@ mod provider;
 
 pub use provider::{check_formats, of_provider};
 
-use super::{builder::Builder, telemetry::filter};
+use super::{
+    builder::Builder,
+    telemetry::{
+        filter,
+        metrics::{CountingLogs, without_starts},
+    },
+};
 use crate::{
     generate::proxy_config::ListenerClass,
     proto::{
@@ -20,9 +26,12 @@ use crate::{
                 },
                 core::v3::{ApiVersion, GrpcService, SubstitutionFormatString, grpc_service},
             },
-            extensions::access_loggers::{
-                file::v3::{FileAccessLog, file_access_log::AccessLogFormat},
-                grpc::v3::{CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig},
+            extensions::{
+                access_loggers::{
+                    file::v3::{FileAccessLog, file_access_log::AccessLogFormat},
+                    grpc::v3::{CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig},
+                },
+                filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy::TcpAccessLogOptions},
             },
         },
         mesh::MeshConfig,
@@ -50,6 +59,8 @@ pub struct AccessLogs {
     pub http: Vec<AccessLog>,
     /// Those of a TCP proxy.
     pub tcp: Vec<AccessLog>,
+    /// The TCP proxy logs the start of connections too.
+    pub starts: bool,
     /// Those of a listener itself: only connections that no filter chain matches, which no filter could log.
     pub listener: Vec<AccessLog>,
 }
@@ -59,7 +70,12 @@ impl AccessLogs {
     #[must_use]
     pub fn of_telemetry(logs: Vec<AccessLog>, mesh: &MeshConfig) -> Self {
         let listener = if mesh.disable_envoy_listener_log { Vec::new() } else { logs.clone() };
-        Self { http: logs.clone(), tcp: logs, listener: listener.into_iter().map(without_chain).collect() }
+        Self {
+            http: logs.clone(),
+            tcp: logs,
+            starts: false,
+            listener: listener.into_iter().map(without_chain).collect(),
+        }
     }
 
     /// The logs of the mesh settings.
@@ -83,16 +99,32 @@ impl AccessLogs {
     }
 }
 
+impl AccessLogs {
+    /// With the logs that count; the others say nothing of the start of connections.
+    #[must_use]
+    pub fn with(mut self, counting: CountingLogs) -> Self {
+        self.http.extend(counting.http);
+        if !counting.tcp.is_empty() {
+            self.starts = true;
+            self.tcp = self.tcp.into_iter().map(without_starts).collect();
+            self.tcp.extend(counting.tcp);
+        }
+        self
+    }
+}
+
 /// The logs of an HTTP connection manager.
 #[must_use]
 pub fn http(builder: &Builder, class: ListenerClass) -> Vec<AccessLog> {
     builder.telemetry(class).logs.http.clone()
 }
 
-/// The logs of a TCP proxy.
-#[must_use]
-pub fn tcp(builder: &Builder, class: ListenerClass) -> Vec<AccessLog> {
-    builder.telemetry(class).logs.tcp.clone()
+/// Gives a TCP proxy its logs.
+pub fn tcp(builder: &Builder, class: ListenerClass, proxy: &mut TcpProxy) {
+    let logs = &builder.telemetry(class).logs;
+    proxy.access_log.clone_from(&logs.tcp);
+    proxy.access_log_options =
+        logs.starts.then(|| TcpAccessLogOptions { flush_access_log_on_connected: true, ..Default::default() });
 }
 
 /// The logs of a listener itself.

@@ -9,6 +9,7 @@ use super::{
     dynamic_dns,
     filter::{METADATA_EXCHANGE, http_filter, http_filter_of_any, peer_metadata},
     http_options::HttpOptions,
+    telemetry::metrics::peer_filters,
 };
 use crate::{
     generate::proxy_config::ListenerClass,
@@ -40,6 +41,9 @@ pub fn build(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
     let mut filters = Vec::with_capacity(12);
     if features.enable_metadata_exchange && builder.is_istio_proxy() {
         filters.push(metadata_exchange(features, options));
+    }
+    if let Some(own) = builder.view.own.as_deref().filter(|_| builder.telemetry(options.class).counts) {
+        filters.extend(peer_filters(own, options.class, options.peer_is_proven));
     }
     filters.extend(security(builder, options));
     if options.protocol == Protocol::GrpcWeb {

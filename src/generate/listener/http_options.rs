@@ -42,6 +42,8 @@ pub struct HttpOptions {
     pub http3_only: bool,
     /// Whose traffic it is.
     pub class: ListenerClass,
+    /// Peers have proven themselves by mutual TLS of the mesh.
+    pub peer_is_proven: bool,
     /// The service, where the listener is for one only.
     pub service: Option<Arc<Service>>,
 }
@@ -61,6 +63,7 @@ impl HttpOptions {
             skip_mx_headers: headers.skip_mx_headers,
             http3_only: false,
             class,
+            peer_is_proven: false,
             service: None,
         }
     }

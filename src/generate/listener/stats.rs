@@ -66,8 +66,7 @@ pub fn tcp(builder: &Builder, class: ListenerClass) -> Vec<Filter> {
 /// The filter's configuration; `None` where nothing is counted.
 #[must_use]
 pub fn config(metrics: &ProviderMetrics, class: ListenerClass, node_type: NodeType) -> Option<PluginConfig> {
-    let SideMetrics { disabled, overrides } =
-        if class == ListenerClass::SidecarInbound { &metrics.server } else { &metrics.client };
+    let SideMetrics { disabled, overrides } = metrics.side_of(class);
     let metric = |(name, changed): (&&str, &overrides::MetricOverride)| {
         let set = changed.tags.iter().filter_map(|(tag, value)| Some(((*tag).to_string(), (*value)?.to_string())));
         let removed = changed.tags.iter().filter(|(_, value)| value.is_none());

@@ -210,7 +210,7 @@ pub fn single(
 ) -> Vec<Filter> {
     let mut proxy = to_cluster(&target.stat_prefix, &target.cluster);
     apply_rule(builder, &mut proxy, rule, target.subset);
-    proxy.access_log = access_log::tcp(builder, class);
+    access_log::tcp(builder, class, &mut proxy);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &target.cluster);
     let authorization = filters_of_policies(builder, class).filter(|_| target.is_authorized);
     join(builder, class, port.port, terminal, include_mx, target.service, authorization)
@@ -244,7 +244,7 @@ fn weighted(
         ..Default::default()
     };
     apply_rule(builder, &mut proxy, rule, "");
-    proxy.access_log = access_log::tcp(builder, class);
+    access_log::tcp(builder, class, &mut proxy);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &first);
     complete(builder, class, port.port, terminal, include_mx, None)
 }

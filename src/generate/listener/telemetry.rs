@@ -1,11 +1,12 @@
 //! Telemetry of one class of listeners: access logs, tracing and metrics, of the Telemetries that apply to the workload, of the
 //! mesh's default providers, or of the mesh settings alone (Istio's `model/telemetry.go`).
 //!
-//! `logs`, `spans` and `overrides` merge; `providers` finds extension providers and their services; `filter` is the CEL that
+//! `logs`, `spans` and `overrides` merge; `metrics` has a stock Envoy count; `providers` finds extension providers and their services; `filter` is the CEL that
 //! Envoy takes. Invariant: a provider that cannot be used leaves nothing out but its own logs, spans or metrics, and is told.
 
 pub mod filter;
 pub mod logs;
+pub mod metrics;
 pub mod overrides;
 pub mod providers;
 pub mod spans;
@@ -15,6 +16,7 @@ pub use unmet::unmet;
 
 use std::sync::Arc;
 
+use self::metrics::CountingLogs;
 use super::{
     access_log::{self, AccessLogs},
     builder::Builder,
@@ -39,8 +41,10 @@ pub struct ClassTelemetry {
     pub logs: AccessLogs,
     /// Tracing.
     pub spans: Spans,
-    /// Filters that count.
+    /// Filters that count, in Istio's build of Envoy.
     pub stats: StatsFilters,
+    /// Whether a stock Envoy counts, so that it exchanges metadata with its peers.
+    pub counts: bool,
     /// Logs, spans and tags that are left out, with the Telemetry that asks for them.
     pub refused: Vec<Refusal>,
 }
@@ -77,8 +81,14 @@ impl ClassTelemetry {
                 .into_iter()
                 .map(|(provider, message)| Refusal::new(told.object(&provider, names_of_spans), message)),
         );
-        let stats = StatsFilters::of(builder, class, &overrides::of_telemetries(&specs, builder.mesh()));
-        Self { logs, spans, stats, refused }
+        let wanted = overrides::of_telemetries(&specs, builder.mesh());
+        let stats = StatsFilters::of(builder, class, &wanted);
+        let counting = CountingLogs::of(builder, class, &wanted);
+        let counts = !counting.is_empty();
+        let of_metrics = applying.iter().rev().find(|c| c.telemetry().is_some_and(|t| !t.metrics.is_empty()));
+        let object = of_metrics.map(|config| config.key());
+        refused.extend(counting.refused.iter().map(|reason| Refusal::new(object.clone(), reason.clone())));
+        Self { logs: logs.with(counting), spans, stats, counts, refused }
     }
 }
 

@@ -105,10 +105,11 @@ pub fn for_port(builder: &Builder, mut config: ChainConfig, policy: &PeerPolicy)
         config.port.protocol = after_termination(config.port.protocol);
         let context = tls_context::server(builder, &settings, Transport::Tcp);
         let options = options::own_tls(known(config.port.protocol));
-        return options.iter().map(|o| chain(builder, &config, o, |_| context.clone())).collect();
+        return options.iter().map(|o| chain(builder, &config, o, false, |_| context.clone())).collect();
     }
     let options = options::of_port(mode, known(config.port.protocol), &builder.plaintext_http_alpns());
-    options.iter().map(|o| chain(builder, &config, o, |http| tls_context::mesh_mutual(builder, http))).collect()
+    let mutual = |http| tls_context::mesh_mutual(builder, http);
+    options.iter().map(|o| chain(builder, &config, o, o.terminates, mutual)).collect()
 }
 
 /// The mode that can be served: without a certificate a permissive port is a plaintext one.
@@ -143,9 +144,11 @@ fn chain(
     builder: &Builder,
     config: &ChainConfig,
     options: &MatchOptions,
+    peer_is_proven: bool,
     tls: impl Fn(bool) -> DownstreamTlsContext,
 ) -> FilterChain {
-    let filters = if options.http { http_filters(builder, config) } else { tcp_filters(builder, config) };
+    let filters =
+        if options.http { http_filters(builder, config, peer_is_proven) } else { tcp_filters(builder, config) };
     FilterChain {
         name: config.name(options.http),
         filter_chain_match: Some(FilterChainMatch {
@@ -165,12 +168,12 @@ fn tcp_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
     let stat_prefix = config.tcp_stat_prefix(&builder.mesh().inbound_cluster_stat_name);
     let mut proxy = tcp::to_cluster(&stat_prefix, &config.cluster);
     proxy.idle_timeout = builder.idle_timeout;
-    proxy.access_log = access_log::tcp(builder, CLASS);
+    access_log::tcp(builder, CLASS, &mut proxy);
     let terminal = tcp::protocol_stack(builder, config.port.protocol, &proxy, &config.cluster);
     tcp::complete(builder, CLASS, config.port.port, terminal, true, None)
 }
 
-fn http_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
+fn http_filters(builder: &Builder, config: &ChainConfig, peer_is_proven: bool) -> Vec<Filter> {
     let mut filters: Vec<Filter> = tcp::metadata_exchange(builder).into_iter().collect();
     let routes = Routes::Inline(Box::new(route::inbound(
         &config.cluster,
@@ -183,6 +186,7 @@ fn http_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
     let headers = builder.headers(CLASS);
     let details = headers.set_current_client_cert.unwrap_or_default();
     options.stat_prefix = config.http_stat_prefix();
+    options.peer_is_proven = peer_is_proven;
     options.manager.forward_client_cert_details = headers.forward_client_cert.into();
     options.manager.set_current_client_cert_details = Some(SetCurrentClientCertDetails {
         subject: Some(details.subject.unwrap_or(true)),

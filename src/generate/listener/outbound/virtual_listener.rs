@@ -98,7 +98,7 @@ pub fn fallthrough(builder: &Builder) -> Vec<Filter> {
     };
     let mut proxy = to_cluster(&cluster, &cluster);
     proxy.idle_timeout = builder.idle_timeout;
-    proxy.access_log = access_log::tcp(builder, CLASS);
+    access_log::tcp(builder, CLASS, &mut proxy);
     let mut filters = stats::tcp(builder, CLASS);
     filters.push(tcp_filter(&proxy));
     filters

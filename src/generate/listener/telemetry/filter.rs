@@ -35,9 +35,10 @@ const FUNCTIONS: [(&str, usize); 14] = [
     ("uint", 1),
 ];
 /// Functions that are called on a value, with the fewest and most arguments.
-const METHODS: [(&str, usize, usize); 15] = [
+const METHODS: [(&str, usize, usize); 16] = [
     ("contains", 1, 1),
     ("endsWith", 1, 1),
+    ("extract", 3, 3),
     ("getDate", 0, 1),
     ("getDayOfMonth", 0, 1),
     ("getDayOfWeek", 0, 1),
@@ -53,16 +54,24 @@ const METHODS: [(&str, usize, usize); 15] = [
     ("startsWith", 1, 1),
 ];
 
+/// Whether Envoy evaluates an expression.
+///
+/// # Errors
+/// The reason it would refuse it.
+pub fn evaluable(expression: &str) -> Result<(), String> {
+    let outline = cel::outline(expression)?;
+    if outline.has_optionals || outline.makes_messages {
+        return Err("Envoy evaluates neither optional values nor messages in a CEL expression".to_string());
+    }
+    outline.calls.iter().try_for_each(evaluates)
+}
+
 /// The filter of an expression.
 ///
 /// # Errors
 /// The reason Envoy would refuse it.
 pub fn access_log(expression: &str) -> Result<AccessLogFilter, String> {
-    let outline = cel::outline(expression)?;
-    if outline.has_optionals || outline.makes_messages {
-        return Err("Envoy evaluates neither optional values nor messages in a CEL expression".to_string());
-    }
-    outline.calls.iter().try_for_each(evaluates)?;
+    evaluable(expression)?;
     let config = ExpressionFilter { expression: expression.to_string(), ..ExpressionFilter::default() };
     let config_type = Some(ConfigType::TypedConfig(to_any(&config)));
     let filter = ExtensionFilter { name: NAME.to_string(), config_type };

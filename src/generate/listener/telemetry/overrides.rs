@@ -4,14 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{defaults, providers};
-use crate::proto::{
-    istio::telemetry::v1alpha1::{
-        MetricSelector, Metrics, MetricsOverrides, Telemetry, WorkloadMode,
-        metric_selector::{IstioMetric, MetricMatch},
-        metrics_overrides::tag_override::Operation,
+use crate::{
+    generate::proxy_config::ListenerClass,
+    proto::{
+        istio::telemetry::v1alpha1::{
+            MetricSelector, Metrics, MetricsOverrides, Telemetry, WorkloadMode,
+            metric_selector::{IstioMetric, MetricMatch},
+            metrics_overrides::tag_override::Operation,
+        },
+        mesh::MeshConfig,
+        wkt,
     },
-    mesh::MeshConfig,
-    wkt,
 };
 
 /// Istio's metrics by the names of its API, in the order of these, and their names in Prometheus behind `istio_`.
@@ -58,6 +61,15 @@ pub struct ProviderMetrics<'a> {
 }
 
 impl<'a> ProviderMetrics<'a> {
+    /// The metrics of a class of listeners.
+    #[must_use]
+    pub const fn side_of(&self, class: ListenerClass) -> &SideMetrics<'a> {
+        match class {
+            ListenerClass::SidecarInbound => &self.server,
+            ListenerClass::SidecarOutbound | ListenerClass::Gateway => &self.client,
+        }
+    }
+
     fn side(&mut self, mode: WorkloadMode) -> &mut SideMetrics<'a> {
         if mode == WorkloadMode::Client { &mut self.client } else { &mut self.server }
     }
