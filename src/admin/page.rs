@@ -14,7 +14,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
         "resources that one proxy was sent, as Envoy's config_dump; ?proxyID=NAME.NAMESPACE [&types=cds,lds] [&resource=NAME]",
     ),
     ("clusterz", "the main cluster and remote ones: the Secret or file that names each, whether it has delivered"),
-    ("configz", "all objects in force"),
+    ("configz", "all objects in force; [?kind=KIND]"),
     ("connections", "open connections"),
     ("edsz", "endpoints that one proxy was sent; ?proxyID="),
     ("endpointShardz", "endpoints by service and by the registry that reported them"),

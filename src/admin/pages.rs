@@ -27,7 +27,7 @@ pub(super) async fn page_of(
         "syncz" => proxies::syncz(state, query.get("namespace").map(String::as_str)),
         "connections" => proxies::connections(state),
         "push_status" => proxies::push_status(state),
-        "configz" => registry::configs(state).await,
+        "configz" => registry::configs(state, query.get("kind").map(String::as_str)).await,
         "registryz" => registry::services(state),
         "endpointShardz" | "endpointz" => registry::endpoint_shards(state),
         "mesh" => registry::mesh(state),

@@ -46,7 +46,7 @@ pub(super) fn endpoint_shards(state: &AdminState) -> Value {
 }
 
 /// All effective objects, as documents. One that hides objects of other sources carries the places of both.
-pub(super) async fn configs(state: &AdminState) -> Value {
+pub(super) async fn configs(state: &AdminState, kind: Option<&str>) -> Value {
     let mut hidden: BTreeMap<StoreKey, Vec<Value>> = BTreeMap::new();
     for s in state.store.shadowed().await {
         hidden.entry(s.key).or_default().push(json!({"source": &*s.loser, "place": s.loser_place}));
@@ -60,7 +60,9 @@ pub(super) async fn configs(state: &AdminState) -> Value {
         }
         document
     };
-    state.store.snapshot().by_kind.values().flat_map(|list| list.iter()).map(with_places).collect()
+    let snapshot = state.store.snapshot();
+    let lists = snapshot.by_kind.iter().filter(|(of, _)| kind.is_none_or(|kind| of.as_str() == kind));
+    lists.flat_map(|(_, list)| list.iter()).map(with_places).collect()
 }
 
 /// The mesh settings in force, defaults filled in.

@@ -1,7 +1,23 @@
-//! `pilothouse bootstrap`: prints the bootstrap file of Envoy or of a proxyless gRPC program.
+//! `pilothouse bootstrap`: the bootstrap file of Envoy or of a proxyless gRPC program, and the start of an Envoy as a service.
+//!
+//! Envoy's file holds settings of the mesh when a flag names them; a fault in them ends the command, since Envoy would refuse
+//! the file or start without what it was told.
+
+mod envoy;
+mod grpc;
+mod listeners;
+mod mesh;
+mod parts;
+mod proxy;
+mod secrets;
+mod services;
+mod start;
+mod stats;
 
 use std::{
     fs,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -10,21 +26,26 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
+pub use mesh::{MeshInputs, MeshSource};
+use proxy::{METADATA_PREFIX, Proxy, service_cluster};
+use secrets::Secrets;
+pub use start::Format;
+use start::Start;
+
 use super::{EXIT_USAGE, server::Server};
 use crate::{
-    generate::grpc::SERVER_LISTENER_PREFIX,
     identity::certificate_folder,
     model::{Locality, Node},
+    proto::{
+        mesh::{ProxyConfig, proxy_config::InboundInterceptionMode},
+        to_json,
+    },
 };
 
-/// The cluster through which Envoy reaches this server, named as in Istio's bootstrap.
-const XDS_CLUSTER: &str = "xds-grpc";
-/// The secret that holds the root certificates of this server.
-const ROOT_SECRET: &str = "xds-root";
-/// Files of certificates are read again by gRPC after this time, as Istio's agent has it.
-const REFRESH: &str = "900s";
-/// Largest program of a regular expression, as in Istio's bootstrap; Envoy's own limit is 100.
-const RE2_PROGRAM_SIZE: u32 = 32_768;
+/// The port of readiness, and that of statistics for Prometheus, where the metadata names no others.
+const PORTS: [(&str, u32); 2] = [("ENVOY_STATUS_PORT", 15021), ("ENVOY_PROMETHEUS_PORT", 15090)];
+/// The bootstrap file in the folder of `--out`.
+const FILE: &str = "envoy.json";
 
 /// Type of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -74,13 +95,37 @@ pub struct BootstrapArgs {
     /// Use the delta protocol.
     #[arg(long, env = "PILOTHOUSE_DELTA")]
     pub delta: bool,
+    /// The settings of the mesh that Envoy starts with.
+    #[command(flatten)]
+    pub mesh: MeshSource,
+    /// The form of the output: `systemd` and `compose` write files into the folder of --out.
+    #[arg(long, env = "PILOTHOUSE_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+    pub format: Format,
+    /// Folder to write to: envoy.json, with envoy.service or compose.yaml.
+    #[arg(long, env = "PILOTHOUSE_OUT", value_name = "DIR", required_if_eq_any = [("format", "systemd"), ("format", "compose")])]
+    pub out: Option<PathBuf>,
 }
 
-/// Prints the file.
+/// A client's start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    /// The content of the file.
+    pub bootstrap: Value,
+    /// The secrets of the file beside it.
+    pub secrets: Secrets,
+    /// The node that it says.
+    pub node: Node,
+    /// The settings of the mesh; without a mesh none.
+    pub settings: ProxyConfig,
+    /// Settings without effect.
+    pub notes: Vec<String>,
+}
+
+/// Prints the file, or writes it with its unit.
 ///
 /// # Errors
-/// Metadata that cannot be read, or a malformed node id.
-pub fn run(args: BootstrapArgs) -> anyhow::Result<ExitCode> {
+/// Metadata or mesh settings that cannot be read, or a malformed node id.
+pub fn run(mut args: BootstrapArgs) -> anyhow::Result<ExitCode> {
     let metadata = match &args.metadata {
         Some(path) => {
             let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
@@ -89,65 +134,157 @@ pub fn run(args: BootstrapArgs) -> anyhow::Result<ExitCode> {
         None => json!({}),
     };
     let Value::Object(metadata) = metadata else { anyhow::bail!("node metadata is not a JSON object") };
-    match document(&args, metadata) {
-        Ok(bootstrap) => {
-            if let (Client::Envoy, Some(root)) = (args.client, &args.root_cert) {
-                let path = args.sds_file();
-                write_secrets(&path, root).with_context(|| {
-                    format!("writing {}, by which Envoy follows its root certificates (see --sds-file)", path.display())
-                })?;
-            }
-            println!("{}", serde_json::to_string_pretty(&bootstrap)?);
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(reason) => {
-            eprintln!("pilothouse: {reason}");
-            Ok(ExitCode::from(EXIT_USAGE))
+    if let Some(out) = &mut args.out {
+        // A service starts in another folder.
+        for path in [Some(out), args.root_cert.as_mut(), args.sds_file.as_mut()].into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
         }
     }
+    let made = args.mesh.read().map_err(|e| format!("{e:#}")).and_then(|mesh| made(&args, metadata, mesh.as_ref()));
+    let made = match made {
+        Ok(made) => made,
+        Err(reason) => {
+            eprintln!("pilothouse: {reason}");
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
+    for note in &made.notes {
+        eprintln!("pilothouse: {note}");
+    }
+    made.secrets.write().with_context(|| {
+        let path = made.secrets.file.clone().unwrap_or_default();
+        format!("writing {}, by which Envoy follows its certificates (see --sds-file)", path.display())
+    })?;
+    give(&args, &made)?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// The content of the file, for a node with this metadata.
+/// Prints it, or writes it to the folder.
+fn give(args: &BootstrapArgs, made: &Made) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(&made.bootstrap)? + "\n";
+    let cluster = made.bootstrap["node"]["cluster"].as_str().unwrap_or_default();
+    let proxy = Proxy { settings: &made.settings, node: &made.node, cluster };
+    let file = args.out.as_deref().unwrap_or(Path::new("")).join(FILE);
+    let start = Start::of(&proxy, file.clone(), &made.bootstrap, &json!(made.secrets.list));
+    let (unit, content) = match args.format {
+        Format::Args => {
+            println!("{}", start.arguments().join(" "));
+            return Ok(());
+        }
+        Format::Json => (None, String::new()),
+        Format::Systemd => (Some("envoy.service"), start.unit()),
+        Format::Compose => (Some("compose.yaml"), start.compose()),
+    };
+    let Some(out) = &args.out else {
+        print!("{text}");
+        return Ok(());
+    };
+    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    // The token of the workload may be in it.
+    let write = |path: &Path, text: &str, mode: u32| {
+        let mut new = path.as_os_str().to_owned();
+        new.push(format!(".new-{}", std::process::id()));
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&new);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&new, path))
+            .with_context(|| format!("writing {}", path.display()))
+    };
+    write(&file, &text, 0o600)?;
+    if let Some(unit) = unit {
+        write(&out.join(unit), &content, 0o644)?;
+        println!("{}", out.join(unit).display());
+    }
+    Ok(())
+}
+
+/// The start of a node with this metadata.
 ///
 /// # Errors
-/// A node id or an address of a wrong form.
-pub fn document(args: &BootstrapArgs, mut metadata: Map<String, Value>) -> Result<Value, String> {
+/// A node id, an address or a setting of a wrong form.
+pub fn made(args: &BootstrapArgs, mut metadata: Map<String, Value>, mesh: Option<&MeshInputs>) -> Result<Made, String> {
     if args.client == Client::Grpc {
+        if mesh.is_some() || args.format != Format::Json {
+            return Err("settings of the mesh and services are for Envoy: gRPC has no place for them".to_string());
+        }
         metadata.insert("GENERATOR".to_string(), Value::from("grpc"));
     }
     if let Some(folder) = &args.certs_dir {
         add_files(&mut metadata, folder)?;
     }
-    let metadata = Value::Object(metadata);
     let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
-    let node = Node::from_parts(&args.node, metadata.clone(), locality).map_err(|e| e.to_string())?;
+    let node_of = |metadata: &Map<String, Value>| {
+        Node::from_parts(&args.node, metadata.clone().into(), locality.clone()).map_err(|e| e.to_string())
+    };
+    let mut node = node_of(&metadata)?;
+    let mut settings = None;
+    if let Some(mesh) = mesh {
+        let of_mesh = mesh.settings_of(&node)?;
+        describe(&mut metadata, &of_mesh)?;
+        node = node_of(&metadata)?;
+        settings = Some(of_mesh);
+    }
+    let metadata = Value::Object(metadata);
     let address = &args.xds_address;
     let server = Server::parse(address)?;
     check_proof(args, server)?;
-    Ok(match args.client {
+    let mut secrets = Secrets::default();
+    let mut notes = Vec::new();
+    let bootstrap = match args.client {
         Client::Envoy => {
-            let mut bootstrap = envoy(&node, &metadata, &server, args.delta);
-            if args.root_cert.is_some() {
-                secure_envoy(&mut bootstrap, &args.sds_file(), &args.xds_name);
+            let cluster = service_cluster(settings.as_ref(), &node);
+            let mut bootstrap = envoy::envoy(&node, &metadata, &cluster, &server, args.delta);
+            secrets.file = args.secrets_file();
+            if let Some(root) = &args.root_cert {
+                secrets.add_root(root);
+                envoy::secure_envoy(&mut bootstrap, &args.sds_file(), &args.xds_name);
             }
             if let Some(path) = &args.token_file {
-                prove_envoy(&mut bootstrap, path)?;
+                envoy::prove_envoy(&mut bootstrap, path)?;
+            }
+            if let Some(settings) = &settings {
+                let proxy = Proxy { settings, node: &node, cluster: &cluster };
+                notes = parts::add(&mut bootstrap, &proxy, &mut secrets)?;
             }
             bootstrap
         }
         Client::Grpc => {
-            let mut bootstrap = grpc(&node, &metadata, address);
+            let mut bootstrap = grpc::grpc(&node, &metadata, address);
             if let Some(root) = &args.root_cert {
-                secure_grpc(&mut bootstrap, root);
+                grpc::secure_grpc(&mut bootstrap, root);
                 match (&args.token_file, &args.certs_dir) {
-                    (Some(token), _) => prove_grpc(&mut bootstrap, token),
-                    (None, Some(folder)) => prove_grpc_by_certificate(&mut bootstrap, &absolute(folder)?),
+                    (Some(token), _) => grpc::prove_grpc(&mut bootstrap, token),
+                    (None, Some(folder)) => grpc::prove_grpc_by_certificate(&mut bootstrap, &absolute(folder)?),
                     (None, None) => {}
                 }
             }
             bootstrap
         }
-    })
+    };
+    Ok(Made { bootstrap, secrets, node, settings: settings.unwrap_or_default(), notes })
+}
+
+/// The settings as the server reads them from the node, as Istio's agent sends them. Entries that are there stay.
+fn describe(metadata: &mut Map<String, Value>, settings: &ProxyConfig) -> Result<(), String> {
+    // The entry of the node, if there is one, is in the settings already.
+    metadata.insert("PROXY_CONFIG".to_string(), to_json(settings).map_err(|e| e.to_string())?);
+    let mut add = |key: &str, value: Value| {
+        metadata.entry(key.to_string()).or_insert(value);
+    };
+    for (key, value) in &settings.proxy_metadata {
+        if let Some(key) = key.strip_prefix(METADATA_PREFIX) {
+            add(key, value.clone().into());
+        }
+    }
+    for (key, port) in PORTS {
+        add(key, port.into());
+    }
+    if !settings.mesh_id.is_empty() {
+        add("MESH_ID", settings.mesh_id.clone().into());
+    }
+    if settings.interception_mode() != InboundInterceptionMode::Redirect {
+        add("INTERCEPTION_MODE", settings.interception_mode().as_str_name().into());
+    }
+    Ok(())
 }
 
 /// A token is a secret: it is sent over TLS, or within the machine.
@@ -186,6 +323,12 @@ fn add_files(metadata: &mut Map<String, Value>, folder: &Path) -> Result<(), Str
 }
 
 impl BootstrapArgs {
+    /// The file of secrets: beside the root certificates of the server, else beside the certificate of the workload.
+    fn secrets_file(&self) -> Option<PathBuf> {
+        let beside = || Some(absolute(self.certs_dir.as_ref()?).ok()?.join("envoy.sds.json"));
+        if self.root_cert.is_some() { Some(self.sds_file()) } else { beside() }
+    }
+
     /// The file by which Envoy follows its root certificates.
     fn sds_file(&self) -> PathBuf {
         self.sds_file.clone().unwrap_or_else(|| {
@@ -196,196 +339,13 @@ impl BootstrapArgs {
     }
 }
 
-/// The secret of the root certificates: Envoy reads files again only where a secret names them, not where the TLS context
-/// itself does.
-fn root_secret(root: &Path) -> Value {
-    let folder = root.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    json!({"resources": [{
-        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
-        "name": ROOT_SECRET,
-        "validation_context": {
-            "trusted_ca": {"filename": root.to_string_lossy()},
-            "watched_directory": {"path": folder.to_string_lossy()},
-        },
-    }]})
-}
-
-/// Writes the file of the secret, unless it stands already.
-fn write_secrets(path: &Path, root: &Path) -> std::io::Result<()> {
-    let text = format!("{:#}\n", root_secret(root));
-    if fs::read_to_string(path).is_ok_and(|kept| kept == text) {
-        return Ok(());
-    }
-    let mut new = path.as_os_str().to_owned();
-    new.push(format!(".new-{}", std::process::id()));
-    fs::write(&new, text)?;
-    // Envoy may run as another user than this command, and reads the file when it is renamed.
-    fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-    fs::rename(&new, path)
-}
-
-/// TLS towards the server, whose roots are in the secrets of this file.
-fn secure_envoy(bootstrap: &mut Value, secrets: &Path, name: &str) {
-    bootstrap["static_resources"]["clusters"][0]["transport_socket"] = json!({
-        "name": "envoy.transport_sockets.tls",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-            "sni": name,
-            "common_tls_context": {
-                "alpn_protocols": ["h2"],
-                // By default Envoy offers nothing above 1.2 as a client.
-                "tls_params": {
-                    "tls_minimum_protocol_version": "TLSv1_2",
-                    "tls_maximum_protocol_version": "TLSv1_3",
-                },
-                "combined_validation_context": {
-                    "default_validation_context": {
-                        "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": name}}],
-                    },
-                    "validation_context_sds_secret_config": {
-                        "name": ROOT_SECRET,
-                        "sds_config": {
-                            "path_config_source": {"path": secrets.to_string_lossy()},
-                            "resource_api_version": "V3",
-                        },
-                    },
-                },
-            },
-        },
-    });
-}
-
-/// The token as a header of every stream.
-fn prove_envoy(bootstrap: &mut Value, token: &Path) -> Result<(), String> {
-    let text = fs::read_to_string(token).map_err(|e| format!("--token-file {}: {e}", token.display()))?;
-    let header = json!({"key": "authorization", "value": format!("Bearer {}", text.trim())});
-    bootstrap["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"] = json!([header]);
-    Ok(())
-}
-
-/// TLS towards the server (gRFC A65).
-fn secure_grpc(bootstrap: &mut Value, root: &Path) {
-    let config = json!({"ca_certificate_file": root.to_string_lossy()});
-    bootstrap["xds_servers"][0]["channel_creds"] = json!([{"type": "tls", "config": config}]);
-}
-
-/// The token by file (gRFC A97).
-fn prove_grpc(bootstrap: &mut Value, token: &Path) {
-    let config = json!({"jwt_token_file": token.to_string_lossy()});
-    bootstrap["xds_servers"][0]["call_creds"] = json!([{"type": "jwt_token_file", "config": config}]);
-}
-
-/// The workload's own certificate as the proof, by file (gRFC A65).
-fn prove_grpc_by_certificate(bootstrap: &mut Value, folder: &Path) {
-    let config = &mut bootstrap["xds_servers"][0]["channel_creds"][0]["config"];
-    config["certificate_file"] = folder.join(certificate_folder::CHAIN).to_string_lossy().into();
-    config["private_key_file"] = folder.join(certificate_folder::KEY).to_string_lossy().into();
-    config["refresh_interval"] = REFRESH.into();
-}
-
-/// `app.namespace`, Istio's service cluster; without an `app` label the name of the node.
-fn service_cluster(node: &Node) -> String {
-    match node.labels.get("app") {
-        Some(app) => format!("{app}.{}", node.namespace),
-        None => node.id.to_string(),
-    }
-}
-
 /// The node of the client. grpc-js refuses a node without a locality, so an empty one is written.
-fn described(node: &Node, metadata: &Value) -> Value {
+fn described(node: &Node, metadata: &Value, cluster: &str) -> Value {
     let Locality { region, zone, subzone } = &node.locality;
     let parts = [("region", region), ("zone", zone), ("sub_zone", subzone)].into_iter();
     let locality: Map<String, Value> =
         parts.filter(|(_, part)| !part.is_empty()).map(|(key, part)| (key.to_string(), Value::from(&**part))).collect();
-    json!({"id": &*node.raw_id, "cluster": service_cluster(node), "metadata": metadata, "locality": locality})
-}
-
-/// The address of the server, as Envoy writes it.
-fn address_of(server: Server<'_>) -> Value {
-    match server {
-        Server::Tcp(host, port) => json!({"socket_address": {"address": host, "port_value": port}}),
-        Server::Unix(path) => json!({"pipe": {"path": path}}),
-    }
-}
-
-fn envoy(node: &Node, metadata: &Value, server: &Server<'_>, delta: bool) -> Value {
-    let over_ads = json!({"ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"});
-    let keepalive = match server {
-        Server::Tcp(..) => json!({"tcp_keepalive": {"keepalive_time": 300}}),
-        Server::Unix(_) => json!({}),
-    };
-    json!({
-        "node": described(node, metadata),
-        "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 15000}}},
-        "dynamic_resources": {
-            "ads_config": {
-                "api_type": if delta { "DELTA_GRPC" } else { "GRPC" },
-                "transport_api_version": "V3",
-                "set_node_on_first_message_only": true,
-                "grpc_services": [{"envoy_grpc": {"cluster_name": XDS_CLUSTER}}],
-            },
-            "cds_config": over_ads,
-            "lds_config": over_ads,
-        },
-        "layered_runtime": {"layers": [
-            {"name": "global config", "static_layer": {
-                // Envoy's default refuses ordinary regular expressions, and with them all other routes of the configuration.
-                "re2.max_program_size.error_level": RE2_PROGRAM_SIZE,
-                "envoy.reloadable_features.http_reject_path_with_fragment": false,
-            }},
-            {"name": "admin", "admin_layer": {}},
-        ]},
-        "static_resources": {
-            "clusters": [{
-                "name": XDS_CLUSTER,
-                "type": if server.is_name() { "STRICT_DNS" } else { "STATIC" },
-                "connect_timeout": "1s",
-                "load_assignment": {
-                    "cluster_name": XDS_CLUSTER,
-                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address_of(*server)}}]}],
-                },
-                "typed_extension_protocol_options": {
-                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                        "explicit_http_config": {"http2_protocol_options": {}},
-                    },
-                },
-                "upstream_connection_options": keepalive,
-            }],
-        },
-    })
-}
-
-fn grpc(node: &Node, metadata: &Value, address: &str) -> Value {
-    let mut bootstrap = json!({
-        "xds_servers": [{
-            "server_uri": address,
-            "channel_creds": [{"type": "insecure"}],
-            "server_features": ["xds_v3"],
-        }],
-        "node": described(node, metadata),
-        "server_listener_resource_name_template": format!("{SERVER_LISTENER_PREFIX}%s"),
-    });
-    if let (Some(provider), Some(object)) = (certificate_provider(node), bootstrap.as_object_mut()) {
-        object.insert("certificate_providers".to_string(), json!({"default": provider}));
-    }
-    bootstrap
-}
-
-/// The provider `default`, when the metadata names the files of the workload's certificate.
-fn certificate_provider(node: &Node) -> Option<Value> {
-    let m = &node.metadata;
-    if m.tls_client_cert_chain.is_empty() || m.tls_client_key.is_empty() {
-        return None;
-    }
-    let mut config = Map::new();
-    config.insert("certificate_file".to_string(), Value::from(&*m.tls_client_cert_chain));
-    config.insert("private_key_file".to_string(), Value::from(&*m.tls_client_key));
-    if !m.tls_client_root_cert.is_empty() {
-        config.insert("ca_certificate_file".to_string(), Value::from(&*m.tls_client_root_cert));
-    }
-    config.insert("refresh_interval".to_string(), Value::from(REFRESH));
-    Some(json!({"plugin_name": "file_watcher", "config": config}))
+    json!({"id": &*node.raw_id, "cluster": cluster, "metadata": metadata, "locality": locality})
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl<'a> Server<'a> {
 }
 
 /// Host (without brackets) and port of an address to dial.
-fn split_address(text: &str) -> Option<(&str, u16)> {
+pub(super) fn split_address(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     Some((host, port.parse().ok()?)).filter(|(host, port)| !host.is_empty() && *port != 0)

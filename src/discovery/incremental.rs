@@ -181,7 +181,16 @@ fn nodes() -> Vec<(Node, Option<Identity>)> {
     };
     let identity = Identity::parse("spiffe://cluster.local/ns/edge/sa/gw");
     vec![
-        (node("sidecar", "10.1.0.1", "one", "shop", json!({"LABELS": {"app": "one", "version": "v1"}})), None),
+        (
+            node(
+                "sidecar",
+                "10.1.0.1",
+                "one",
+                "shop",
+                json!({"LABELS": {"app": "one", "version": "v1"}, "ENABLE_SELF_DISCOVERY": "true"}),
+            ),
+            None,
+        ),
         (node("sidecar", "10.1.0.2", "two", "shop", json!({"LABELS": {"app": "two"}, "DNS_CAPTURE": "true"})), None),
         (
             node("sidecar", "10.1.0.3", "three", "bank", json!({"ISTIO_VERSION": "1.28.0", "LABELS": {"app": "one"}})),
@@ -225,7 +234,7 @@ fn asked(client: &Connection) -> Vec<(ResourceType, Scope)> {
             vec![
                 (ResourceType::Cluster, Scope::all()),
                 (ResourceType::Listener, Scope::all()),
-                (ResourceType::Endpoint, named(clusters())),
+                (ResourceType::Endpoint, named(clusters().into_iter().chain(["local_cluster".to_string()]).collect())),
                 (ResourceType::Route, named(routes.into_iter().chain(sniffed).collect())),
                 (ResourceType::Secret, named(secrets.map(String::from).to_vec())),
                 (ResourceType::NameTable, Scope::all()),

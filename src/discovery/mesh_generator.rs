@@ -31,7 +31,7 @@ use crate::{
         api,
         check::{self, Refusal},
         cluster::{self, ClusterInputs, OutboundPlan},
-        endpoint::{EndpointInputs, EndpointPlan},
+        endpoint::{EndpointInputs, EndpointPlan, LOCAL_CLUSTER},
         grpc, listener,
         name_table::{self, NameTable},
         names::parse_subset_key,
@@ -249,6 +249,7 @@ impl Generator for MeshGenerator {
             _ if grpc || view.is_router() => &[Part::Own],
             ResourceType::Cluster => &[Part::Routing, Part::Own],
             ResourceType::Listener => &[Part::Outbound, Part::Own],
+            ResourceType::Endpoint if view.metadata.finds_itself() => &[Part::Routing, Part::Own],
             ResourceType::Endpoint | ResourceType::Route => &[Part::Routing],
             ResourceType::Extension => &[Part::Own],
             ResourceType::NameTable | ResourceType::ProxyConfig => &[Part::Outbound],
@@ -301,6 +302,11 @@ impl Generator for MeshGenerator {
     fn named(&self, context: &PushContext, slot: &Slot, kind: ResourceType, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let view = &*slot.view;
         match kind {
+            ResourceType::Endpoint if view.metadata.finds_itself() && !view.is_router() && !is_grpc(view) => {
+                let own = slot.part != Part::Routing;
+                let of_part = |name: &&Arc<str>| (&***name == LOCAL_CLUSTER) == own;
+                self.endpoints(context, slot, &names.iter().filter(of_part).cloned().collect::<Vec<_>>())
+            }
             ResourceType::Endpoint => self.endpoints(context, slot, names),
             ResourceType::Route if is_grpc(view) => self.grpc_routes(context, slot, names),
             ResourceType::Route => self.routes(context, slot, names),
@@ -362,9 +368,12 @@ impl Generator for MeshGenerator {
             types.insert(ResourceType::Secret);
         }
         let hosts = effects.hosts;
+        let own = slot.view.own_service().map(|target| target.service.hostname.clone());
         let names = move |kind, name: &str| {
-            let of_host =
-                |hosts: &HashSet<Hostname>| hosts.contains(parse_subset_key(name).map_or("", |(_, _, host, _)| host));
+            let of_host = |hosts: &HashSet<Hostname>| match parse_subset_key(name) {
+                Some((_, _, host, _)) => hosts.contains(host),
+                None => name == LOCAL_CLUSTER && own.as_ref().is_some_and(|host| hosts.contains(host)),
+            };
             kind != ResourceType::Endpoint || hosts.as_ref().is_none_or(of_host)
         };
         Affected { types, names: Box::new(names) }

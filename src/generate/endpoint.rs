@@ -15,7 +15,7 @@ mod network;
 
 pub use client::{EndpointClient, proxy_labels};
 pub(crate) use group::LocalityGroup;
-pub use inputs::{ClusterTarget, EndpointInputs, destination_rule, forces_unhealthy, service_entry};
+pub use inputs::{ClusterTarget, EndpointInputs, Replicas, destination_rule, forces_unhealthy, service_entry};
 pub use locality::{LocalityLb, ProxyLocality, TrafficDistribution};
 
 use std::sync::Arc;
@@ -31,6 +31,9 @@ use crate::{
     },
     push::{ProxyView, PushContext, SidecarScope},
 };
+
+/// The cluster of a workload's own replicas, which Envoy's bootstrap names; by it Envoy knows its zone's share of the clients.
+pub const LOCAL_CLUSTER: &str = "local_cluster";
 
 /// The endpoints of one cluster as a proxy sees them (Istio's `BuildClusterLoadAssignment`). An unknown name gives an empty
 /// load assignment of that name.
@@ -69,12 +72,25 @@ impl<'a> EndpointPlan<'a> {
 
     /// As [`with_inputs`].
     pub fn with<R>(&self, cluster_name: &str, f: impl FnOnce(&EndpointInputs<'_>) -> R) -> Option<R> {
+        if cluster_name == LOCAL_CLUSTER {
+            return self.with_replicas(f);
+        }
         let (_, subset, host, port) = names::parse_subset_key(cluster_name)?;
         let service = self.scope.services_by_host.get(host)?;
         let port = service.port_by_number(port)?;
         let rule = self.scope.destination_rule(self.view, host);
         let target = ClusterTarget { service, port, subset, rule: rule.map(|r| &**r) };
         Some(f(&EndpointInputs::of(self.context, self.view, &self.client, target, cluster_name.to_string())))
+    }
+
+    /// The replicas of the view's own workload. None without a service, or with one that the view does not see.
+    fn with_replicas<R>(&self, f: impl FnOnce(&EndpointInputs<'_>) -> R) -> Option<R> {
+        let own = self.view.own_service()?;
+        let service = self.scope.services_by_host.get(&own.service.hostname)?;
+        let port = service.port_by_number(own.port.port)?;
+        let target = ClusterTarget { service, port, subset: "", rule: None };
+        let name = LOCAL_CLUSTER.to_string();
+        Some(f(&EndpointInputs::of_replicas(self.context, self.view, &self.client, target, name)))
     }
 }
 

@@ -102,6 +102,9 @@ impl Mesh {
     }
 }
 
+/// The fields of a proxy's settings of which only one can be.
+const CLUSTER_NAMES: [&str; 2] = ["serviceCluster", "tracingServiceName"];
+
 /// Merges mesh settings over others, as [`Mesh::from_values`] merges them over the defaults.
 #[must_use]
 pub fn laid_over(base: Value, over: Value) -> Value {
@@ -123,7 +126,13 @@ fn overlay(base: &mut Map<String, Value>, over: &Map<String, Value>) {
             }
             (Some(Value::Object(old)), Value::Object(new)) if key == "defaultConfig" || key == "defaultProviders" => {
                 for (field, value) in new {
+                    if let Some(other) = CLUSTER_NAMES.iter().find(|name| *name != field)
+                        && CLUSTER_NAMES.contains(&field.as_str())
+                    {
+                        old.shift_remove(*other);
+                    }
                     match (old.get_mut(field), value) {
+                        (_, Value::Null) => drop(old.shift_remove(field)),
                         (Some(Value::Object(old)), Value::Object(new)) if field == "proxyMetadata" => {
                             old.extend(new.clone());
                         }
@@ -241,6 +250,17 @@ mod tests {
         let alone = json!({"trustDomainAliases": ["b.example", "a.example"]});
         let mesh = Mesh::validated(&alone, &Value::Null, "cluster.local", "Kubernetes").unwrap();
         assert_eq!(mesh.config.trust_domain_aliases, ["a.example", "b.example"]);
+    }
+
+    #[test]
+    fn one_name_of_the_service_cluster_replaces_the_other() {
+        let own = json!({"defaultConfig": {"tracingServiceName": "CANONICAL_NAME_ONLY", "drainDuration": "3s"}});
+        let mesh = Mesh::validated(&own, &Value::Null, "cluster.local", "Kubernetes").unwrap();
+        let kept = mesh.config.default_config.clone().unwrap().cluster_name;
+        let wanted = crate::proto::mesh::proxy_config::ClusterName::TracingServiceName(1);
+        assert_eq!(kept, Some(wanted));
+        let merged = laid_over(own, json!({"defaultConfig": {"serviceCluster": "web", "drainDuration": null}}));
+        assert_eq!(merged, json!({"defaultConfig": {"serviceCluster": "web"}}));
     }
 
     #[test]

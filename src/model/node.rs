@@ -84,6 +84,7 @@ impl NodeMetadata {
     /// Keys stored in [`NodeMetadata::other`].
     pub const OTHER_KEYS: &'static [&'static str] = &[
         "DNS_PROXY_ADDR",
+        "ENABLE_SELF_DISCOVERY",
         "ENVOY_SECURE_MERGED_METRICS_PORT",
         "ENVOY_SECURE_METRICS_PORT",
         "HTTP_PROXY_PORT",
@@ -100,6 +101,12 @@ impl NodeMetadata {
     #[must_use]
     pub fn other(&self, key: &str) -> &str {
         self.other.get(key).map_or("", String::as_str)
+    }
+
+    /// Whether the proxy asks for the endpoints of its own workload, by which Envoy balances by zones.
+    #[must_use]
+    pub fn finds_itself(&self) -> bool {
+        self.other("ENABLE_SELF_DISCOVERY") == "true"
     }
 }
 

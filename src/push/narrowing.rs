@@ -6,7 +6,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{OwnPeer, ProxyView, PushContext, view::SpanNames};
+use super::{
+    OwnPeer, ProxyView, PushContext,
+    view::{SpanNames, TEMPLATE_HASHES},
+};
 use crate::model::{
     Labels, Locality, Node, NodeMetadata, NodeType, Resolution, labels::whole_locality, node::InterceptionMode,
 };
@@ -37,7 +40,9 @@ impl PushContext {
             view.span_names = span_names(node, &view.labels);
         }
         let read = if view.is_router() { &keys.router } else { &keys.sidecar };
-        restrict(&mut view.labels, read);
+        let finds_itself = node.metadata.finds_itself();
+        view.labels
+            .retain(|key, _| read.contains(key.as_str()) || (finds_itself && TEMPLATE_HASHES.contains(&key.as_str())));
         view.metadata = Arc::new(self.read_metadata(&node.metadata));
         if !self.reads_own_ips(&view) {
             view.ips.clear();
@@ -69,6 +74,7 @@ impl PushContext {
     pub fn outbound_view(&self, view: &ProxyView) -> ProxyView {
         let mut half = view.outbound(self.serves_headless(view));
         half.ips.truncate(1);
+        without_workload(&mut half);
         restrict(&mut half.labels, &self.read_keys.outbound);
         half
     }
@@ -80,6 +86,7 @@ impl PushContext {
         let mut part = view.outbound(false);
         part.span_names = SpanNames::default();
         part.own = None;
+        without_workload(&mut part);
         restrict(&mut part.labels, &self.read_keys.routing);
         part
     }
@@ -88,12 +95,21 @@ impl PushContext {
     fn read_metadata(&self, metadata: &NodeMetadata) -> NodeMetadata {
         let mut read = metadata.clone();
         read.service_account = Arc::default();
-        read.workload_name = Arc::default();
+        if !metadata.finds_itself() {
+            read.workload_name = Arc::default();
+        }
         read.pod_ports = Arc::default();
         if !self.read_keys.node_name {
             read.node_name = Arc::default();
         }
         read
+    }
+}
+
+/// The name of the workload counts for its own endpoints alone.
+fn without_workload(half: &mut ProxyView) {
+    if !half.metadata.workload_name.is_empty() {
+        Arc::make_mut(&mut half.metadata).workload_name = Arc::default();
     }
 }
 

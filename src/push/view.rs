@@ -20,6 +20,9 @@ pub struct SpanNames {
     pub service: Arc<str>,
 }
 
+/// Labels by which the replicas of one version of a workload are told from those of another.
+pub(crate) const TEMPLATE_HASHES: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-hash"];
+
 /// The inputs of generation that come from a proxy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyView {
@@ -109,6 +112,15 @@ impl ProxyView {
     #[must_use]
     pub fn is_router(&self) -> bool {
         matches!(self.node_type, NodeType::Router | NodeType::Agentgateway)
+    }
+
+    /// The service whose endpoints are the workload's own: the oldest that it serves, ties by host (Istio's `LocalService`).
+    #[must_use]
+    pub fn own_service(&self) -> Option<&ServiceTarget> {
+        self.targets.iter().min_by(|a, b| {
+            let age = |target: &ServiceTarget| (target.service.creation_time, target.service.hostname.clone());
+            age(a).cmp(&age(b))
+        })
     }
 
     /// Whether the proxy is Istio's own build of Envoy (it says so by `ISTIO_VERSION`), which has Istio's extensions.

@@ -7,6 +7,7 @@
 #[path = "../kubernetes/admin.rs"]
 #[allow(dead_code, reason = "the tests of the sources use more of it")]
 mod admin;
+mod bootstrap;
 mod certificate_files;
 mod changes;
 mod clusters;

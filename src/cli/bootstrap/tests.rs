@@ -1,6 +1,18 @@
 //! The files that clients start with.
 
-use super::*;
+use super::{
+    envoy::{prove_envoy, secure_envoy},
+    grpc::{grpc, prove_grpc, secure_grpc},
+    *,
+};
+
+fn envoy(node: &Node, metadata: &Value, server: &Server<'_>, delta: bool) -> Value {
+    super::envoy::envoy(node, metadata, &service_cluster(None, node), server, delta)
+}
+
+fn document(args: &BootstrapArgs, metadata: Map<String, Value>) -> Result<Value, String> {
+    made(args, metadata, None).map(|made| made.bootstrap)
+}
 
 fn node(metadata: Value) -> Node {
     Node::from_parts("sidecar~10.0.0.1~web.shop~shop.svc.cluster.local", metadata, Locality::default()).unwrap()
@@ -37,7 +49,9 @@ fn a_root_certificate_makes_both_clients_dial_the_secure_listener() {
     assert_eq!(source["path"], "/root.pem.sds.json");
     let names = &validation["default_validation_context"]["match_typed_subject_alt_names"];
     assert_eq!(names[0]["matcher"]["exact"], "istiod");
-    let secret = &root_secret(Path::new("/etc/pki/root.pem"))["resources"][0]["validation_context"];
+    let mut secrets = Secrets::default();
+    secrets.add_root(Path::new("/etc/pki/root.pem"));
+    let secret = &secrets.list[0]["validation_context"];
     assert_eq!(secret["trusted_ca"]["filename"], "/etc/pki/root.pem");
     assert_eq!(secret["watched_directory"]["path"], "/etc/pki");
     assert!(prove_envoy(&mut of_envoy, Path::new("/nowhere")).unwrap_err().contains("/nowhere"));

@@ -110,6 +110,7 @@ impl EndpointInputs<'_> {
         if self.node_name.as_ref().is_some_and(|node| *node != endpoint.node_name)
             || !client.sees(&endpoint.network)
             || (cluster_local && endpoint.cluster != client.cluster)
+            || self.replicas.as_ref().is_some_and(|replicas| !replicas.contains(endpoint))
         {
             return false;
         }

@@ -8,9 +8,12 @@ use super::{
 };
 use crate::{
     generate::traffic_policy::{self, EffectivePolicy},
-    model::{ConfigKey, EndpointSet, Features, Kind, Labels, Mesh, Port, Registry, Service, host},
+    model::{ConfigKey, Endpoint, EndpointSet, Features, Kind, Labels, Mesh, Port, Registry, Service, host},
     proto::networking::{DestinationRule, client_tls_settings::TlSmode},
-    push::{MergedDestinationRule, ProxyView, PushContext, authn::AuthnPolicies, network_gateways::NetworkGateways},
+    push::{
+        MergedDestinationRule, ProxyView, PushContext, authn::AuthnPolicies, network_gateways::NetworkGateways,
+        view::TEMPLATE_HASHES,
+    },
 };
 
 /// A DestinationRule: the first of those that were merged.
@@ -46,6 +49,8 @@ pub struct EndpointInputs<'a> {
     pub client: &'a EndpointClient,
     /// The locality of the client; set only where priorities and weights depend on it.
     pub place: Option<ProxyLocality>,
+    /// The workload whose replicas alone are meant; set only for the cluster of a client's own endpoints.
+    pub replicas: Option<Replicas>,
     /// The client's node; set only for a service that keeps to the node.
     pub node_name: Option<Arc<str>>,
     /// Mesh settings.
@@ -84,12 +89,26 @@ impl<'a> EndpointInputs<'a> {
             set: context.endpoints().get(&service.hostname, &service.namespace).map(|s| &**s),
             client,
             place,
+            replicas: None,
             node_name: service.node_local.then(|| view.metadata.node_name.clone()),
             mesh,
             features: context.features(),
             gateways: &context.network_gateways,
             authn: &context.authn,
         }
+    }
+
+    /// The inputs for the client's own replicas: no rule and no setting of load balancing applies to them.
+    #[must_use]
+    pub fn of_replicas(
+        context: &'a PushContext,
+        view: &ProxyView,
+        client: &'a EndpointClient,
+        target: ClusterTarget<'a>,
+        cluster_name: String,
+    ) -> Self {
+        let inputs = Self::of(context, view, client, target, cluster_name);
+        Self { place: None, replicas: Some(Replicas::of(view)), ..inputs }
     }
 
     /// The same inputs for another subset, whose cluster has another name.
@@ -116,7 +135,7 @@ impl<'a> EndpointInputs<'a> {
         let mut hasher = xxhash_rust::xxh3::Xxh3Default::new();
         (&self.cluster_name, self.service.stamp, self.port, self.subset).hash(&mut hasher);
         (self.rule.map(|r| r.stamp), self.set.map(|s| s.stamp), self.client.stamp()).hash(&mut hasher);
-        (&self.place, &self.node_name, self.mesh.stamp).hash(&mut hasher);
+        (&self.place, &self.replicas, &self.node_name, self.mesh.stamp).hash(&mut hasher);
         (self.gateways.resolved.stamp, self.gateways.unresolved.stamp, self.authn.stamp).hash(&mut hasher);
         hasher.digest128()
     }
@@ -156,6 +175,36 @@ impl<'a> EndpointInputs<'a> {
     /// Only endpoints of the client's own cluster count (Istio's `clusterLocalHosts`).
     pub(crate) fn is_cluster_local(&self) -> bool {
         is_cluster_local(self.mesh, &self.service.hostname)
+    }
+}
+
+/// The replicas of a client's workload in its region.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Replicas {
+    workload_name: Arc<str>,
+    template_hashes: [Option<String>; 2],
+    region: Arc<str>,
+}
+
+impl Replicas {
+    /// Those of this client.
+    #[must_use]
+    pub fn of(view: &ProxyView) -> Self {
+        Self {
+            workload_name: view.metadata.workload_name.clone(),
+            template_hashes: TEMPLATE_HASHES.map(|key| view.labels.get(key).cloned()),
+            region: view.locality.region.clone(),
+        }
+    }
+
+    /// Whether the endpoint is one. A client that does not say the name of its workload (a machine outside of any cluster, whose
+    /// WorkloadEntries have a name each) has the whole service beside it.
+    pub(super) fn contains(&self, endpoint: &Endpoint) -> bool {
+        let named = self.workload_name.is_empty() || self.workload_name == endpoint.workload_name;
+        let hashes = TEMPLATE_HASHES.map(|key| endpoint.labels.get(key));
+        named
+            && self.template_hashes.each_ref().map(Option::as_deref) == hashes
+            && self.region == endpoint.locality.region
     }
 }
 
@@ -211,7 +260,7 @@ mod tests {
     use super::*;
     use crate::{
         generate::endpoint::EndpointPlan,
-        model::{Endpoint, EndpointIndex, Locality, Node, Registry, RegistrySnapshot, ShardKey},
+        model::{EndpointIndex, Locality, Node, Registry, RegistrySnapshot, ShardKey},
         push::{PushContext, context::PushInputs},
     };
 

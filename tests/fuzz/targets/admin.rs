@@ -4,7 +4,7 @@ use clap::Parser;
 use pilothouse::{
     admin::readers,
     cli::{Cli, Command, bootstrap},
-    model::Features,
+    model::{Features, Mesh},
     settings,
 };
 use serde_json::Value;
@@ -66,10 +66,12 @@ pub fn bootstrap(data: &[u8]) {
         let address = format!("--xds-address={address}");
         let Ok(cli) = Cli::try_parse_from(["pilothouse", "bootstrap", client, &address, &node]) else { return };
         let Some(Command::Bootstrap(args)) = cli.command else { return };
-        if let Ok(document) = bootstrap::document(&args, metadata.clone()) {
-            assert_eq!(document["node"]["id"], args.node);
-            let back: Value = serde_json::from_str(&document.to_string()).unwrap();
-            assert_eq!(back, document);
+        let mesh = bootstrap::MeshInputs { config: Mesh::default().config, objects: Vec::new() };
+        for mesh in [None, Some(&mesh)] {
+            let Ok(made) = bootstrap::made(&args, metadata.clone(), mesh) else { continue };
+            assert_eq!(made.bootstrap["node"]["id"], args.node);
+            let back: Value = serde_json::from_str(&made.bootstrap.to_string()).unwrap();
+            assert_eq!(back, made.bootstrap);
         }
     }
 }

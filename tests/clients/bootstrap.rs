@@ -1,0 +1,331 @@
+//! Bootstraps with settings of the mesh: Envoy takes each of them, and does as they say.
+
+use std::{
+    ffi::OsString,
+    fs,
+    net::UdpSocket,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    config::{gateway, object},
+    http::{self, Echo},
+    mesh::{ControlPlane, folder},
+    process::{Process, free_port, scratch, wait_for},
+    tls::Certificate,
+    tools::{OLDEST_ENVOY, TOOLS},
+};
+
+const SIDECAR: &str = "sidecar~10.0.0.5~web-1.shop~shop.svc.cluster.local";
+const ROUTER: &str = "router~127.0.0.1~edge.shop~shop.svc.cluster.local";
+
+/// `pilothouse bootstrap envoy` of a node with these arguments.
+fn command(node: &str, metadata: &Value, arguments: &[OsString]) -> Command {
+    let file = scratch().join("metadata.json");
+    fs::write(&file, metadata.to_string()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    command.args(["bootstrap", "envoy", "--node", node, "--metadata"]).arg(file).args(arguments);
+    command
+}
+
+/// The file that it prints.
+fn printed(node: &str, metadata: &Value, arguments: &[OsString]) -> Value {
+    let output = command(node, metadata, arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The reason it gives none.
+fn refused(node: &str, metadata: &Value, arguments: &[OsString]) -> String {
+    let output = command(node, metadata, arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The arguments of a mesh with this `defaultConfig`.
+fn of_mesh(default: &Value) -> Vec<OsString> {
+    let file = scratch().join("mesh.yaml");
+    fs::write(&file, json!({"defaultConfig": default}).to_string()).unwrap();
+    vec!["--xds-address".into(), "127.0.0.1:15010".into(), "--mesh-config".into(), file.into()]
+}
+
+/// Fails the test unless this Envoy would start with the file.
+fn assert_taken(envoy: &Path, bootstrap: &Value, what: &str) {
+    let file = scratch().join("envoy.json");
+    fs::write(&file, bootstrap.to_string()).unwrap();
+    let output = Command::new(envoy).args(["--mode", "validate", "-c"]).arg(file).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {text}\n{bootstrap:#}");
+    // Listeners without a provider of their own have their tracer there, and Envoy has no other place for it yet.
+    let deprecated = |line: &&str| line.contains("Deprecated field") && !line.contains("Bootstrap.tracing");
+    let warned = text.lines().find(deprecated).filter(|_| envoy == TOOLS.envoy.as_path());
+    assert_eq!(warned, None, "{what} uses deprecated fields");
+}
+
+#[test]
+fn envoy_takes_the_bootstrap_of_every_setting() {
+    let own = Certificate::of("collector.example");
+    let (ca, chain, key) = (&own.chain_file, &own.chain_file, &own.key_file);
+    let simple = json!({"mode": "SIMPLE", "caCertificates": ca, "sni": "c.example", "subjectAltNames": ["c.example", "spiffe://a/b", "10.0.0.1"]});
+    let mutual = json!({"mode": "MUTUAL", "clientCertificate": chain, "privateKey": key, "caCertificates": ca});
+    let keepalive = json!({"probes": 3, "time": "10s", "interval": "5s"});
+    let cases = [
+        ("nothing", json!({})),
+        ("zipkin", json!({"tracing": {"zipkin": {"address": "zipkin.example:9411"}, "tlsSettings": simple}})),
+        ("zipkin by address", json!({"tracing": {"zipkin": {"address": "[::1]:9411"}}})),
+        ("datadog", json!({"tracing": {"datadog": {"address": "10.0.0.1:8126"}}})),
+        ("lightstep", json!({"tracing": {"lightstep": {"address": "l.example:443", "accessToken": "t"}}})),
+        (
+            "access logs",
+            json!({"envoyAccessLogService": {"address": "als.example:9000", "tlsSettings": mutual, "tcpKeepalive": keepalive}}),
+        ),
+        (
+            "metrics",
+            json!({"envoyMetricsService": {"address": "10.0.0.1:9000", "tlsSettings": simple}, "statsdUdpAddress": "10.0.0.1:8125"}),
+        ),
+        ("the older setting of metrics", json!({"envoyMetricsServiceAddress": "metrics.example:9000"})),
+        (
+            "statistics",
+            json!({
+                "proxyStatsMatcher": {"inclusionPrefixes": ["http.{pod_ip}_"], "inclusionSuffixes": ["a"], "inclusionRegexps": [".*b.*"]},
+                "extraStatTags": ["request_host", "odd.(tag"], "statsCompression": false, "statNameLength": 200,
+            }),
+        ),
+        (
+            "process",
+            json!({"concurrency": 2, "drainDuration": "7s", "proxyAdminPort": 15555, "fileFlushInterval": "2s", "fileFlushMinSizeKb": 16}),
+        ),
+        ("connections", json!({"connectionSettings": {"globalDownstreamConnectionLimit": 1000}})),
+        (
+            "runtime",
+            json!({"runtimeValues": {"a.b": "true", "c.d": "7", "re2.max_program_size.error_level": "", "overload.global_downstream_max_connections": "5000"}}),
+        ),
+        (
+            "self discovery",
+            json!({"proxyMetadata": {"ISTIO_META_ENABLE_SELF_DISCOVERY": "true", "METRICS_LOCALHOST_ACCESS_ONLY": "true"}}),
+        ),
+        (
+            "names",
+            json!({"tracingServiceName": "CANONICAL_NAME_AND_NAMESPACE", "meshId": "m", "interceptionMode": "NONE"}),
+        ),
+    ];
+    let metadata = json!({"LABELS": {"app": "web"}, "ANNOTATIONS": {
+        "sidecar.istio.io/statsInclusionPrefixes": "cluster.outbound", "sidecar.istio.io/extraStatTags": "one,two",
+        "sidecar.istio.io/statsHistogramBuckets": "{\"istiocustom\":[1,5,10]}",
+        "sidecar.istio.io/statsFlushInterval": "10s", "sidecar.istio.io/statsEvictionInterval": "20s",
+    }});
+    for (what, default) in &cases {
+        let arguments = of_mesh(default);
+        for metadata in [&json!({}), &metadata] {
+            assert_taken(&TOOLS.envoy, &printed(SIDECAR, metadata, &arguments), what);
+        }
+        let six = "sidecar~2001:db8::1~web.shop~shop.svc.cluster.local";
+        assert_taken(&TOOLS.envoy, &printed(six, &json!({}), &arguments), what);
+        assert_taken(&OLDEST_ENVOY, &printed(ROUTER, &json!({}), &arguments), what);
+    }
+    let all = cases.iter().filter(|(what, _)| !["lightstep", "datadog", "zipkin by address"].contains(what));
+    let mut together = json!({});
+    for (_, default) in all {
+        together.as_object_mut().unwrap().extend(default.as_object().unwrap().clone());
+    }
+    let made = printed(SIDECAR, &metadata, &of_mesh(&together));
+    assert_taken(&TOOLS.envoy, &made, "all together");
+    let clusters: Vec<&str> =
+        made["static_resources"]["clusters"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    let want = ["xds-grpc", "prometheus_stats", "zipkin", "envoy_metrics_service", "envoy_accesslog_service"];
+    // The metadata of the last settings replaced those with the self discovery.
+    assert!(want.iter().all(|name| clusters.contains(name)), "{clusters:?}");
+}
+
+#[test]
+fn certificates_of_the_workload_are_followed_by_a_file_of_secrets() {
+    let (own, certs) = (Certificate::of("web.example"), scratch());
+    for (name, text) in [("cert-chain.pem", &own.chain), ("key.pem", &own.key), ("root-cert.pem", &own.chain)] {
+        fs::write(certs.join(name), text).unwrap();
+    }
+    let als =
+        json!({"envoyAccessLogService": {"address": "als.example:9000", "tlsSettings": {"mode": "ISTIO_MUTUAL"}}});
+    let text = refused(SIDECAR, &json!({}), &of_mesh(&als));
+    assert!(text.contains("envoyAccessLogService.tlsSettings") && text.contains("--certs-dir"), "{text}");
+    let mut arguments = of_mesh(&als);
+    arguments.extend(["--certs-dir".into(), certs.clone().into()]);
+    let made = printed(SIDECAR, &json!({}), &arguments);
+    assert_taken(&TOOLS.envoy, &made, "ISTIO_MUTUAL");
+    let secrets: Value = serde_json::from_slice(&fs::read(certs.join("envoy.sds.json")).unwrap()).unwrap();
+    assert_eq!(secrets["resources"].as_array().map(Vec::len), Some(2), "{secrets:#}");
+    assert!(!made.to_string().contains("BEGIN"), "the key is not in the file");
+}
+
+#[test]
+fn settings_with_which_envoy_would_not_start_are_refused_by_name() {
+    for (default, metadata, want) in [
+        (json!({"statsdUdpAddress": "stats.example:8125"}), json!({}), "statsdUdpAddress"),
+        (json!({"statsdUdpAddress": "stats.example"}), json!({}), "statsdUdpAddress"),
+        (json!({"proxyStatsMatcher": {"inclusionRegexps": ["("]}}), json!({}), "statsInclusionRegexps"),
+        (json!({"proxyAdminPort": 99999}), json!({}), "proxyAdminPort"),
+        (json!({}), json!({"ANNOTATIONS": {"proxy.istio.io/config": "concurrency: many"}}), "proxy.istio.io/config"),
+        (json!({}), json!({"ANNOTATIONS": {"proxy.istio.io/config": ": :\n - ["}}), "proxy.istio.io/config"),
+        (json!({}), json!({"ANNOTATIONS": {"proxy.istio.io/config": "text"}}), "proxy.istio.io/config"),
+        (
+            json!({"tracing": {"zipkin": {"address": "z:1"}, "tlsSettings": {"mode": "SIMPLE"}}}),
+            json!({}),
+            "caCertificates",
+        ),
+    ] {
+        let text = refused(SIDECAR, &metadata, &of_mesh(&default));
+        assert!(text.contains(want), "{default}: {text}");
+    }
+    let nowhere = ["--xds-address".into(), "h:1".into(), "--from".into(), format!("127.0.0.1:{}", free_port()).into()];
+    assert!(refused(SIDECAR, &json!({}), &nowhere).contains("asking http://"));
+}
+
+/// A running Envoy whose whole start came from `bootstrap`.
+struct Started {
+    _process: Process,
+    ready: u16,
+    metrics: u16,
+    admin: u16,
+}
+
+impl Started {
+    /// Asks this control plane for the settings of the node.
+    fn from(plane: &ControlPlane, node: &str, metadata: &Value) -> Self {
+        let (ready, metrics, admin) = (free_port(), free_port(), free_port());
+        let mut metadata = metadata.clone();
+        metadata["ENVOY_STATUS_PORT"] = ready.into();
+        metadata["ENVOY_PROMETHEUS_PORT"] = metrics.into();
+        metadata["PROXY_CONFIG"] = json!({"proxyAdminPort": admin, "concurrency": 1});
+        let (out, from) = (scratch(), format!("127.0.0.1:{}", plane.http_port));
+        let address = format!("127.0.0.1:{}", plane.grpc_port);
+        let arguments: [OsString; 6] =
+            ["--xds-address".into(), address.into(), "--from".into(), from.into(), "--out".into(), out.clone().into()];
+        let written = command(node, &metadata, &arguments).output().unwrap();
+        assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+        let mode = fs::metadata(out.join("envoy.json")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "the file may hold a token");
+        let words = command(node, &metadata, &arguments).args(["--format", "args"]).output().unwrap();
+        let words = String::from_utf8(words.stdout).unwrap();
+        let mut envoy = Command::new(&TOOLS.envoy);
+        envoy.arg("-c").arg(out.join("envoy.json")).args(words.split_whitespace()).args(["-l", "warning"]);
+        let process = Process::start("envoy", &mut envoy);
+        wait_for("the proxy is ready", || {
+            http::get(ready, "localhost", "/healthz/ready", &[]).ok().filter(|answer| answer.body.trim() == "LIVE")
+        });
+        Self { _process: process, ready, metrics, admin }
+    }
+
+    fn page(&self, path: &str) -> String {
+        http::get(self.admin, "localhost", path, &[]).unwrap().body
+    }
+}
+
+#[test]
+fn a_proxy_starts_with_the_settings_of_a_running_server() {
+    let (collector, port, echo) = (Echo::start("zipkin"), free_port(), Echo::start("web"));
+    let stats = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stats.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mesh = json!({"defaultConfig": {
+        "tracing": {"sampling": 100.0, "zipkin": {"address": format!("127.0.0.1:{}", collector.port)}},
+        "statsdUdpAddress": stats.local_addr().unwrap().to_string(),
+        "extraStatTags": ["my_tag"], "drainDuration": "9s",
+    }});
+    let route =
+        json!({"hosts": ["*"], "gateways": ["edge"], "http": [{"route": [{"destination": {"host": "web.example"}}]}]});
+    let objects = gateway(port)
+        + &crate::config::service("web.example", 80, "HTTP", &[(echo.port, "v1", "")])
+        + &object("VirtualService", "web", &route);
+    let configs = folder(&[("objects.yaml", objects)]);
+    let file = scratch().join("mesh.yaml");
+    fs::write(&file, mesh.to_string()).unwrap();
+    let plane = ControlPlane::launch(
+        configs.clone(),
+        &["--config-dir".into(), configs.into(), "--mesh-config".into(), file.into()],
+    );
+    plane.wait_ready();
+    let proxy = Started::from(&plane, ROUTER, &json!({"LABELS": {"app": "edge"}}));
+    wait_for("the gateway answers", || http::get(port, "a", "/traced", &[]).ok().filter(|a| a.status == 200));
+    wait_for("a span comes", || collector.paths().into_iter().find(|path| path == "/api/v2/spans"));
+    let mut packet = [0; 65_536];
+    stats.recv(&mut packet).expect("statistics come");
+    let answer = http::get(proxy.metrics, "localhost", "/stats/prometheus", &[]).unwrap();
+    assert!(answer.body.contains("cluster_name=\"xds-grpc\""), "{}", answer.body);
+    assert!(!answer.body.contains("envoy_dns_"), "statistics that nobody asked for are kept");
+    let compressed = http::get(proxy.metrics, "localhost", "/stats/prometheus", &[("accept-encoding", "gzip")]);
+    let encoding = compressed.map(|answer| answer.headers.get("content-encoding").cloned());
+    assert_eq!(encoding.unwrap().as_deref(), Some("gzip"));
+    for port in [proxy.metrics, proxy.ready] {
+        let other = http::get(port, "localhost", "/quitquitquit", &[]).unwrap();
+        assert_eq!(other.status, 404, "other pages of the admin interface are not reachable");
+    }
+    let info = proxy.page("/server_info");
+    assert!(info.contains("\"drain_time\": \"9s\"") && info.contains("\"concurrency\": 1"), "{info}");
+}
+
+/// A ServiceEntry of the workload and its neighbours: address and locality each.
+fn web(endpoints: &[(&str, &str)]) -> String {
+    let endpoints: Vec<Value> =
+        endpoints.iter().map(|(address, locality)| json!({"address": address, "locality": locality})).collect();
+    let port = json!({"number": 80, "name": "http", "protocol": "HTTP"});
+    object(
+        "ServiceEntry",
+        "web",
+        &json!({"hosts": ["web.example"], "location": "MESH_INTERNAL", "resolution": "STATIC", "ports": [port], "endpoints": endpoints}),
+    )
+}
+
+#[test]
+fn a_proxy_finds_the_replicas_of_its_workload() {
+    let variables = json!({"apiVersion": "networking.istio.io/v1beta1", "kind": "ProxyConfig", "metadata": {"name": "own", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "environmentVariables": {"ISTIO_META_ENABLE_SELF_DISCOVERY": "true"}}});
+    let first = [("10.0.0.5", "r/a"), ("10.0.0.6", "r/b"), ("10.0.0.7", "other/a")];
+    let plane = ControlPlane::start(&[("own.yaml", format!("---\n{variables}\n")), ("web.yaml", web(&first))]);
+    let proxy = Started::from(&plane, SIDECAR, &json!({"LABELS": {"app": "web"}}));
+    let replicas = || {
+        let text = proxy.page("/clusters");
+        let own = text.lines().filter_map(|line| line.strip_prefix("local_cluster::10.0.0."));
+        let mut all: Vec<String> = own.filter_map(|rest| rest.split(':').next()).map(str::to_string).collect();
+        all.sort();
+        all.dedup();
+        all
+    };
+    wait_for("its region's replicas", || Some(replicas()).filter(|all| *all == ["5", "6"]));
+    plane.write("web.yaml", &web(&[("10.0.0.5", "r/a"), ("10.0.0.6", "r/b"), ("10.0.0.8", "r/a")]));
+    wait_for("the new one", || Some(replicas()).filter(|all| *all == ["5", "6", "8"]));
+    let other = Started::from(
+        &plane,
+        "sidecar~10.0.0.9~other.shop~shop.svc.cluster.local",
+        &json!({"LABELS": {"app": "other"}}),
+    );
+    assert!(!other.page("/clusters").contains("local_cluster"));
+}
+
+#[test]
+fn a_unit_and_a_compose_file_start_the_same_proxy() {
+    let default = json!({"concurrency": 3, "drainDuration": "7s", "terminationDrainDuration": "4s", "proxyMetadata": {"PLAIN": "a b%c\"$d", "ISTIO_META_X": "1"}});
+    let mut text: Vec<String> = Vec::new();
+    for (format, name) in [("systemd", "envoy.service"), ("compose", "compose.yaml")] {
+        let out = scratch().join("of it");
+        let mut arguments = of_mesh(&default);
+        arguments.extend(["--format".into(), format.into(), "--out".into(), out.clone().into()]);
+        let output = command(SIDECAR, &json!({}), &arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(PathBuf::from(String::from_utf8(output.stdout).unwrap().trim()), out.join(name));
+        let bootstrap = serde_json::from_slice(&fs::read(out.join("envoy.json")).unwrap()).unwrap();
+        assert_taken(&TOOLS.envoy, &bootstrap, format);
+        assert_eq!(bootstrap["node"]["metadata"]["X"], "1");
+        text.push(fs::read_to_string(out.join(name)).unwrap());
+    }
+    for part in ["\"PLAIN=a b%%c\\\"$d\"", "--concurrency 3", "--drain-time-s 7", "sleep 4", "TimeoutStopSec=14"] {
+        assert!(text[0].contains(part), "{part}: {}", text[0]);
+    }
+    let parsed = pilothouse::sources::yaml::values(&text[1]).unwrap().pop().unwrap();
+    let service = &parsed["services"]["envoy"];
+    assert_eq!((&service["environment"]["PLAIN"], &service["network_mode"]), (&json!("a b%c\"$$d"), &json!("host")));
+    let command: Vec<&str> = service["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    assert!(command.windows(2).any(|pair| pair == ["--concurrency", "3"]), "{command:?}");
+}
