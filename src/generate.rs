@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod compliance;
 pub mod dns_cache;
 pub mod endpoint;
+pub mod envoy_filter;
 pub mod grpc;
 pub mod listener;
 pub mod name_table;

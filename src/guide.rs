@@ -11,6 +11,7 @@
 //! | [`identity`] | the secure listener, join tokens, the certificate authority, mutual TLS of stock Envoys |
 //! | [`policies`] | access to workloads: AuthorizationPolicy, tokens, external authorizers |
 //! | [`telemetry`] | access logs, tracing, Istio's metrics from a stock Envoy |
+//! | [`envoy_filters`] | patches of the generated configuration |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`operations`] | traces of pushes in an OpenTelemetry collector |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
@@ -19,6 +20,8 @@
 pub mod behaviour {}
 #[doc = include_str!("guide/commands.md")]
 pub mod commands {}
+#[doc = include_str!("guide/envoy_filters.md")]
+pub mod envoy_filters {}
 #[doc = include_str!("guide/files.md")]
 pub mod files {}
 #[doc = include_str!("guide/identity.md")]

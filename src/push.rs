@@ -9,6 +9,7 @@ pub mod changes;
 pub mod context;
 pub mod debounce;
 pub mod destination_rules;
+pub mod envoy_filters;
 pub mod gateways;
 pub mod narrowing;
 pub mod network_gateways;

@@ -171,7 +171,7 @@ fn write(
     write_file(out, "endpoints", &json_list(&got.endpoints, "clusterName")?)?;
     write_file(out, "listeners", &json_list(&got.listeners, "name")?)?;
     write_file(out, "routes", &json_list(&got.routes, "name")?)?;
-    write_file(out, "extensions", &json!([]))?;
+    write_file(out, "extensions", &json_list(&got.extensions, "name")?)?;
     let tables: Vec<_> = got.name_table.into_iter().collect();
     write_file(out, "nds", &json_list(&tables, "name")?)?;
     let secrets = json!({"requested": requested, "resources": json_list(&got.secrets, "name")?});

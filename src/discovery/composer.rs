@@ -19,8 +19,8 @@ use crate::{
     proto::{
         envoy::{
             config::{
-                cluster::v3::Cluster, endpoint::v3::ClusterLoadAssignment, listener::v3::Listener,
-                route::v3::RouteConfiguration,
+                cluster::v3::Cluster, core::v3::TypedExtensionConfig, endpoint::v3::ClusterLoadAssignment,
+                listener::v3::Listener, route::v3::RouteConfiguration,
             },
             extensions::transport_sockets::tls::v3::Secret,
         },
@@ -41,6 +41,8 @@ pub struct Resources {
     pub listeners: Vec<Listener>,
     /// RDS, for the names in the listeners.
     pub routes: Vec<RouteConfiguration>,
+    /// ECDS, for the names in the listeners.
+    pub extensions: Vec<TypedExtensionConfig>,
     /// SDS, for the names that the other resources fetch over ADS.
     pub secrets: Vec<Secret>,
     /// NDS; only with `DNS_CAPTURE`.
@@ -103,8 +105,9 @@ impl<'a> Composer<'a> {
         let endpoints = self.named(ResourceType::Endpoint, cluster::eds_cluster_names(&clusters))?;
         let routes = self.named(ResourceType::Route, listener::route_names(&listeners))?;
         let secrets = self.named(ResourceType::Secret, secret::names(&clusters, &listeners))?;
+        let extensions = self.named(ResourceType::Extension, listener::extension_names(&listeners))?;
         let name_table = self.read(ResourceType::NameTable, &Scope::all())?.pop();
-        Ok(Resources { clusters, endpoints, listeners, routes, secrets, name_table })
+        Ok(Resources { clusters, endpoints, listeners, routes, extensions, secrets, name_table })
     }
 
     /// All clusters of the proxy, as CDS serves them.

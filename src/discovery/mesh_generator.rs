@@ -2,16 +2,15 @@
 //!
 //! Owns which view each type may read. Which changes can touch a type is told by [`requests::effects`].
 
+mod clusters;
 mod left_out;
+mod patches;
 mod proxyless;
 
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
 };
 
 use metrics::counter;
@@ -19,7 +18,7 @@ use parking_lot::Mutex;
 use prost::Name;
 use rayon::prelude::*;
 
-use left_out::{SECRET_ERRORS, of_policy, omission, others, without_certificate};
+use left_out::{SECRET_ERRORS, of_policy, omission, others};
 
 use super::{
     generator::{Affected, Audience, Claim, Generator, Layout, Part, Slot},
@@ -30,7 +29,7 @@ use crate::{
     generate::{
         api,
         check::{self, Refusal},
-        cluster::{self, ClusterInputs, OutboundPlan},
+        cluster,
         endpoint::{EndpointInputs, EndpointPlan, LOCAL_CLUSTER},
         grpc, listener,
         name_table::{self, NameTable},
@@ -109,59 +108,6 @@ impl MeshGenerator {
             tracing::warn!(secret, reason, times, ?others, "secrets are not sent");
         }
         made.resources.iter().map(|s| Arc::new(Resource::encode(s.name.as_str(), s))).collect()
-    }
-
-    fn clusters(&self, context: &PushContext, slot: &Slot) -> Vec<Arc<Resource>> {
-        let view = &*slot.view;
-        let (mut list, mut left_out) = (Vec::new(), BTreeSet::new());
-        if view.is_router() || slot.part == Part::Routing {
-            self.planned_clusters(&OutboundPlan::of(context, view), &mut list, &mut left_out);
-            list.extend(encoded(cluster::unknown_destinations(context, view)));
-            if let Some(plan) = OutboundPlan::sni_dnat(context, view) {
-                self.planned_clusters(&plan, &mut list, &mut left_out);
-            }
-            self.clusters.prune();
-        }
-        if slot.part != Part::Routing {
-            let inbound = if view.is_router() { Vec::new() } else { cluster::inbound(context, view) };
-            let url = Cluster::type_url();
-            for made in inbound.into_iter().chain(cluster::external_sds(context, view)) {
-                let name = made.name.clone();
-                match check::cluster(made, || listener::object_of(context, view, "", &[])) {
-                    Ok((_, bytes)) => list.push(Arc::new(Resource::of_parts(name, &url, &bytes))),
-                    Err(refusal) => drop(left_out.insert(omission(&name, *refusal))),
-                }
-            }
-        }
-        self.tell(slot, ResourceType::Cluster, None, left_out);
-        list
-    }
-
-    fn planned_clusters(
-        &self,
-        plan: &OutboundPlan<'_>,
-        into: &mut Vec<Arc<Resource>>,
-        left_out: &mut BTreeSet<Omission>,
-    ) {
-        let url = Cluster::type_url();
-        let (refused, lacking) = (Mutex::new(BTreeSet::new()), AtomicUsize::new(0));
-        // A refused cluster is not kept, so each generation finds and reports it.
-        let make = |inputs: &ClusterInputs<'_>| match inputs.checked() {
-            Ok(made) => made.map(|(cluster, bytes)| Resource::of_parts(cluster.name, &url, &bytes)),
-            Err(refusal) => {
-                let of = omission(&inputs.name(), *refusal);
-                refused.lock().insert(of);
-                None
-            }
-        };
-        into.extend(plan.make(|inputs| {
-            if inputs.lacks_certificate() {
-                lacking.fetch_add(1, Ordering::Relaxed);
-            }
-            self.clusters.get_or(inputs.key(), || make(inputs))
-        }));
-        left_out.extend(refused.into_inner());
-        left_out.extend(without_certificate(lacking.into_inner()));
     }
 
     /// Unknown clusters get an empty load assignment, because clients wait for one.
@@ -267,6 +213,7 @@ impl Generator for MeshGenerator {
             ResourceType::Cluster => self.clusters(context, slot),
             ResourceType::Listener => {
                 let (listeners, mut left_out) = listeners(context, slot);
+                let listeners = Self::patched_listeners(slot, listeners, &mut left_out);
                 let url = Listener::type_url();
                 let mut list = Vec::with_capacity(listeners.len());
                 for mut listener in listeners {
@@ -276,6 +223,7 @@ impl Generator for MeshGenerator {
                     left_out.extend(refused.into_iter().map(|refusal| omission(&name, refusal)));
                     list.extend(taken.map(|bytes| Arc::new(Resource::of_parts(name.as_str(), &url, &bytes))));
                 }
+                self.count_patches(context, slot);
                 self.tell(slot, kind, None, left_out);
                 list
             }
@@ -313,6 +261,7 @@ impl Generator for MeshGenerator {
             ResourceType::Secret => self.secrets(context, slot, names),
             ResourceType::Cluster if is_grpc(view) => self.grpc_clusters(context, slot, names),
             ResourceType::Listener if is_grpc(view) => self.grpc_listeners(context, slot, names),
+            ResourceType::Extension => self.extensions(context, slot, names),
             _ => Vec::new(),
         }
     }

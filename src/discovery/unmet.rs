@@ -1,5 +1,5 @@
 //! Policies that refuse more than they say, since a part that they need is missing: an external authorizer or keys; and
-//! Telemetries that do less than they say.
+//! Telemetries and EnvoyFilters that do less than they say.
 
 use std::sync::Arc;
 
@@ -24,5 +24,9 @@ pub fn unmet_policies(context: &PushContext) -> impl Iterator<Item = (&Arc<Confi
     let telemetries = context.inputs.configs.list(Kind::Telemetry).iter();
     let telemetries =
         telemetries.filter_map(|config| Some((config, "NotWholeInForce", telemetry::unmet(context, config)?)));
-    custom.chain(tokens).chain(telemetries)
+    let patches = context.inputs.configs.list(Kind::EnvoyFilter).iter().filter_map(|config| {
+        let faults = context.envoy_filters.faults_of(config);
+        (!faults.is_empty()).then(|| (config, "PatchSkipped", faults.join("; ")))
+    });
+    custom.chain(tokens).chain(telemetries).chain(patches)
 }

@@ -210,6 +210,12 @@ pub fn listener(
     }
 }
 
+/// The reason why Envoy would refuse a listener as it stands, if it would.
+#[must_use]
+pub fn listener_fault(listener: &Listener) -> Option<String> {
+    encoded_listener(listener).err().map(|found| reasons(&found))
+}
+
 /// The same chain without filters: Envoy closes its connections.
 fn closing(chain: &FilterChain) -> FilterChain {
     FilterChain {

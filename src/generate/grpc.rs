@@ -2,11 +2,13 @@
 //!
 //! A client target `host[:port]` is a listener of exactly that name with an API listener; a server asks for
 //! `xds.istio.io/grpc/lds/inbound/ADDRESS`. Routes are named `outbound|port||host` and hold the virtual hosts of that host
-//! only. Clusters are built for the requested names. Follows Istio's `grpcgen`.
+//! only. Clusters are built for the requested names. Follows Istio's `grpcgen`; EnvoyFilters, which Istio does not apply to gRPC,
+//! patch clusters, virtual hosts and routes, as far as gRPC takes the result.
 
 mod cluster;
 mod listener;
 mod not_applied;
+mod patched;
 mod rbac;
 mod route;
 mod tls;
@@ -66,6 +68,7 @@ pub fn route_configuration(
     let (_, _, hostname, port) = parse_subset_key(name).filter(|(_, _, h, p)| !h.is_empty() && *p != 0)?;
     let mut virtual_hosts = routes_of::proxyless_virtual_hosts(context, view, name, port);
     virtual_hosts.retain(|(v, _)| serves(v, &hostname.to_ascii_lowercase(), port));
+    patched::virtual_hosts(view, name, &mut virtual_hosts);
     let not_applied = virtual_hosts.iter_mut().flat_map(|(v, objects)| route::fit(v, objects, name)).collect();
     let virtual_hosts = virtual_hosts.into_iter().map(|(v, _)| v).collect();
     Some((RouteConfiguration { name: name.to_string(), virtual_hosts, ..RouteConfiguration::default() }, not_applied))

@@ -9,6 +9,7 @@ pub mod bind;
 pub mod builder;
 pub mod conflict;
 pub mod dynamic_dns;
+mod extension_names;
 pub mod filter;
 pub mod filter_chain;
 pub mod gateway;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use builder::Builder;
 pub use conflict::Conflict;
+pub use extension_names::extension_names;
 pub use gateway::gateway;
 pub use route_names::route_names;
 

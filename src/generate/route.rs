@@ -19,6 +19,7 @@ mod http;
 mod inbound;
 mod key;
 mod matching;
+mod patched;
 mod retry;
 mod session;
 mod sidecar;

@@ -64,6 +64,7 @@ features! {
     enable_alpn_filter: bool = true, "PILOT_ENABLE_ALPN_FILTER";
     enable_eds_debounce: bool = true, "PILOT_ENABLE_EDS_DEBOUNCE";
     enable_eds_for_headless_services: bool = false, "PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES";
+    enable_envoy_filter_metrics: bool = false, "PILOT_ENVOY_FILTER_STATS";
     enable_headless_filter_chain_listener: bool = false, "PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER";
     enable_ip_autoallocate: bool = true, "PILOT_ENABLE_IP_AUTOALLOCATE";
     ip_autoallocate_ipv4_prefix: Prefix<Ipv4Net> = Prefix(Ipv4Net::new_assert(Ipv4Addr::new(240, 240, 0, 0), 16)), "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX";

@@ -187,7 +187,6 @@ impl Kind {
     #[must_use]
     pub const fn without_effect(self) -> Option<&'static str> {
         Some(match self {
-            Kind::EnvoyFilter => "EnvoyFilter has no effect yet: no resource is patched",
             Kind::TrafficExtension => "TrafficExtension has no effect yet: no proxy loads the extension",
             Kind::WasmPlugin => "WasmPlugin has no effect yet: no proxy loads the plugin",
             _ => return None,

@@ -65,8 +65,8 @@ impl Changes {
         let everything = inputs.settings || networks;
         let (old, new) = (&before.inputs.registry, &now.inputs.registry);
         let mut nodes = new.moved_since(old);
-        // A Sidecar decides whether a proxy's own addresses are read.
-        if everything || inputs.any(&[Kind::Sidecar]) || before.read_keys != now.read_keys {
+        // A Sidecar decides whether a proxy's own addresses are read, an EnvoyFilter is a part of the views it applies to.
+        if everything || inputs.any(&[Kind::Sidecar, Kind::EnvoyFilter]) || before.read_keys != now.read_keys {
             nodes = MovedNodes::all();
         }
         let services = difference::of_lists(&before.services.all, &now.services.all, |s| s.stamp);

@@ -10,6 +10,7 @@ use super::{
     authn::AuthnPolicies,
     changes::{Changes, InputChanges},
     destination_rules::DestinationRuleIndex,
+    envoy_filters::EnvoyFilterIndex,
     gateways::{GatewayIndex, MergedGateway},
     network_gateways::NetworkGateways,
     policies::PolicyIndex,
@@ -48,6 +49,8 @@ pub struct PushContext {
     pub policies: Arc<PolicyIndex>,
     /// Telemetries by namespace.
     pub telemetries: Arc<TelemetryIndex>,
+    /// EnvoyFilters by namespace.
+    pub envoy_filters: Arc<EnvoyFilterIndex>,
     /// Gateways between networks.
     pub network_gateways: Arc<NetworkGateways>,
     /// The labels and fields of a proxy that the configuration reads.
@@ -82,6 +85,7 @@ impl PushContext {
         let authn = Arc::new(AuthnPolicies::build(&inputs));
         let policies = Arc::new(PolicyIndex::build(&inputs));
         let telemetries = Arc::new(TelemetryIndex::build(&inputs));
+        let envoy_filters = Arc::new(EnvoyFilterIndex::build_after(&inputs, None));
         let network_gateways = Arc::new(NetworkGateways::build(&inputs));
         let read_keys = Arc::new(ReadKeys::build(&inputs));
         Self {
@@ -95,6 +99,7 @@ impl PushContext {
             authn,
             policies,
             telemetries,
+            envoy_filters,
             network_gateways,
             read_keys,
             id: next_id(),
@@ -127,6 +132,9 @@ impl PushContext {
         let policies = keep_unless(changes.any(&PolicyIndex::KINDS), &self.policies, || PolicyIndex::build(&inputs));
         let telemetries =
             keep_unless(changes.any(&[Kind::Telemetry]), &self.telemetries, || TelemetryIndex::build(&inputs));
+        let envoy_filters = keep_unless(changes.any(&[Kind::EnvoyFilter]), &self.envoy_filters, || {
+            EnvoyFilterIndex::build_after(&inputs, Some(&self.envoy_filters))
+        });
         let of_networks = changes.services || changes.names || changes.any(&[Kind::KubernetesGateway]);
         let network_gateways = keep_unless(of_networks, &self.network_gateways, || NetworkGateways::build(&inputs));
         let of_keys = changes.services || changes.any(&ReadKeys::KINDS);
@@ -142,6 +150,7 @@ impl PushContext {
             authn,
             policies,
             telemetries,
+            envoy_filters,
             network_gateways,
             read_keys,
             id: next_id(),

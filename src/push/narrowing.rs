@@ -31,6 +31,7 @@ impl PushContext {
             view.locality = locality;
         }
         view.targets = registry.targets_of(node).into();
+        view.patches = self.envoy_filters.of(node, &view);
         let keys = &*self.read_keys;
         if keys.counts {
             view.own = OwnPeer::of(node, &view.labels).map(Arc::new);
@@ -75,6 +76,7 @@ impl PushContext {
         let mut half = view.outbound(self.serves_headless(view));
         half.ips.truncate(1);
         without_workload(&mut half);
+        half.patches = view.patches.outbound();
         restrict(&mut half.labels, &self.read_keys.outbound);
         half
     }
@@ -87,6 +89,7 @@ impl PushContext {
         part.span_names = SpanNames::default();
         part.own = None;
         without_workload(&mut part);
+        part.patches = view.patches.routing();
         restrict(&mut part.labels, &self.read_keys.routing);
         part
     }

@@ -44,7 +44,7 @@ pub struct ReadKeys {
 
 impl ReadKeys {
     /// The kinds that this is made from, with services and mesh settings.
-    pub const KINDS: [Kind; 11] = [
+    pub const KINDS: [Kind; 10] = [
         Kind::VirtualService,
         Kind::DestinationRule,
         Kind::Sidecar,
@@ -53,7 +53,6 @@ impl ReadKeys {
         Kind::AuthorizationPolicy,
         Kind::RequestAuthentication,
         Kind::Telemetry,
-        Kind::EnvoyFilter,
         Kind::WasmPlugin,
         Kind::TrafficExtension,
     ];
@@ -165,7 +164,6 @@ impl Keys {
             Spec::VirtualService(spec) => self.add_virtual_service(spec),
             Spec::DestinationRule(spec) => self.add_destination_rule(spec),
             Spec::Sidecar(spec) => self.add_all(spec.workload_selector.as_ref().map(|s| &s.labels)),
-            Spec::EnvoyFilter(spec) => self.add_all(spec.workload_selector.as_ref().map(|s| &s.labels)),
             Spec::Gateway(spec) => self.add_all(Some(&spec.selector)),
             Spec::PeerAuthentication(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),
             Spec::AuthorizationPolicy(spec) => self.add_all(spec.selector.as_ref().map(|s| &s.match_labels)),

@@ -247,13 +247,12 @@ fn of_endpoints(endpoints: &EndpointChange, resolution: Option<Resolution>, rule
 
 /// Kinds that count in their own namespace, or from the root namespace everywhere.
 const fn is_selective(kind: Kind) -> bool {
-    matches!(kind, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension)
+    matches!(kind, Kind::WasmPlugin | Kind::TrafficExtension)
 }
 
 /// Types that hold objects of a kind directly; their translations and their entries in the registry are compared.
 const fn of_kind(kind: Kind) -> Types {
     match kind {
-        Kind::EnvoyFilter => Types(SERVICE.without(Types::NDS).0 | Types::ECDS.0),
         Kind::WasmPlugin | Kind::TrafficExtension => Types(Types::LDS.0 | Types::ECDS.0),
         Kind::Secret | Kind::ConfigMap => Types(Types::SDS.0 | Types::ECDS.0),
         _ => Types::NONE,

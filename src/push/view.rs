@@ -8,7 +8,7 @@ use std::{hash::Hash, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::OwnPeer;
+use super::{OwnPeer, envoy_filters::PatchSet};
 use crate::model::{Labels, Locality, Node, NodeMetadata, NodeType, ServiceTarget};
 
 /// The names of a proxy's service in its spans.
@@ -57,6 +57,8 @@ pub struct ProxyView {
     /// Names a proxyless gRPC client or SDS asks for are not here: they are arguments of those generators.
     /// Own IPs; empty in the outbound half unless outbound generation needs them (own pod of a headless service).
     pub ips: Vec<Arc<str>>,
+    /// The patches of EnvoyFilters for the proxy; in the halves only those of their resources.
+    pub patches: Arc<PatchSet>,
     /// The control plane issues the workload's certificate: the client is a stock Envoy that proved its identity.
     pub certified: bool,
     /// The client proved its identity; of one on loopback the word of its node may do.
@@ -86,6 +88,7 @@ impl ProxyView {
             counts: false,
             metadata: Arc::new(node.metadata.clone()),
             ips: node.ips.clone(),
+            patches: PatchSet::none(),
             certified: false,
             is_proven: false,
             targets: Arc::from([]),
@@ -101,6 +104,7 @@ impl ProxyView {
         (&self.locality, &self.network, &self.cluster_id).hash(&mut hasher);
         (self.ipv4, self.ipv6, self.ipv6_first, &self.span_names, &self.metadata, &self.ips).hash(&mut hasher);
         (self.certified, self.is_proven, self.counts, &self.own).hash(&mut hasher);
+        (self.certified, self.is_proven, self.patches.key()).hash(&mut hasher);
         self.targets.len().hash(&mut hasher);
         for target in &*self.targets {
             (target.service.stamp, &target.port, target.target_port).hash(&mut hasher);

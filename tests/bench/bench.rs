@@ -143,6 +143,33 @@ fn generation(c: &mut Criterion) {
     });
 }
 
+/// A view's resources and the table after a weight, without EnvoyFilters and with fifty of them.
+fn patches(c: &mut Criterion) {
+    for filters in [0, 50] {
+        let mut world = World::of(THOUSAND);
+        world.add(mesh::envoy_filters(filters));
+        let before = world.context();
+        let after = before.next(world.shifted(60));
+        let ports: Vec<Arc<str>> = ["80", "8080", "9080"].map(Arc::from).to_vec();
+        let all = |generator: &MeshGenerator, context: &PushContext| {
+            let (routing, outbound) = (slot(context, Part::Routing, 1), slot(context, Part::Outbound, 1));
+            (
+                generator.list(context, &routing, ResourceType::Cluster),
+                generator.list(context, &outbound, ResourceType::Listener),
+                generator.named(context, &routing, ResourceType::Route, &ports),
+            )
+        };
+        c.bench_function(&format!("patches: first view, 1,000 services, {filters} EnvoyFilters"), |b| {
+            b.iter_batched(MeshGenerator::default, |fresh| all(&fresh, &before), BatchSize::LargeInput);
+        });
+        let warm = MeshGenerator::default();
+        let _held = (all(&warm, &before), all(&warm, &after));
+        c.bench_function(&format!("patches: after a weight, 1,000 services, {filters} EnvoyFilters"), |b| {
+            b.iter(|| all(&warm, &after));
+        });
+    }
+}
+
 /// The cost that the check for refusals by Envoy adds to generation.
 fn checking(c: &mut Criterion) {
     let context = World::of(THOUSAND).context();
@@ -238,5 +265,5 @@ fn criterion() -> Criterion {
         .without_plots()
 }
 
-criterion_group!(name = benches; config = criterion(); targets = reading, registry, context, generation, checking, clients, certificates, connections::rows);
+criterion_group!(name = benches; config = criterion(); targets = reading, registry, context, generation, patches, checking, clients, certificates, connections::rows);
 criterion_main!(benches);

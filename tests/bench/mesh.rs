@@ -87,6 +87,40 @@ fn one(write: impl FnOnce(&mut String)) -> Arc<Config> {
     objects(&text).pop().expect("a sound document")
 }
 
+/// EnvoyFilters of the root namespace as meshes have them: of ten, four are for one service each, two for one port of listeners,
+/// two for one virtual host, one for all clusters and one for all routes.
+pub fn envoy_filters(count: usize) -> Vec<Arc<Config>> {
+    let mut out = String::new();
+    for i in 0..count {
+        let patch = match i % 10 {
+            0..=3 => format!(
+                "{{applyTo: CLUSTER, match: {{cluster: {{service: {}}}}}, patch: {{operation: MERGE, value: {{connect_timeout: 2s}}}}}}",
+                host(i)
+            ),
+            4 | 5 => format!(
+                "{{applyTo: HTTP_FILTER, match: {{context: SIDECAR_OUTBOUND, listener: {{portNumber: {}, filterChain: {{filter: {{name: \
+                 envoy.filters.network.http_connection_manager}}}}}}}}, patch: {{operation: INSERT_FIRST, value: {{name: lua-{i}, typed_config: \
+                 {{\"@type\": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, default_source_code: {{inline_string: \"-- a\"}}}}}}}}}}",
+                HTTP_PORTS[i / 10 % HTTP_PORTS.len()]
+            ),
+            6 | 7 => format!(
+                "{{applyTo: VIRTUAL_HOST, match: {{routeConfiguration: {{vhost: {{domainName: {}}}}}}}, \
+                 patch: {{operation: MERGE, value: {{include_request_attempt_count: true}}}}}}",
+                host(i)
+            ),
+            8 => "{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND}, patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 32768}}}".to_string(),
+            _ => "{applyTo: HTTP_ROUTE, match: {routeConfiguration: {vhost: {route: {action: ROUTE}}}}, \
+                  patch: {operation: MERGE, value: {route: {max_grpc_timeout: 0s}}}}".to_string(),
+        };
+        let _ = writeln!(
+            out,
+            "---\napiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+             metadata: {{name: f-{i:03}, namespace: istio-system}}\nspec:\n  configPatches:\n  - {patch}"
+        );
+    }
+    objects(&out)
+}
+
 /// A mesh, with the means of changing it.
 pub struct World {
     /// All objects.
@@ -101,6 +135,12 @@ impl World {
         let configs = ConfigSnapshot::of(objects(&yaml(services)));
         let registry = ServiceEntryStore::of(Arc::new(Mesh::default()), Arc::new(Features::default()), &configs);
         Self { configs, registry }
+    }
+
+    /// Adds objects that are no services.
+    pub fn add(&mut self, objects: Vec<Arc<Config>>) {
+        let known = self.configs.by_kind.values().flat_map(|list| list.iter()).cloned();
+        self.configs = ConfigSnapshot::of(known.chain(objects).collect::<Vec<_>>());
     }
 
     /// The inputs of a context.

@@ -16,6 +16,7 @@ mod config;
 mod dual_stack;
 mod east_west;
 mod envoy;
+mod envoy_filters;
 #[path = "../kubernetes/gate.rs"]
 #[allow(dead_code, reason = "the tests of the rights use more of it")]
 mod gate;

@@ -28,6 +28,7 @@ mod environment;
 #[path = "../clients/envoy.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod envoy;
+mod envoy_filter;
 mod gateway_api;
 mod generate;
 #[path = "../clients/http.rs"]
@@ -57,13 +58,11 @@ mod telemetry;
 #[path = "../clients/tools.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod tools;
-mod unread;
 mod upstream;
 mod validation;
 mod xds;
 
 use data::Case;
-use pilothouse::model::Kind;
 use ratchet::Report;
 
 fn run(family: &str, cases: fn() -> Vec<Case>, check: fn(&Case) -> data::Verdict) {
@@ -103,8 +102,8 @@ fn samples_of_a_release_are_taken() {
 }
 
 #[test]
-fn envoy_filters_are_counted_while_they_have_no_effect() {
-    run("envoyfilter", unread::envoy_filters, |_| unread::check(Kind::EnvoyFilter));
+fn envoy_filters_patch_resources_as_recorded() {
+    run("envoyfilter", || data::cases("envoyfilter", "case.json"), envoy_filter::check);
 }
 
 #[test]

@@ -108,8 +108,8 @@ pub fn check(case: &Case) -> Verdict {
         let tables: Vec<_> = got.name_table.into_iter().collect();
         lines.extend(normal::compare("nds", "name", &wanted, &json(&tables), Form::Sent(&multi)));
     }
-    if expected("extensions").is_some() {
-        lines.push("extensions: ECDS is not built yet".to_string());
+    if let Some(wanted) = expected("extensions") {
+        lines.extend(normal::compare("extensions", "name", &wanted, &json(&got.extensions), Form::Sent(&multi)));
     }
     Verdict::of(lines)
 }

@@ -9,6 +9,7 @@ mod cluster;
 mod documents;
 mod names;
 pub mod objects;
+mod patches;
 mod sessions;
 mod texts;
 mod upstream;
@@ -79,6 +80,7 @@ targets! {
     command_line: admin, LIGHT, DEBUG;
     bootstrap: admin, LIGHT, METADATA;
     envoy_filters: objects, LIGHT, "";
+    envoy_filter_patches: patches, HEAVY, "";
     istio_objects: objects, HEAVY, "";
     gateway_api_objects: objects, HEAVY, "";
     kubernetes_objects: objects, HEAVY, "";

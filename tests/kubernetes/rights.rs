@@ -127,7 +127,7 @@ async fn until_statuses(admin: &Admin, objects: &[Value]) {
         let (istio, kind) = (group.ends_with(".istio.io"), object["kind"].as_str().unwrap());
         let says = |o: &Value| match kind {
             // Kinds without effect say so.
-            "EnvoyFilter" | "WasmPlugin" | "TrafficExtension" => condition(o, "Reconciled")["reason"] == "NotEnforced",
+            "WasmPlugin" | "TrafficExtension" => condition(o, "Reconciled")["reason"] == "NotEnforced",
             "ServiceEntry" => addresses(o).len() == 2 && condition(o, "Reconciled")["status"] == "True",
             _ if istio => condition(o, "Reconciled")["status"] == "True",
             "GatewayClass" | "Gateway" => condition(o, "Accepted")["status"] == "True",

@@ -156,3 +156,26 @@ pub(super) fn http_route(name: &str, parent: Value, backend: &str) -> Value {
 pub(super) fn selecting(app: &str) -> Value {
     json!({"matchLabels": {"app": app}})
 }
+
+/// An EnvoyFilter that patches clusters, listeners and routes of all directions.
+pub(super) fn patches(name: &str, mut spec: Value, timeout: &str) -> Value {
+    let patch = |target: &str, operation: &str, condition: Value, value: Value| json!({"applyTo": target, "match": condition, "patch": {"operation": operation, "value": value}});
+    let lua = json!({"name": "lua", "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua",
+        "default_source_code": {"inline_string": format!("-- {timeout}")},
+    }});
+    let to_http =
+        json!({"listener": {"filterChain": {"filter": {"name": "envoy.filters.network.http_connection_manager"}}}});
+    spec["configPatches"] = json!([
+        patch("CLUSTER", "MERGE", json!({}), json!({"connect_timeout": timeout})),
+        patch("CLUSTER", "ADD", json!({}), json!({"name": "added", "connect_timeout": timeout})),
+        patch("HTTP_FILTER", "INSERT_FIRST", to_http, lua),
+        patch(
+            "HTTP_ROUTE",
+            "MERGE",
+            json!({"routeConfiguration": {"vhost": {"route": {"action": "ROUTE"}}}}),
+            json!({"route": {"timeout": timeout}})
+        ),
+    ]);
+    document("EnvoyFilter", name, spec)
+}

@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use super::documents::{
-    document, entry, exported, gateway, http_route, older, peer, pod, ports, read, route, rule, secret, selecting,
-    server, service, slice, to, with, workload,
+    document, entry, exported, gateway, http_route, older, patches, peer, pod, ports, read, route, rule, secret,
+    selecting, server, service, slice, to, with, workload,
 };
 use crate::model::{Config, ConfigKey, Mesh};
 
@@ -23,7 +23,7 @@ pub(super) const HOSTS: [&str; 8] = [
 ];
 
 /// The number of places.
-pub(super) const SLOTS: usize = 50;
+pub(super) const SLOTS: usize = 52;
 
 static TABLE: LazyLock<Vec<Vec<Arc<Config>>>> = LazyLock::new(|| {
     let table: Vec<Vec<Arc<Config>>> =
@@ -404,6 +404,12 @@ fn table() -> Vec<Vec<Value>> {
             "shop/f",
             json!({"workloadSelector": {"labels": {"app": "two"}}, "configPatches": []}),
         )],
+        vec![
+            patches("istio-system/p", json!({"priority": 3}), "1s"),
+            patches("istio-system/p", json!({}), "2s"),
+            patches("istio-system/p", json!({"workloadSelector": {"labels": {"version": "v1"}}}), "2s"),
+        ],
+        vec![patches("shop/p", json!({"workloadSelector": {"labels": {"app": "one"}}}), "3s")],
         vec![
             document(
                 "RequestAuthentication",

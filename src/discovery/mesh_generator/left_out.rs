@@ -9,6 +9,7 @@ use super::{
         omissions::NewOmissions,
     },
     MeshGenerator,
+    patches::count_skipped,
 };
 use crate::{generate::check::Refusal, telemetry::count_rejected, xds::ResourceType};
 
@@ -52,6 +53,7 @@ impl MeshGenerator {
         let Some(NewOmissions { line, new }) = self.omissions.set(slot, kind, about, found) else { return };
         for refused in new.iter().filter(|o| o.metric == REJECTED) {
             count_rejected(if kind == ResourceType::Listener { "gateway" } else { kind.label() }, &refused.resource);
+            refused.object.iter().for_each(count_skipped);
         }
         let Some(times) = line else { return };
         for Omission { resource, message, object, .. } in new.iter().filter(|o| !o.is_conflict()).take(SHOWN) {

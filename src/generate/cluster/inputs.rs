@@ -74,6 +74,17 @@ impl<'a> ClusterInputs<'a> {
         self.build().map(|cluster| check::cluster(cluster, || self.object())).transpose()
     }
 
+    /// The same for the cluster that `change` makes of it.
+    ///
+    /// # Errors
+    /// As [`ClusterInputs::checked`].
+    pub fn checked_after(
+        &self,
+        change: impl FnOnce(Cluster) -> Option<Cluster>,
+    ) -> Result<Option<(Cluster, Vec<u8>)>, Box<Refusal>> {
+        self.build().and_then(change).map(|cluster| check::cluster(cluster, || self.object())).transpose()
+    }
+
     /// The object that decides most of the cluster: its DestinationRule, else its ServiceEntry.
     fn object(&self) -> Option<ConfigKey> {
         self.rule.map_or_else(|| service_entry(self.service), |rule| Some(destination_rule(rule)))

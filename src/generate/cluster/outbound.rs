@@ -49,6 +49,7 @@ impl<'a> OutboundPlan<'a> {
             let gateways = context.merged_gateway(view);
             let mut wanted = ReferencedServices::of(context, gateways.iter().flat_map(|g| &g.gateway_names));
             wanted.hosts.extend(request_authentication::key_servers(context, view));
+            view.patches.services().for_each(|service| wanted.add(service));
             wanted
         });
         let is_wanted =
@@ -93,6 +94,12 @@ impl<'a> OutboundPlan<'a> {
             mode,
             services,
         }
+    }
+
+    /// The view that the clusters are for.
+    #[must_use]
+    pub const fn view(&self) -> &'a ProxyView {
+        self.view
     }
 
     /// The inputs of each cluster, in order: services, their ports, for each all endpoints and then the subsets.
@@ -185,14 +192,7 @@ impl ReferencedServices {
         let mut referenced = Self { hosts: BTreeSet::new(), in_namespace: BTreeSet::new() };
         for provider in &context.mesh().config.extension_providers {
             if let Some(service) = provider.provider.as_ref().and_then(service_of_provider) {
-                match service.split_once('/') {
-                    Some((namespace, host)) => {
-                        referenced.in_namespace.insert((namespace.to_string(), host.to_string()));
-                    }
-                    None => {
-                        referenced.hosts.insert(service.to_string());
-                    }
-                }
+                referenced.add(service);
             }
         }
         for gateway in gateways {
@@ -201,6 +201,18 @@ impl ReferencedServices {
                 .extend(context.virtual_services.destinations_of_gateway(gateway).into_iter().flatten().cloned());
         }
         referenced
+    }
+
+    /// A host, or `namespace/host`.
+    fn add(&mut self, service: &str) {
+        match service.split_once('/') {
+            Some((namespace, host)) => {
+                self.in_namespace.insert((namespace.to_string(), host.to_string()));
+            }
+            None => {
+                self.hosts.insert(service.to_string());
+            }
+        }
     }
 
     fn contains(&self, service: &Service) -> bool {

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     not_applied::{self, NotApplied},
+    patched,
     tls::{TRANSPORT_SOCKET, common_context},
 };
 use crate::{
     generate::{
         endpoint::destination_rule,
+        envoy_filter::{Patching, service_context},
         names::{self, Direction, parse_subset_key},
     },
     model::Service,
@@ -59,6 +61,7 @@ pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> V
         }
     }
     let scope = context.scope(view);
+    let mut patching = Patching::new(&view.patches, service_context(view));
     let mut all = Vec::new();
     for ((host, port), subsets) in by_default {
         let Some(service) = scope.services_by_host.get(host.as_str()) else { continue };
@@ -80,6 +83,7 @@ pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> V
                     object: merged.as_deref().map(destination_rule),
                     message: format!("cluster {}: proxyless gRPC does not apply {hash}", made.name),
                 });
+            let made = patched::cluster(&mut patching, made);
             all.push((made, not_applied));
         }
     }

@@ -9,7 +9,10 @@ use super::{
     table::{self, RouteTable, VirtualHostMemo},
 };
 use crate::{
-    generate::check::Refusal,
+    generate::{
+        check::Refusal,
+        envoy_filter::{Patching, service_context},
+    },
     push::{ProxyView, PushContext},
 };
 
@@ -18,7 +21,7 @@ use crate::{
 pub fn sidecar_outbound_encoded(context: &PushContext, view: &ProxyView, name: &str, memo: &VirtualHostMemo) -> Bytes {
     let scope = context.scope(view);
     let table = sidecar::table(context, view, &scope, name, &mut ByPort::new());
-    bytes(table.as_ref(), name, memo).0
+    bytes(table.as_ref(), name, memo, None).0
 }
 
 /// All route configurations that a proxy asks for, in the order of the names. Inputs that several of them share are
@@ -32,23 +35,32 @@ pub fn encoded<S: AsRef<str>>(
 ) -> Vec<(Bytes, Vec<Refusal>)> {
     let scope = context.scope(view);
     let names = names.iter().map(AsRef::as_ref);
+    let patching = || (!view.patches.is_empty()).then(|| Patching::new(&view.patches, service_context(view)));
     if !view.is_router() {
         let mut by_port = ByPort::new();
         return names
-            .map(|name| bytes(sidecar::table(context, view, &scope, name, &mut by_port).as_ref(), name, memo))
+            .map(|name| {
+                bytes(sidecar::table(context, view, &scope, name, &mut by_port).as_ref(), name, memo, patching())
+            })
             .collect();
     }
     let Some(merged) = context.merged_gateway(view) else {
-        return names.map(|name| bytes(None, name, memo)).collect();
+        return names.map(|name| bytes(None, name, memo, None)).collect();
     };
     names
         .map(|name| {
+            let patching = || patching().map(|patching| patching.with_ports(&merged.port_map));
             let configs = Configs::of(context, view, &merged, name);
-            bytes(gateway::table(context, view, &scope, &merged, &configs, name).as_ref(), name, memo)
+            bytes(gateway::table(context, view, &scope, &merged, &configs, name).as_ref(), name, memo, patching())
         })
         .collect()
 }
 
-fn bytes(table: Option<&RouteTable>, name: &str, memo: &VirtualHostMemo) -> (Bytes, Vec<Refusal>) {
-    table.map_or_else(|| (table::empty(name).encode_to_vec().into(), Vec::new()), |table| table.encode(memo))
+fn bytes(
+    table: Option<&RouteTable>,
+    name: &str,
+    memo: &VirtualHostMemo,
+    patching: Option<Patching<'_>>,
+) -> (Bytes, Vec<Refusal>) {
+    table.map_or_else(|| (table::empty(name).encode_to_vec().into(), Vec::new()), |table| table.encode(memo, patching))
 }

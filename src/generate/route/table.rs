@@ -13,8 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 use prost::{Message, encoding::encode_varint};
 use rayon::prelude::*;
 
-use super::virtual_host::VirtualHostInputs;
-use crate::generate::check::Refusal;
+use super::{patched, virtual_host::VirtualHostInputs};
+use crate::generate::{check::Refusal, envoy_filter::Patching};
 use crate::proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
 /// Envoy's default of 4 KiB is less than the longest body of a VirtualService.
@@ -46,25 +46,19 @@ impl RouteTable<'_> {
 
     /// The bytes of the route configuration, and its refusals. Virtual hosts whose key is known are not built again.
     #[must_use]
-    pub fn encode(&self, memo: &VirtualHostMemo) -> (Bytes, Vec<Refusal>) {
+    pub fn encode(&self, memo: &VirtualHostMemo, patching: Option<Patching<'_>>) -> (Bytes, Vec<Refusal>) {
+        if let Some(patching) = patching.filter(|patching| patching.patches_routes(&self.name)) {
+            return patched::encode(self, memo, patching);
+        }
         let last = self.last.as_ref().map(|host| Bytes::from(host.encode_to_vec()));
         let hosts = self.hosts.par_iter().with_min_len(WORTH_A_THREAD);
         let hosts: Vec<EncodedHost> = hosts.map(|host| memo.encoded(host)).collect();
         let refused = hosts.iter().flat_map(|host| host.refused.iter().cloned()).collect();
         let hosts: Vec<Bytes> = hosts.into_iter().filter_map(|host| host.bytes).chain(last).collect();
-        let fields = self.fields();
-        let room = fields.encoded_len() + hosts.iter().map(|h| h.len() + 6).sum::<usize>();
-        let mut bytes = BytesMut::with_capacity(room);
-        bytes.extend_from_slice(&fields.encode_to_vec());
-        for host in hosts {
-            bytes.put_u8(VIRTUAL_HOSTS_TAG);
-            encode_varint(host.len() as u64, &mut bytes);
-            bytes.extend_from_slice(&host);
-        }
-        (bytes.freeze(), refused)
+        (assembled(&self.fields(), hosts), refused)
     }
 
-    fn fields(&self) -> RouteConfiguration {
+    pub(super) fn fields(&self) -> RouteConfiguration {
         RouteConfiguration {
             name: self.name.clone(),
             validate_clusters: Some(false),
@@ -73,6 +67,19 @@ impl RouteTable<'_> {
             ..Default::default()
         }
     }
+}
+
+/// The fields of a route configuration, and then its virtual hosts.
+pub(super) fn assembled(fields: &RouteConfiguration, hosts: Vec<Bytes>) -> Bytes {
+    let room = fields.encoded_len() + hosts.iter().map(|h| h.len() + 6).sum::<usize>();
+    let mut bytes = BytesMut::with_capacity(room);
+    bytes.extend_from_slice(&fields.encode_to_vec());
+    for host in hosts {
+        bytes.put_u8(VIRTUAL_HOSTS_TAG);
+        encode_varint(host.len() as u64, &mut bytes);
+        bytes.extend_from_slice(&host);
+    }
+    bytes.freeze()
 }
 
 /// A route configuration without virtual hosts: for a name without a service, port or host (any more).
@@ -134,13 +141,19 @@ impl VirtualHostMemo {
     /// A virtual host. Two callers that ask at once may both build it.
     #[must_use]
     pub fn encoded(&self, inputs: &VirtualHostInputs) -> EncodedHost {
-        let key = inputs.key();
+        self.get_or_build(inputs.key(), || {
+            let built = inputs.build();
+            let bytes = built.host.is_some().then(|| Bytes::from(built.bytes));
+            EncodedHost { bytes, refused: built.refused.into() }
+        })
+    }
+
+    /// The virtual host of a key.
+    pub(super) fn get_or_build(&self, key: u128, build: impl FnOnce() -> EncodedHost) -> EncodedHost {
         if let Some(known) = self.lock().get(key, self.limit) {
             return known;
         }
-        let built = inputs.build();
-        let bytes = built.host.is_some().then(|| Bytes::from(built.bytes));
-        let host = EncodedHost { bytes, refused: built.refused.into() };
+        let host = build();
         self.built.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(key, host.clone(), self.limit);
         host

@@ -90,7 +90,7 @@ fn place<'a>(value: &'a mut Value, choices: &mut Choices<'_>) -> &'a mut Value {
     }
 }
 
-fn change(document: &mut Value, choices: &mut Choices<'_>) {
+pub fn change(document: &mut Value, choices: &mut Choices<'_>) {
     let what = choices.below(7);
     let donor = &DOCUMENTS[choices.below(DOCUMENTS.len())];
     let part = if choices.chance(5) { "metadata" } else { "spec" };
