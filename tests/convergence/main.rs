@@ -38,6 +38,7 @@ mod kills;
 mod kubernetes;
 mod nodes;
 mod objects;
+mod patches;
 #[path = "../clients/ports.rs"]
 mod ports;
 mod proxy;

@@ -3,7 +3,7 @@
 use pilothouse::model::{Origin, decode, validation};
 use serde_json::{Value, json};
 
-use crate::{apis, kubernetes, random::Random, traffic};
+use crate::{apis, kubernetes, patches, random::Random, traffic};
 
 /// Namespaces of objects.
 pub const NAMESPACES: [&str; 4] = ["shop", "bank", "lone", "istio-system"];
@@ -97,6 +97,7 @@ pub const RECIPES: &[Recipe] = &[
     recipe(6, SEC, "AuthorizationPolicy", &["default", "a0", "a1"], traffic::authorization_policy),
     recipe(4, SEC, "RequestAuthentication", &["default", "t0"], traffic::request_authentication),
     recipe(5, "telemetry.istio.io/v1", "Telemetry", &["default", "l0"], traffic::telemetry),
+    recipe(5, "networking.istio.io/v1alpha3", "EnvoyFilter", &["default", "f0"], patches::envoy_filter),
     recipe(2, "networking.istio.io/v1beta1", "ProxyConfig", &["default", "x0"], traffic::proxy_config),
     recipe(5, GWAPI, "Gateway", &["k0", "k1"], apis::gateway),
     recipe(6, GWAPI, "HTTPRoute", &["h0", "h1", "h2"], apis::http_route),
