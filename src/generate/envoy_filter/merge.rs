@@ -125,7 +125,7 @@ mod tests {
                 max_ejection_percent: Some(3),
                 ..Default::default()
             }),
-            dns_refresh_rate: timeout(1, 1),
+            cleanup_interval: timeout(1, 1),
             ..Default::default()
         };
         let descriptor = descriptor(&Cluster::full_name()).expect("a descriptor");
