@@ -4,6 +4,7 @@
 
 mod clusters;
 mod left_out;
+mod patch_status;
 mod patches;
 mod proxyless;
 

@@ -9,7 +9,7 @@ use super::{
         omissions::NewOmissions,
     },
     MeshGenerator,
-    patches::count_skipped,
+    patch_status::count_skipped,
 };
 use crate::{generate::check::Refusal, telemetry::count_rejected, xds::ResourceType};
 

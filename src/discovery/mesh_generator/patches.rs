@@ -2,7 +2,6 @@
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
 
-use metrics::gauge;
 use parking_lot::Mutex;
 use prost::{Message, Name};
 
@@ -13,6 +12,7 @@ use super::{
     },
     MeshGenerator,
     left_out::omission,
+    patch_status::count_applied,
 };
 use crate::{
     generate::{
@@ -21,7 +21,6 @@ use crate::{
         envoy_filter::{Patching, extension_configs, own_context, service_context},
         names::parse_subset_key,
     },
-    model::{ConfigKey, Kind},
     proto::{
         envoy::config::{
             cluster::v3::Cluster,
@@ -36,9 +35,6 @@ use crate::{
     push::{ProxyView, PushContext, envoy_filters::PatchSet},
     xds::{Resource, ResourceType},
 };
-
-/// Istio's gauge of patches that were applied (1) or not (0), by EnvoyFilter and target.
-const STATUS: &str = "pilot_envoy_filter_status";
 
 /// Refused patches as omissions of a resource.
 pub(super) fn told(resource: &str, refused: Vec<Refusal>) -> impl Iterator<Item = Omission> {
@@ -146,35 +142,7 @@ impl MeshGenerator {
         if slot.view.patches.is_empty() || !context.features().enable_envoy_filter_metrics {
             return;
         }
-        for patch in slot.view.patches.all() {
-            let name = format!("{}/{}", patch.filter.namespace, patch.filter.name);
-            let applied = f64::from(u8::from(patch.is_applied()));
-            gauge!(STATUS, "name" => name, "patch" => target(patch.apply_to), "result" => "applied").set(applied);
-        }
-    }
-}
-
-/// Counts a patch that was skipped.
-pub(super) fn count_skipped(filter: &ConfigKey) {
-    if filter.kind == Kind::EnvoyFilter {
-        let name = format!("{}/{}", filter.namespace, filter.name);
-        gauge!(STATUS, "name" => name, "result" => "error").set(1.0);
-    }
-}
-
-/// Istio's names of targets.
-const fn target(apply_to: ApplyTo) -> &'static str {
-    match apply_to {
-        ApplyTo::Cluster => "cluster",
-        ApplyTo::Listener => "listener",
-        ApplyTo::FilterChain => "filterchain",
-        ApplyTo::NetworkFilter => "networkfilter",
-        ApplyTo::HttpFilter => "httpfilter",
-        ApplyTo::ListenerFilter => "listenerfilter",
-        ApplyTo::RouteConfiguration | ApplyTo::HttpRoute => "route",
-        ApplyTo::VirtualHost => "vhost",
-        ApplyTo::ExtensionConfig => "extensionconfig",
-        ApplyTo::Bootstrap | ApplyTo::Invalid => "bootstrap",
+        slot.view.patches.all().for_each(|patch| count_applied(patch));
     }
 }
 

@@ -14,18 +14,22 @@ use crate::{
     push::envoy_filters::Patch,
 };
 
+/// Listeners and the things in them.
+const TARGETS: [ApplyTo; 5] =
+    [ApplyTo::Listener, ApplyTo::ListenerFilter, ApplyTo::FilterChain, ApplyTo::NetworkFilter, ApplyTo::HttpFilter];
+
 impl Patching<'_> {
     /// Whether some patch is for listeners or for something in them.
     #[must_use]
     pub fn patches_listeners(&self) -> bool {
-        let targets = [
-            ApplyTo::Listener,
-            ApplyTo::ListenerFilter,
-            ApplyTo::FilterChain,
-            ApplyTo::NetworkFilter,
-            ApplyTo::HttpFilter,
-        ];
-        targets.into_iter().any(|target| self.patches(target).next().is_some())
+        TARGETS.into_iter().any(|target| self.patches(target).next().is_some())
+    }
+
+    /// Whether some patch may change this listener.
+    fn is_for_listener(&self, listener: &Listener) -> bool {
+        let adds = |patch: &Patch| patch.apply_to == ApplyTo::Listener && patch.operation == Operation::Add;
+        let is_for = |patch: &Arc<Patch>| !adds(patch) && matching::listener(patch, listener);
+        TARGETS.into_iter().any(|target| self.patches(target).any(is_for))
     }
 
     /// Listeners with their patches, as far as Envoy takes the results, and then those that are added. `is_strict`: filters
@@ -38,6 +42,10 @@ impl Patching<'_> {
         let fit = |listener: &Listener| fit(listener, is_strict);
         let mut all = Vec::with_capacity(listeners.len());
         for listener in listeners {
+            if !self.is_for_listener(&listener) {
+                all.push(listener);
+                continue;
+            }
             let name = format!("listener {}", listener.name);
             let own = listener.name.clone();
             let fit = |listener: &Listener| match listener.name == own {

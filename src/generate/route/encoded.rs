@@ -5,6 +5,7 @@ use prost::Message;
 
 use super::{
     gateway::{self, Configs},
+    patched,
     sidecar::{self, ByPort},
     table::{self, RouteTable, VirtualHostMemo},
 };
@@ -62,5 +63,9 @@ fn bytes(
     memo: &VirtualHostMemo,
     patching: Option<Patching<'_>>,
 ) -> (Bytes, Vec<Refusal>) {
-    table.map_or_else(|| (table::empty(name).encode_to_vec().into(), Vec::new()), |table| table.encode(memo, patching))
+    let Some(table) = table else { return (table::empty(name).encode_to_vec().into(), Vec::new()) };
+    match patching.filter(|patching| patching.patches_routes(name)) {
+        Some(patching) => patched::encode(table, memo, patching),
+        None => table.encode(memo),
+    }
 }

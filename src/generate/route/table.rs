@@ -13,8 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 use prost::{Message, encoding::encode_varint};
 use rayon::prelude::*;
 
-use super::{patched, virtual_host::VirtualHostInputs};
-use crate::generate::{check::Refusal, envoy_filter::Patching};
+use super::virtual_host::VirtualHostInputs;
+use crate::generate::check::Refusal;
 use crate::proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
 /// Envoy's default of 4 KiB is less than the longest body of a VirtualService.
@@ -46,10 +46,7 @@ impl RouteTable<'_> {
 
     /// The bytes of the route configuration, and its refusals. Virtual hosts whose key is known are not built again.
     #[must_use]
-    pub fn encode(&self, memo: &VirtualHostMemo, patching: Option<Patching<'_>>) -> (Bytes, Vec<Refusal>) {
-        if let Some(patching) = patching.filter(|patching| patching.patches_routes(&self.name)) {
-            return patched::encode(self, memo, patching);
-        }
+    pub fn encode(&self, memo: &VirtualHostMemo) -> (Bytes, Vec<Refusal>) {
         let last = self.last.as_ref().map(|host| Bytes::from(host.encode_to_vec()));
         let hosts = self.hosts.par_iter().with_min_len(WORTH_A_THREAD);
         let hosts: Vec<EncodedHost> = hosts.map(|host| memo.encoded(host)).collect();
