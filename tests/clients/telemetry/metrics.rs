@@ -229,15 +229,15 @@ fn both_sides_count_connections() {
         ("source_principal", "spiffe://cluster.local/ns/shop/sa/client"),
         ("connection_security_policy", "mutual_tls"),
     ];
-    for (envoy, labels) in [(&pair.client, &of_client), (&pair.server, &of_server)] {
-        until(envoy, "istio_tcp_connections_opened_total", labels, 1.0);
-        assert!(!series(envoy).iter().any(|s| s.0 == "istio_tcp_connections_closed_total" && s.2 > 0.0));
-    }
+    until(&pair.client, "istio_tcp_connections_opened_total", &of_client, 1.0);
+    let closed = |s: &Series| s.0 == "istio_tcp_connections_closed_total" && s.2 > 0.0;
+    assert!(!series(&pair.client).iter().any(closed));
     let mut rest = Vec::new();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     stream.read_to_end(&mut rest).unwrap();
     drop(stream);
     for (envoy, labels) in [(&pair.client, &of_client), (&pair.server, &of_server)] {
+        assert_eq!(until(envoy, "istio_tcp_connections_opened_total", labels, 1.0).2, 1.0);
         assert_eq!(until(envoy, "istio_tcp_connections_closed_total", labels, 1.0).2, 1.0);
         assert_eq!(until(envoy, "istio_tcp_received_bytes_total", labels, 1.0).2, 8.0);
         assert_eq!(until(envoy, "istio_tcp_sent_bytes_total", labels, 1.0).2, 12.0);

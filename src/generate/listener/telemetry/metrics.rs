@@ -8,7 +8,8 @@
 //!
 //! [`OwnPeer`]: crate::push::OwnPeer
 //!
-//! Not counted: messages within gRPC streams, and bytes of TCP connections before their end.
+//! Not counted: messages within gRPC streams, bytes of TCP connections before their end, and by a server the connections
+//! themselves.
 
 mod labels;
 mod peers;
@@ -131,11 +132,15 @@ impl Counting<'_> {
 
     fn tcp(&mut self) -> Vec<AccessLog> {
         let labels = labels::of_connections(self.own, self.class);
-        let opened: Vec<Counter> = self.stat("TCP_OPENED_CONNECTIONS", &labels).map(one).into_iter().collect();
+        let mut opened: Vec<Counter> = self.stat("TCP_OPENED_CONNECTIONS", &labels).map(one).into_iter().collect();
         let mut ended: Vec<Counter> = self.stat("TCP_CLOSED_CONNECTIONS", &labels).map(one).into_iter().collect();
         for (name, format) in [("TCP_RECEIVED_BYTES", "%BYTES_RECEIVED%"), ("TCP_SENT_BYTES", "%BYTES_SENT%")] {
             let of = |stat| Counter { stat: Some(stat), value_format: format.to_string(), value_fixed: None };
             ended.extend(self.stat(name, &labels).map(of));
+        }
+        // A server connects before the handshake of its client is over: its identity is known at the end.
+        if self.class == ListenerClass::SidecarInbound {
+            ended.append(&mut opened);
         }
         let opened = self.log(opened, Vec::new(), Some(AccessLogType::TcpUpstreamConnected));
         opened.into_iter().chain(self.log(ended, Vec::new(), Some(AccessLogType::TcpConnectionEnd))).collect()
