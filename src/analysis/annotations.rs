@@ -26,6 +26,21 @@ pub(super) fn analyze(world: &World<'_>, report: &mut Report) {
     }
 }
 
+/// Alpha annotations that injection sets on pods whose traffic a CNI plugin redirects.
+const SET_FOR_CNI: [&str; 4] = [
+    "sidecar.istio.io/interceptionMode",
+    "traffic.sidecar.istio.io/includeInboundPorts",
+    "traffic.sidecar.istio.io/excludeInboundPorts",
+    "traffic.sidecar.istio.io/includeOutboundIPRanges",
+];
+
+/// Whether a pod has no container of Istio that redirects its traffic.
+fn is_redirected_by_cni(object: &Object) -> bool {
+    let Some(pod) = object.config().and_then(|config| config.pod()) else { return false };
+    let containers = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    !containers.into_iter().any(|container| container.name == "istio-init")
+}
+
 /// Whether an annotation is Istio's.
 fn is_istios(name: &str) -> bool {
     name == "kubernetes.io/ingress.class"
@@ -49,7 +64,8 @@ fn annotations(report: &mut Report, (index, object): (usize, &Object)) {
                 format!("Annotation {name:?} has been deprecated{extra} and may not work in future Istio versions.");
             report.add(Code::DeprecatedAnnotation, index, path.clone(), text);
         }
-        if known.is_alpha {
+        let is_set_for_cni = SET_FOR_CNI.contains(&name.as_str()) && is_redirected_by_cni(object);
+        if known.is_alpha && !is_set_for_cni {
             let text =
                 format!("Annotation {name:?} is part of an alpha-phase feature and may be incompletely supported.");
             report.add(Code::AlphaAnnotation, index, path.clone(), text);

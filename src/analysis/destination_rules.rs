@@ -35,7 +35,9 @@ fn host_and_subsets(world: &World<'_>, report: &mut Report, (index, config): (us
     for (i, subset) in rule.subsets.iter().enumerate() {
         let path = format!("spec.subsets[{i}]");
         let judged = service.resolution == Resolution::ClientSideLB && service.external_name.is_empty();
-        if judged && selects_something(world, service, &subset.labels) == Some(false) {
+        // A subset that routes to the host pass over gets no request.
+        let is_used = named.is_none_or(|named| named.contains(subset.name.as_str()));
+        if judged && is_used && selects_something(world, service, &subset.labels) == Some(false) {
             let text = format!(
                 "The Subset {} defined in the DestinationRule does not select any pods. Which may lead to 503 UH \
                  (NoHealthyUpstream).",
@@ -43,7 +45,7 @@ fn host_and_subsets(world: &World<'_>, report: &mut Report, (index, config): (us
             );
             report.add(Code::DestinationRuleSubsetNotSelectPods, index, format!("{path}.labels"), text);
         }
-        if named.is_some_and(|named| !named.contains(subset.name.as_str())) {
+        if !is_used {
             let text = format!("No route names the subset {:?} of host {:?}.", subset.name, rule.host);
             report.add(Code::SubsetUnused, index, format!("{path}.name"), text);
         }

@@ -12,9 +12,7 @@ pub(super) fn analyze(world: &World<'_>, report: &mut Report) {
         let status: &Value = made.unwrap_or(&config.status);
         for (path, condition) in conditions(config, status, made.is_some()) {
             let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
-            // Addresses are those of running workloads; files seldom show any.
-            let is_running = world.workloads.iter().any(|workload| workload.is_running);
-            if text("reason") == "AddressNotAssigned" && made.is_some() && !is_running {
+            if made.is_some() && !is_judged(world, text("reason"), text("message")) {
                 continue;
             }
             if is_negative(config.kind(), text("type"), text("status"), text("reason")) {
@@ -27,6 +25,17 @@ pub(super) fn analyze(world: &World<'_>, report: &mut Report) {
                 report.add(Code::NegativeConditionStatus, index, path, text);
             }
         }
+    }
+}
+
+/// Whether the inputs show what a reason says is missing.
+fn is_judged(world: &World<'_>, reason: &str, message: &str) -> bool {
+    match reason {
+        // Addresses are those of running workloads; files seldom show any.
+        "AddressNotAssigned" => world.workloads.iter().any(|workload| workload.is_running),
+        "BackendNotFound" => world.has(Kind::Service),
+        "NoMatchingParent" if message.starts_with("parent service") => world.has(Kind::Service),
+        _ => true,
     }
 }
 

@@ -172,14 +172,17 @@ fn claims_are_verified(
         let Some(found) = world.find(Kind::Gateway, namespace, bare).and_then(|config| config.gateway()) else {
             continue;
         };
-        for workload in world.selected(&found.selector, None).filter(|workload| !workload.is_assumed) {
-            let verifies = world.list(Kind::RequestAuthentication).any(|(_, policy)| {
-                let at = &*policy.meta.namespace;
-                let here = at == workload.namespace || *at == world.mesh().config.root_namespace;
-                let spec = policy.request_authentication();
-                let selector = spec.and_then(|s| s.selector.as_ref()).map_or(&none, |s| &s.match_labels);
-                here && labels::matches(selector, &*workload.labels)
-            });
+        for workload in world.selected(&found.selector, None) {
+            // Nothing shows the namespace of an assumed workload, nor all of its labels.
+            let may_verify = workload.is_assumed && world.has(Kind::RequestAuthentication);
+            let verifies = may_verify
+                || world.list(Kind::RequestAuthentication).any(|(_, policy)| {
+                    let at = &*policy.meta.namespace;
+                    let here = at == workload.namespace || *at == world.mesh().config.root_namespace;
+                    let spec = policy.request_authentication();
+                    let selector = spec.and_then(|s| s.selector.as_ref()).map_or(&none, |s| &s.match_labels);
+                    here && labels::matches(selector, &*workload.labels)
+                });
             if !verifies {
                 let text = format!(
                     "The virtual service uses the JWT claim based routing (key: {key}) but found no request authentication \

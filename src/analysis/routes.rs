@@ -157,7 +157,8 @@ pub(super) fn selects_something(world: &World<'_>, service: &Service, wanted: &L
     if !service.label_selectors.is_empty() {
         let plain: Labels =
             wanted.iter().filter(|(key, _)| !is_added(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
-        for workload in world.selected(&service.label_selectors, Some(&service.namespace)) {
+        let own = world.selected(&service.label_selectors, Some(&service.namespace));
+        for workload in own.filter(|workload| !workload.is_assumed) {
             is_shown = true;
             let wanted = if workload.is_running { wanted } else { &plain };
             if labels::matches(wanted, &*workload.labels) {

@@ -60,9 +60,7 @@ impl<'a> World<'a> {
     /// Indexes the objects.
     pub fn of(objects: &'a [Object], context: &'a PushContext, now: i64) -> Self {
         let mut workloads: Vec<Workload<'a>> = objects.iter().filter_map(workload).collect();
-        if !workloads.is_empty() {
-            workloads.push(ingress_gateway());
-        }
+        workloads.push(ingress_gateway());
         let namespaces = objects.iter().filter(|o| o.kind == "Namespace" && o.group.is_empty());
         let services = &context.inputs.registry.services;
         let mut world = Self {
@@ -138,7 +136,7 @@ impl<'a> World<'a> {
 
     /// Whether there are workloads, so that a selector may be looked for.
     pub fn has_workloads(&self) -> bool {
-        !self.workloads.is_empty()
+        self.workloads.iter().any(|workload| !workload.is_assumed)
     }
 
     /// The workloads that a selector takes: in one namespace, or in all for `None`.
