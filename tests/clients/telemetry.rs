@@ -66,7 +66,8 @@ impl Told {
                 "egress": [{
                     "port": {"number": port, "protocol": "HTTP", "name": "egress"}, "bind": "127.0.0.1",
                     "captureMode": "NONE", "hosts": ["./*"],
-                }],
+                // A listener with a port has the services of this port alone.
+                }, {"captureMode": "IPTABLES", "hosts": ["./collector.example", "./grpc.example"]}],
             }),
         );
         let services = entry("web", "HTTP", port, inbound)

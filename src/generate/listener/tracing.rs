@@ -42,7 +42,7 @@ impl Spans {
         let provider = match (spec.provider, spec.name) {
             (Some(provider), _) if !spec.disabled => provider,
             (None, Some(name)) => {
-                let reason = format!("nothing is traced: the mesh settings have no provider {name:?}");
+                let reason = format!("nothing is traced: provider {name:?}: the mesh settings have none of this name");
                 return (none, Some((name.to_string(), reason)));
             }
             _ => return (none, None),
