@@ -50,8 +50,15 @@ pub fn statuses(
     for (key, condition) in distribution.conditions() {
         all.insert(key.clone(), json!({ "conditions": [condition] }));
     }
+    // Of several reasons the last one stands in the condition, and its message has them all.
+    let mut reasons: BTreeMap<ConfigKey, (&Arc<Config>, &str, Vec<String>)> = BTreeMap::new();
     for (config, reason, message) in not_in_force_of(context, left_out) {
-        all.insert(config.key(), json!({ "conditions": [not_in_force(config, reason, &message)] }));
+        let of_object = reasons.entry(config.key()).or_insert((config, reason, Vec::new()));
+        of_object.1 = reason;
+        of_object.2.push(message);
+    }
+    for (key, (config, reason, messages)) in reasons {
+        all.insert(key, json!({ "conditions": [not_in_force(config, reason, &messages.join("; "))] }));
     }
     for (key, addresses) in claims.addresses() {
         let status = all.entry(key.clone()).or_insert_with(|| json!({}));
