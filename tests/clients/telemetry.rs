@@ -111,6 +111,20 @@ impl Told {
         });
     }
 
+    /// Asks for `/NAME-0`, `/NAME-1` and so on, until `check` takes the path and the answer of one of them: listeners change one
+    /// by one, and spans of one that is gone may be lost.
+    fn repeat<T>(&self, name: &str, mut check: impl FnMut(&str, &Answer) -> Option<T>) -> T {
+        let mut asked = Vec::new();
+        wait_until(&format!("/{name} is told"), || {
+            let path = format!("/{name}-{}", asked.len());
+            let answer = self.ask(&path, &[]).map_err(|e| e.to_string())?;
+            asked.push((path, answer));
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let found = asked.iter().find_map(|(path, answer)| check(path, answer));
+            found.ok_or_else(|| format!("{asked:?}"))
+        })
+    }
+
     /// The lines of a log file so far.
     fn lines(&self, file: &str) -> Vec<String> {
         let text = fs::read_to_string(self.folder.join(file)).unwrap_or_default();

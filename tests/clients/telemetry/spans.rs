@@ -8,7 +8,7 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use super::{Told, telemetry};
-use crate::process::wait_until;
+use crate::{http::Answer, process::wait_until};
 
 const ZIPKIN: &str = "/api/v2/spans";
 const OTLP: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -90,24 +90,23 @@ fn zipkin_receives(oldest: bool) {
 
     // Nothing of what is off is received: a later span of what is on shows it.
     told.change(&traced("zipkin", json!({"disableSpanReporting": true})), "envoy.tracers.zipkin", false);
-    assert_eq!(told.ask("/off", &[]).unwrap().seen("x-b3-traceid"), "");
+    let off = told.repeat("off", |path, answer| answer.seen("x-b3-traceid").is_empty().then(|| path.to_string()));
     told.change(
         &traced("zipkin", json!({"randomSamplingPercentage": 0, "customTags": {"zero": {"literal": {"value": "z"}}}})),
         "zero",
         true,
     );
-    assert_eq!(told.ask("/unsampled", &[]).unwrap().seen("x-b3-sampled"), "0");
+    let unsampled = told.repeat("unsampled", |path, a| (a.seen("x-b3-sampled") == "0").then(|| path.to_string()));
     let one_side = json!({"match": {"mode": "SERVER"}, "enableIstioTags": false, "customTags": {"side": {"literal": {"value": "server"}}}});
     told.change(&traced("zipkin", one_side), "side", true);
-    told.ask("/server", &[]).unwrap();
-    wait_until("the server's span is received", || {
-        let spans = zipkin(&told, "/server");
-        let is_it = |s: &Value| {
+    told.repeat("server", |path, _| {
+        let spans = zipkin(&told, path);
+        let of_server = |s: &Value| {
             s["kind"] == "SERVER" && s["tags"]["side"] == "server" && s["tags"]["istio.namespace"].is_null()
         };
-        if spans.len() == 1 && is_it(&spans[0]) { Ok(()) } else { Err(format!("{spans:?}")) }
+        (spans.len() == 1 && of_server(&spans[0])).then_some(())
     });
-    assert!(zipkin(&told, "/off").is_empty() && zipkin(&told, "/unsampled").is_empty());
+    assert!(zipkin(&told, &off).is_empty() && zipkin(&told, &unsampled).is_empty());
     told.envoy.assert_no_nacks();
 }
 
@@ -172,12 +171,12 @@ fn received(told: &Told, path: &str) -> Vec<(String, Span, BTreeMap<String, Stri
     all
 }
 
-fn until_received(told: &Told, path: &str, url: &str) -> Vec<(String, Span, BTreeMap<String, String>)> {
-    wait_until(&format!("spans of {url} are received"), || {
-        let all = received(told, path);
-        let of: Vec<_> =
-            all.iter().filter(|s| s.2.get("http.url").is_some_and(|u| u.ends_with(url))).cloned().collect();
-        if of.len() == 2 { Ok(of) } else { Err(format!("{all:?}")) }
+/// The answer to a request, and both of its spans.
+fn until_received(told: &Told, to: &str, name: &str) -> (Answer, Vec<(String, Span, BTreeMap<String, String>)>) {
+    told.repeat(name, |path, answer| {
+        let mut spans = received(told, to);
+        spans.retain(|span| span.2.get("http.url").is_some_and(|url| url.ends_with(path)));
+        (spans.len() == 2).then(|| (answer.clone(), spans))
     })
 }
 
@@ -185,8 +184,7 @@ fn until_received(told: &Told, path: &str, url: &str) -> Vec<(String, Span, BTre
 fn open_telemetry_receives_spans_over_grpc_and_http() {
     let told =
         Told::start(false, &mesh(), &traced("otel", json!({"customTags": {"lit": {"literal": {"value": "abc"}}}})));
-    let answer = told.ask("/over-grpc", &[]).unwrap();
-    let spans = until_received(&told, OTLP, "/over-grpc");
+    let (answer, spans) = until_received(&told, OTLP, "over-grpc");
     let trace = answer.seen("traceparent").split('-').nth(1).unwrap().to_string();
     for (service, span, attributes) in &spans {
         assert_eq!(service, "web.shop", "the cluster of the node");
@@ -197,30 +195,29 @@ fn open_telemetry_receives_spans_over_grpc_and_http() {
     assert_eq!(key.as_ref().map(|v| v.as_bytes()), Some(&b"from the environment"[..]));
     // The name by OpenTelemetry's conventions.
     told.change(&traced("named", json!({"customTags": {"second": {"literal": {"value": "x"}}}})), "second", true);
-    told.ask("/named", &[]).unwrap();
-    assert_eq!(until_received(&told, OTLP, "/named")[0].0, "of-otel");
+    wait_until("spans have the name by the conventions", || {
+        let (_, spans) = until_received(&told, OTLP, "named");
+        let names: Vec<&str> = spans.iter().map(|span| span.0.as_str()).collect();
+        if names == ["of-otel"; 2] { Ok(()) } else { Err(format!("{names:?}")) }
+    });
     told.change(&traced("otel-http", json!({"disableContextPropagation": true})), "/v1/traces", true);
-    let answer = told.ask("/over-http", &[]).unwrap();
+    let (answer, _) = until_received(&told, "/v1/traces", "over-http");
     assert_eq!(answer.seen("traceparent"), "", "the context stays here");
-    until_received(&told, "/v1/traces", "/over-http");
     told.envoy.assert_no_nacks();
 }
 
 #[test]
 fn skywalking_and_datadog_receive_spans() {
     let told = Told::start(false, &mesh(), &traced("skywalking", json!({})));
-    told.ask("/sky", &[]).unwrap();
-    let holds = |path: &str, text: &str| {
-        wait_until(&format!("{path} receives {text}"), || {
-            let all = told.collector.to(path);
-            let has = all.iter().any(|r| r.message.windows(text.len()).any(|w| w == text.as_bytes()));
-            if has { Ok(()) } else { Err(format!("{all:?}")) }
+    let until = |to: &str, name: &str| {
+        told.repeat(name, |path, _| {
+            let has = |message: &[u8]| message.windows(path.len()).any(|w| w == path.as_bytes());
+            told.collector.to(to).iter().any(|received| has(&received.message)).then_some(())
         });
     };
-    holds("/skywalking.v3.TraceSegmentReportService/collect", "/sky");
+    until("/skywalking.v3.TraceSegmentReportService/collect", "sky");
     told.change(&traced("datadog", json!({})), "envoy.tracers.datadog", true);
-    told.ask("/dog", &[]).unwrap();
-    holds("/v0.4/traces", "/dog");
+    until("/v0.4/traces", "dog");
     told.envoy.assert_no_nacks();
 }
 
