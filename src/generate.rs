@@ -10,6 +10,7 @@ pub mod compliance;
 pub mod dns_cache;
 pub mod endpoint;
 pub mod envoy_filter;
+pub mod extension;
 pub mod grpc;
 pub mod listener;
 pub mod name_table;

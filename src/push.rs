@@ -10,6 +10,7 @@ pub mod context;
 pub mod debounce;
 pub mod destination_rules;
 pub mod envoy_filters;
+pub mod extensions;
 pub mod gateways;
 pub mod narrowing;
 pub mod network_gateways;

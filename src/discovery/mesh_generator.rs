@@ -3,6 +3,7 @@
 //! Owns which view each type may read. Which changes can touch a type is told by [`requests::effects`].
 
 mod clusters;
+mod extensions;
 mod left_out;
 mod patch_status;
 mod patches;
@@ -191,14 +192,14 @@ impl Generator for MeshGenerator {
         let view = &slot.view;
         let grpc = is_grpc(view);
         let parts: &'static [Part] = match kind {
-            ResourceType::Secret => &[Part::Private],
+            // An agent is sent the credentials of its registry with the extension.
+            ResourceType::Secret | ResourceType::Extension => &[Part::Private],
             ResourceType::Objects(_) => &[Part::Outbound],
             _ if grpc || view.is_router() => &[Part::Own],
             ResourceType::Cluster => &[Part::Routing, Part::Own],
             ResourceType::Listener => &[Part::Outbound, Part::Own],
             ResourceType::Endpoint if view.metadata.finds_itself() => &[Part::Routing, Part::Own],
             ResourceType::Endpoint | ResourceType::Route => &[Part::Routing],
-            ResourceType::Extension => &[Part::Own],
             ResourceType::NameTable | ResourceType::ProxyConfig => &[Part::Outbound],
         };
         Layout { parts, listed: kind.is_wildcard() && !grpc }
@@ -373,7 +374,8 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
                 message,
                 object: None,
             });
-            return (made.listeners, rejected.chain(made.refused.into_iter().map(of_policy)).collect());
+            let refused = made.refused.into_iter().map(of_policy).chain(extensions::omissions(context, view));
+            return (made.listeners, rejected.chain(refused).collect());
         }
         Part::Outbound => listener::outbound_with_refusals(context, view),
         _ => listener::inbound_with_refusals(context, view),
@@ -384,7 +386,8 @@ fn listeners(context: &PushContext, slot: &Slot) -> (Vec<Listener>, BTreeSet<Omi
         message: c.message,
         object: None,
     });
-    (listeners, conflicts.chain(refused.into_iter().map(of_policy)).collect())
+    let own = (slot.part != Part::Outbound).then(|| extensions::omissions(context, view));
+    (listeners, conflicts.chain(refused.into_iter().map(of_policy)).chain(own.into_iter().flatten()).collect())
 }
 
 #[cfg(test)]

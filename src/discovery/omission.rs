@@ -28,11 +28,14 @@ pub(super) const NOT_ENFORCED: &str = "pilothouse_grpc_policies_not_enforced";
 /// Fields of routes, hashes and weights that gRPC clients do not apply.
 pub(super) const NOT_APPLIED: &str = "pilothouse_grpc_config_not_applied";
 
+/// Extensions whose modules a stock Envoy cannot fetch.
+pub(super) const NOT_LOADED: &str = "pilothouse_extensions_not_loaded";
+
 impl Omission {
     /// Whether it is a policy, or another setting, without the effect that it says.
     #[must_use]
     pub fn is_not_enforced(&self) -> bool {
-        [NOT_ENFORCED, NOT_APPLIED].contains(&self.metric)
+        [NOT_ENFORCED, NOT_APPLIED, NOT_LOADED].contains(&self.metric)
     }
 
     /// Whether Envoy would refuse it, or a part of it.

@@ -92,6 +92,27 @@ pub fn secrets(context: &PushContext, view: &ProxyView, names: &[String], identi
     out
 }
 
+/// The credentials of a registry, from a Secret of this namespace, for the agent of a proxy that proved an identity.
+///
+/// # Errors
+/// The reason why the agent is not sent them.
+pub(crate) fn pull_secret(
+    context: &PushContext,
+    view: &ProxyView,
+    namespace: &str,
+    name: &str,
+    identity: Option<&Identity>,
+) -> Result<String, String> {
+    let identity = identity.ok_or("secrets are sent only to clients that proved their identity")?;
+    // The extension's own namespace counts, whatever the name says.
+    let name = name.rsplit('/').next().unwrap_or(name);
+    let credential =
+        Credential::parse(&format!("kubernetes://{namespace}/{name}"), namespace).ok_or("no name of a secret")?;
+    let reader = SecretReader { identity: identity.clone(), cluster: view.cluster_id.clone() };
+    let access = Access(view.is_proven.then_some((&*context.inputs.secret_access, &reader)));
+    Store::of(context, &view.cluster_id, access, std::iter::once(&credential)).registry(&credential)
+}
+
 /// The reason that a client has no workload certificate from here.
 fn not_issued(view: &ProxyView) -> &'static str {
     match sds::Holder::of(view) {

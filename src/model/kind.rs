@@ -182,17 +182,6 @@ impl Kind {
             || (matches!(self.class(), KindClass::Kubernetes) && !config)
     }
 
-    /// The reason objects of this kind have no effect, for kinds that are read but do not configure proxies yet. The display of
-    /// such an object must say so.
-    #[must_use]
-    pub const fn without_effect(self) -> Option<&'static str> {
-        Some(match self {
-            Kind::TrafficExtension => "TrafficExtension has no effect yet: no proxy loads the extension",
-            Kind::WasmPlugin => "WasmPlugin has no effect yet: no proxy loads the plugin",
-            _ => return None,
-        })
-    }
-
     /// `group/version/Kind`, with `core` for the empty group: Istio's `GroupVersionKind.String()`.
     #[must_use]
     pub fn gvk(self) -> String {

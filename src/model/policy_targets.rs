@@ -11,7 +11,7 @@ const ISTIO_GROUP: &str = "networking.istio.io";
 /// The class of waypoints, which stands for all of them.
 const WAYPOINT_CLASS: &str = "istio-waypoint";
 
-/// The workloads that an AuthorizationPolicy, a RequestAuthentication or a Telemetry is for.
+/// The workloads that a policy, a Telemetry or an extension is for.
 #[derive(Debug, Clone, Copy)]
 pub struct PolicyTargets<'a> {
     selector: Option<&'a WorkloadSelector>,
@@ -20,13 +20,15 @@ pub struct PolicyTargets<'a> {
 }
 
 impl<'a> PolicyTargets<'a> {
-    /// The targets of a policy; `None` for other kinds.
+    /// The targets of an AuthorizationPolicy, a RequestAuthentication, a WasmPlugin or a TrafficExtension; `None` for other kinds.
     #[must_use]
     pub fn of(config: &'a Config) -> Option<Self> {
         let (selector, reference, references) = match &config.spec {
             Spec::AuthorizationPolicy(policy) => (&policy.selector, &policy.target_ref, &policy.target_refs),
             Spec::RequestAuthentication(policy) => (&policy.selector, &policy.target_ref, &policy.target_refs),
             Spec::Telemetry(telemetry) => (&telemetry.selector, &telemetry.target_ref, &telemetry.target_refs),
+            Spec::WasmPlugin(plugin) => (&plugin.selector, &plugin.target_ref, &plugin.target_refs),
+            Spec::TrafficExtension(extension) => (&extension.selector, &None, &extension.target_refs),
             _ => return None,
         };
         // The single reference is the older form; it counts where the list is empty.
@@ -85,13 +87,10 @@ fn is_gateway(reference: &PolicyTargetReference) -> bool {
 }
 
 impl Config {
-    /// The reason the object has no effect, where its kind or its targets are none that configure proxies yet.
+    /// The reason the object has no effect, where its targets are none that configure proxies yet.
     #[must_use]
     pub fn without_effect(&self) -> Option<&'static str> {
-        let waypoints = || {
-            let alone = PolicyTargets::of(self).is_some_and(|targets| targets.are_waypoints());
-            alone.then_some("the policy has no effect yet: its targets are for waypoints, and there are none")
-        };
-        self.kind().without_effect().or_else(waypoints)
+        let alone = PolicyTargets::of(self).is_some_and(|targets| targets.are_waypoints());
+        alone.then_some("the policy has no effect yet: its targets are for waypoints, and there are none")
     }
 }

@@ -11,6 +11,7 @@ use super::{
     changes::{Changes, InputChanges},
     destination_rules::DestinationRuleIndex,
     envoy_filters::EnvoyFilterIndex,
+    extensions::ExtensionIndex,
     gateways::{GatewayIndex, MergedGateway},
     network_gateways::NetworkGateways,
     policies::PolicyIndex,
@@ -51,6 +52,8 @@ pub struct PushContext {
     pub telemetries: Arc<TelemetryIndex>,
     /// EnvoyFilters by namespace.
     pub envoy_filters: Arc<EnvoyFilterIndex>,
+    /// TrafficExtensions and WasmPlugins by namespace.
+    pub extensions: Arc<ExtensionIndex>,
     /// Gateways between networks.
     pub network_gateways: Arc<NetworkGateways>,
     /// The labels and fields of a proxy that the configuration reads.
@@ -86,6 +89,7 @@ impl PushContext {
         let policies = Arc::new(PolicyIndex::build(&inputs));
         let telemetries = Arc::new(TelemetryIndex::build(&inputs));
         let envoy_filters = Arc::new(EnvoyFilterIndex::build_after(&inputs, None));
+        let extensions = Arc::new(ExtensionIndex::build(&inputs));
         let network_gateways = Arc::new(NetworkGateways::build(&inputs));
         let read_keys = Arc::new(ReadKeys::build(&inputs));
         Self {
@@ -100,6 +104,7 @@ impl PushContext {
             policies,
             telemetries,
             envoy_filters,
+            extensions,
             network_gateways,
             read_keys,
             id: next_id(),
@@ -135,6 +140,8 @@ impl PushContext {
         let envoy_filters = keep_unless(changes.any(&[Kind::EnvoyFilter]), &self.envoy_filters, || {
             EnvoyFilterIndex::build_after(&inputs, Some(&self.envoy_filters))
         });
+        let extensions =
+            keep_unless(changes.any(&ExtensionIndex::KINDS), &self.extensions, || ExtensionIndex::build(&inputs));
         let of_networks = changes.services || changes.names || changes.any(&[Kind::KubernetesGateway]);
         let network_gateways = keep_unless(of_networks, &self.network_gateways, || NetworkGateways::build(&inputs));
         let of_keys = changes.services || changes.any(&ReadKeys::KINDS);
@@ -151,6 +158,7 @@ impl PushContext {
             policies,
             telemetries,
             envoy_filters,
+            extensions,
             network_gateways,
             read_keys,
             id: next_id(),

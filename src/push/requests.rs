@@ -253,7 +253,8 @@ const fn is_selective(kind: Kind) -> bool {
 /// Types that hold objects of a kind directly; their translations and their entries in the registry are compared.
 const fn of_kind(kind: Kind) -> Types {
     match kind {
-        Kind::WasmPlugin | Kind::TrafficExtension => Types(Types::LDS.0 | Types::ECDS.0),
+        // Envoy asks the servers of modules through clusters of their own.
+        Kind::WasmPlugin | Kind::TrafficExtension => Types(Types::CDS.0 | Types::LDS.0 | Types::ECDS.0),
         Kind::Secret | Kind::ConfigMap => Types(Types::SDS.0 | Types::ECDS.0),
         _ => Types::NONE,
     }

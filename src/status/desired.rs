@@ -14,7 +14,7 @@ use super::{
 use crate::{
     discovery::unmet_policies,
     model::{Config, ConfigKey, ConfigSnapshot, Features, Kind, kind::KindClass},
-    push::{PushContext, policies::PolicyIndex},
+    push::{PushContext, extensions::ExtensionIndex, policies::PolicyIndex},
 };
 
 /// Messages about objects.
@@ -73,8 +73,9 @@ fn not_in_force_of<'a>(
     left_out: &LeftOut,
 ) -> impl Iterator<Item = (&'a Arc<Config>, &'static str, String)> {
     let configs = &context.inputs.configs;
-    let targets = |k: &Kind| PolicyIndex::KINDS.contains(k) || *k == Kind::Telemetry;
-    let kinds = Kind::ALL.iter().filter(move |k| k.without_effect().is_some() || targets(k));
+    let targets =
+        |k: &&Kind| PolicyIndex::KINDS.contains(k) || ExtensionIndex::KINDS.contains(k) || **k == Kind::Telemetry;
+    let kinds = Kind::ALL.iter().filter(targets);
     let without_effect = kinds.flat_map(move |kind| {
         let followed = configs.list(*kind).iter().filter(|c| is_followed(c));
         followed.filter_map(|c| Some((c, "NotEnforced", c.without_effect()?.to_string())))

@@ -17,6 +17,7 @@ mod dual_stack;
 mod east_west;
 mod envoy;
 mod envoy_filters;
+mod extensions;
 #[path = "../kubernetes/gate.rs"]
 #[allow(dead_code, reason = "the tests of the rights use more of it")]
 mod gate;

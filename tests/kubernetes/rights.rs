@@ -126,8 +126,6 @@ async fn until_statuses(admin: &Admin, objects: &[Value]) {
         let group = object["apiVersion"].as_str().unwrap().split('/').next().unwrap();
         let (istio, kind) = (group.ends_with(".istio.io"), object["kind"].as_str().unwrap());
         let says = |o: &Value| match kind {
-            // Kinds without effect say so.
-            "WasmPlugin" | "TrafficExtension" => condition(o, "Reconciled")["reason"] == "NotEnforced",
             "ServiceEntry" => addresses(o).len() == 2 && condition(o, "Reconciled")["status"] == "True",
             _ if istio => condition(o, "Reconciled")["status"] == "True",
             "GatewayClass" | "Gateway" => condition(o, "Accepted")["status"] == "True",

@@ -23,7 +23,7 @@ use crate::{
     generate::{
         check,
         cluster::{self, ClusterInputs, OutboundPlan},
-        envoy_filter, listener,
+        envoy_filter, extension, listener,
     },
     proto::{envoy::config::cluster::v3::Cluster, networking::envoy_filter::ApplyTo},
     push::PushContext,
@@ -55,7 +55,8 @@ impl MeshGenerator {
                 inbound.extend(Self::added_clusters(view, patched, &list, &mut left_out));
             }
             let url = Cluster::type_url();
-            for made in inbound.into_iter().chain(cluster::external_sds(context, view)) {
+            let own = inbound.into_iter().chain(cluster::external_sds(context, view));
+            for made in own.chain(extension::clusters(context, view)) {
                 let name = made.name.clone();
                 match check::cluster(made, || listener::object_of(context, view, "", &[])) {
                     Ok((_, bytes)) => list.push(Arc::new(Resource::of_parts(name, &url, &bytes))),

@@ -10,7 +10,7 @@ use super::{
         generator::{Part, Slot},
         omission::Omission,
     },
-    MeshGenerator,
+    MeshGenerator, extensions,
     left_out::omission,
     patch_status::count_applied,
 };
@@ -128,13 +128,14 @@ impl MeshGenerator {
         listeners
     }
 
-    /// Extension configurations by name: those that EnvoyFilters add.
+    /// Extension configurations by name: those that EnvoyFilters add, and modules.
     pub(super) fn extensions(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let (configs, refused) = extension_configs(&slot.view.patches, names);
         let refused = told("extensions", refused).collect();
         self.tell(slot, ResourceType::Extension, Some(names), refused);
         self.count_patches(context, slot);
-        configs.iter().map(|config| Arc::new(Resource::encode(config.name.as_str(), config))).collect()
+        let added = configs.iter().map(|config| Arc::new(Resource::encode(config.name.as_str(), config)));
+        added.chain(extensions::named(context, slot, names)).collect()
     }
 
     /// Sets the gauge for the patches of a slot, where it is asked for.

@@ -50,7 +50,10 @@ pub fn not_enforced(context: &PushContext, view: &ProxyView) -> Vec<(ConfigKey, 
         });
     let tokens = context.policies.authentication(view);
     let tokens = tokens.map(|c| (c.key(), "gRPC servers verify no tokens: the policy has no effect on them"));
-    tried.chain(audit).chain(custom).chain(tokens).collect()
+    let extensions = context.extensions.of(view);
+    let extensions =
+        extensions.iter().map(|e| (e.config.key(), "gRPC servers run no extensions: it has no effect on them"));
+    tried.chain(audit).chain(custom).chain(tokens).chain(extensions).collect()
 }
 
 fn filter<'a>(

@@ -7,6 +7,7 @@ use crate::{
     generate::{
         authorization,
         check::Refusal,
+        extension::Extensions,
         proxy_config::{self, ListenerClass, ProxyHeaders},
         request_authentication,
     },
@@ -38,6 +39,7 @@ pub struct Builder<'a> {
     access: OnceCell<Access>,
     /// By class: inbound, outbound, gateway.
     telemetry: [OnceCell<ClassTelemetry>; 3],
+    extensions: OnceCell<Extensions>,
 }
 
 /// The filters that authorize requests to the workload.
@@ -67,6 +69,7 @@ impl<'a> Builder<'a> {
             idle_timeout,
             access: OnceCell::new(),
             telemetry: Default::default(),
+            extensions: OnceCell::new(),
         }
     }
 
@@ -91,6 +94,12 @@ impl<'a> Builder<'a> {
             let authorization = authorization::Filters::of(self.context, &policies);
             Access { authorization, tokens, refused_tokens }
         })
+    }
+
+    /// The extensions of the proxy; read once, for all chains.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        self.extensions.get_or_init(|| Extensions::of(self.context, self.view))
     }
 
     /// Policies and telemetry that Envoy would refuse, of those that were read.

@@ -1,7 +1,7 @@
 //! The HTTP filters of a connection manager, in Istio's order; filters that only Istio's build of Envoy has are added only
 //! where the metadata of the proxy declares it.
 //!
-//! Order: peer metadata, external authorization, tokens, authorization, grpc-web, grpc-stats, ALPN, fault, CORS, metrics,
+//! Order: peer metadata, external authorization, tokens, authorization (extensions by their phases between these and behind), grpc-web, grpc-stats, ALPN, fault, CORS, metrics,
 //! stateful session, dynamic forward proxy, router.
 
 use super::{
@@ -31,6 +31,7 @@ use crate::{
             filter_config::{AlpnOverride, Protocol as AlpnProtocol},
         },
     },
+    push::extensions::Phase,
 };
 use serde_json::json;
 
@@ -65,13 +66,18 @@ pub fn build(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
 }
 
 /// The authorization filters: external authorizers, tokens, policies. They apply to the requests that a workload receives.
+/// Extensions stand between them by their phases.
 fn security(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
-    if options.class == ListenerClass::SidecarOutbound {
-        return Vec::new();
-    }
-    let access = builder.access();
-    let (custom, others) = (&access.authorization.custom_http, &access.authorization.http);
-    custom.iter().chain(&access.tokens).chain(others).cloned().collect()
+    let access = (options.class != ListenerClass::SidecarOutbound).then(|| builder.access());
+    let extensions = |phase| builder.extensions().http(phase, options.class, options.port);
+    let mut filters: Vec<HttpFilter> = Vec::new();
+    filters.extend(access.into_iter().flat_map(|access| access.authorization.custom_http.iter().cloned()));
+    filters.extend(extensions(Phase::Authn));
+    filters.extend(access.and_then(|access| access.tokens.clone()));
+    filters.extend(extensions(Phase::Authz));
+    filters.extend(access.into_iter().flat_map(|access| access.authorization.http.iter().cloned()));
+    filters.extend(extensions(Phase::Stats).chain(extensions(Phase::Unspecified)));
+    filters
 }
 
 /// Filters that resolve hosts on demand, for sidecars' outbound listeners.

@@ -44,6 +44,8 @@ pub struct HttpOptions {
     pub class: ListenerClass,
     /// Peers have proven themselves by mutual TLS of the mesh.
     pub peer_is_proven: bool,
+    /// The port that extensions choose by: of a service, or the workload's own; 0 for none.
+    pub port: u32,
     /// The service, where the listener is for one only.
     pub service: Option<Arc<Service>>,
 }
@@ -64,6 +66,7 @@ impl HttpOptions {
             http3_only: false,
             class,
             peer_is_proven: false,
+            port: 0,
             service: None,
         }
     }

@@ -36,6 +36,7 @@ use crate::{
         },
         seconds,
     },
+    push::extensions::Phase,
 };
 
 /// Takes traffic that has nowhere to go.
@@ -116,28 +117,27 @@ pub fn complete(
     include_mx: bool,
     service: Option<&Service>,
 ) -> Vec<Filter> {
-    join(builder, class, port, terminal, include_mx, service, filters_of_policies(builder, class))
+    join(builder, class, port, terminal, include_mx, service, true)
 }
 
-/// The filters of the AuthorizationPolicies, which outbound traffic of a sidecar is not subject to.
-fn filters_of_policies<'a>(builder: &'a Builder, class: ListenerClass) -> impl Iterator<Item = &'a Filter> {
-    let access = &builder.access().authorization;
-    let filters = access.custom_tcp.iter().chain(&access.tcp);
-    filters.filter(move |_| class != ListenerClass::SidecarOutbound)
-}
-
-fn join<'a>(
+/// The AuthorizationPolicies do not apply to the outbound traffic of a sidecar.
+fn join(
     builder: &Builder,
     class: ListenerClass,
     port: u32,
     terminal: Vec<Filter>,
     include_mx: bool,
     service: Option<&Service>,
-    authorization: impl Iterator<Item = &'a Filter>,
+    is_authorized: bool,
 ) -> Vec<Filter> {
     let mut filters = Vec::with_capacity(terminal.len() + 2);
     filters.extend(include_mx.then(|| metadata_exchange(builder)).flatten());
-    filters.extend(authorization.cloned());
+    let access = (is_authorized && class != ListenerClass::SidecarOutbound).then(|| &builder.access().authorization);
+    let extensions = |phase| builder.extensions().network(phase, class, port);
+    filters.extend(access.into_iter().flat_map(|access| access.custom_tcp.iter().cloned()));
+    filters.extend(extensions(Phase::Authn).chain(extensions(Phase::Authz)));
+    filters.extend(access.into_iter().flat_map(|access| access.tcp.iter().cloned()));
+    filters.extend(extensions(Phase::Stats).chain(extensions(Phase::Unspecified)));
     filters.extend(stats::tcp(builder, class));
     if class == ListenerClass::SidecarOutbound {
         let resolved = service.filter(|s| is_dynamic_wildcard(s));
@@ -212,8 +212,7 @@ pub fn single(
     apply_rule(builder, &mut proxy, rule, target.subset);
     access_log::tcp(builder, class, &mut proxy);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &target.cluster);
-    let authorization = filters_of_policies(builder, class).filter(|_| target.is_authorized);
-    join(builder, class, port.port, terminal, include_mx, target.service, authorization)
+    join(builder, class, port.port, terminal, include_mx, target.service, target.is_authorized)
 }
 
 fn weighted(

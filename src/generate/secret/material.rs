@@ -63,6 +63,13 @@ pub(super) fn certificate(data: &Data<'_>) -> Result<Material, String> {
     Ok(Material::Certificate { chain, key, ocsp_staple })
 }
 
+/// Credentials of registries, as a pod names them in `imagePullSecrets`.
+pub(super) fn registry(data: &Data<'_>) -> Result<String, String> {
+    const KEY: &str = ".dockerconfigjson";
+    let content = data.get(KEY).ok_or_else(|| data.missing(&[&[KEY]]))?;
+    String::from_utf8(content.to_vec()).map_err(|_| format!("{KEY} is no text"))
+}
+
 /// CA certificates: `cacert`, or `ca.crt`.
 pub(super) fn ca(data: &Data<'_>) -> Result<Material, String> {
     let (roots, crl) = if let Some(roots) = data.get("cacert") {

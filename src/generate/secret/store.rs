@@ -104,13 +104,13 @@ impl<'a> Store<'a> {
         self.first(credential, stripped(&credential.name), material::ca)
     }
 
+    /// The credentials of a registry of images.
+    pub fn registry(&self, credential: &Credential) -> Result<String, String> {
+        self.first(credential, &credential.name, material::registry)
+    }
+
     /// The first cluster's object that reads well; else the fault of the first.
-    fn first(
-        &self,
-        credential: &Credential,
-        name: &str,
-        read: fn(&Data) -> Result<Material, String>,
-    ) -> Result<Material, String> {
+    fn first<T>(&self, credential: &Credential, name: &str, read: fn(&Data) -> Result<T, String>) -> Result<T, String> {
         let namespace = &*credential.namespace;
         let mut error = None;
         for object in self.objects.get(&(credential.kind, namespace, name)).into_iter().flatten() {

@@ -13,8 +13,11 @@ use crate::{
     },
     model::{Protocol, cipher},
     proto::{
-        envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
-            ForwardClientCertDetails, SetCurrentClientCertDetails,
+        envoy::{
+            config::listener::v3::Filter,
+            extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
+                ForwardClientCertDetails, SetCurrentClientCertDetails,
+            },
         },
         networking::ServerTlsSettings,
     },
@@ -25,7 +28,7 @@ use crate::{
 pub(super) fn plain_text(builder: &Builder, protocol: Protocol, route_name: &str, socket: &Socket) -> Chain {
     let options = options(builder, protocol, route_name, socket);
     Chain {
-        filters: vec![hcm::filter(&hcm::build(builder, options))],
+        filters: with_extensions(builder, options),
         origin: format!("plaintext HTTP with routes {route_name}"),
         ..Chain::default()
     }
@@ -42,16 +45,28 @@ pub(super) fn terminated(builder: &Builder, server: &GatewayServer, socket: &Soc
     Chain {
         sni: server.sni_hosts.clone(),
         tls: server.spec.tls.as_ref().map(|t| tls_context::server(builder, &usable_ciphers(t), transport)),
-        filters: vec![hcm::filter(&hcm::build(builder, options))],
+        filters: with_extensions(builder, options),
         origin: format!("gateway {} port {}", server.gateway, server.port.name),
         ..Chain::default()
     }
+}
+
+/// The connection manager, behind the extensions of connections; over QUIC there is no connection that these would see. Each chain has
+/// them: Istio gives them to the first chain of a port alone.
+fn with_extensions(builder: &Builder, options: HttpOptions) -> Vec<Filter> {
+    let mut filters = match options.http3_only {
+        true => Vec::new(),
+        false => builder.extensions().before_http(options.class, options.port),
+    };
+    filters.push(hcm::filter(&hcm::build(builder, options)));
+    filters
 }
 
 fn options(builder: &Builder, protocol: Protocol, route_name: &str, socket: &Socket) -> HttpOptions {
     let routes = Routes::Rds(route_name.to_string());
     let mut options = HttpOptions::new(builder, ListenerClass::Gateway, protocol, routes);
     options.use_remote_address = true;
+    options.port = socket.port;
     options.stat_prefix = hcm::delimited(&format!("outbound_{}", socket.name()));
     let manager = &mut options.manager;
     manager.http_protocol_options.get_or_insert_default();

@@ -32,7 +32,8 @@ pub(super) struct Socket<'a> {
     bind: &'a str,
     /// Further wildcard addresses, with dual stack.
     extra: &'static [&'static str],
-    port: u32,
+    /// The port.
+    pub port: u32,
     /// UDP for HTTP/3 in place of TCP.
     pub quic: bool,
 }

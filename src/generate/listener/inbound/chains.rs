@@ -175,6 +175,7 @@ fn tcp_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
 
 fn http_filters(builder: &Builder, config: &ChainConfig, peer_is_proven: bool) -> Vec<Filter> {
     let mut filters: Vec<Filter> = tcp::metadata_exchange(builder).into_iter().collect();
+    filters.extend(builder.extensions().before_http(CLASS, config.target_port));
     let routes = Routes::Inline(Box::new(route::inbound(
         &config.cluster,
         &config.host,
@@ -187,6 +188,7 @@ fn http_filters(builder: &Builder, config: &ChainConfig, peer_is_proven: bool) -
     let details = headers.set_current_client_cert.unwrap_or_default();
     options.stat_prefix = config.http_stat_prefix();
     options.peer_is_proven = peer_is_proven;
+    options.port = config.target_port;
     options.manager.forward_client_cert_details = headers.forward_client_cert.into();
     options.manager.set_current_client_cert_details = Some(SetCurrentClientCertDetails {
         subject: Some(details.subject.unwrap_or(true)),

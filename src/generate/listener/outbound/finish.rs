@@ -59,7 +59,7 @@ fn from_parts(
     add_inspectors(builder, &mut listener, &chains);
     for chain in chains {
         let matches = chain.to_match();
-        let built = build_chain(builder, &listener.name, chain);
+        let built = build_chain(builder, &listener.name, port, chain);
         match matches {
             None => listener.default_filter_chain = Some(built),
             Some(_) => listener.filter_chains.push(FilterChain { filter_chain_match: matches, ..built }),
@@ -95,10 +95,12 @@ fn add_inspectors(builder: &Builder, listener: &mut Listener, chains: &[Chain]) 
     }
 }
 
-fn build_chain(builder: &Builder, listener: &str, chain: Chain) -> FilterChain {
+fn build_chain(builder: &Builder, listener: &str, port: u32, chain: Chain) -> FilterChain {
     let mut filters = chain.filters;
     if let Some(mut options) = chain.http {
         options.stat_prefix = hcm::delimited(&format!("outbound_{listener}"));
+        options.port = port;
+        filters.extend(builder.extensions().before_http(options.class, port));
         filters.push(hcm::filter(&hcm::build(builder, options)));
     }
     FilterChain {
