@@ -100,7 +100,9 @@ impl Source {
         }
         let host = parsed.host().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
         let port = parsed.port_u16().unwrap_or(if tls { 443 } else { 80 });
-        if host.is_empty() || port == 0 {
+        // The parser passes over a port that is no number of 16 bits.
+        let says_port = parsed.authority().is_some_and(|a| !a.as_str().ends_with(a.host()));
+        if host.is_empty() || port == 0 || says_port && parsed.port_u16().is_none() {
             return Err(format!("url {uri:?} names no server"));
         }
         Ok(Self::Server { server: Server { tls, host, port }, uri, sha256 })
