@@ -144,6 +144,12 @@ pub fn main() -> ExitCode {
     })
 }
 
+/// Whether one of these paths does not exist; the first one is named on standard error.
+fn is_one_missing(paths: &[std::path::PathBuf]) -> bool {
+    let missing = paths.iter().find(|path| !path.exists());
+    missing.inspect(|path| eprintln!("pilothouse: {}: no such file or folder", path.display())).is_some()
+}
+
 /// Writes a line to standard error. When the output has no reader, the line is dropped.
 fn complain(text: &str) {
     let line = format!("pilothouse: {text}\n");

@@ -14,7 +14,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use forms::Finding;
 
-use super::{EXIT_FINDINGS, EXIT_USAGE, MeshArgs, validate::refusals};
+use super::{EXIT_FINDINGS, EXIT_USAGE, MeshArgs, is_one_missing, validate::refusals};
 use crate::{
     analysis::{self, Code, Level, Message, Object, Subject, Suppression},
     model::{Mesh, Origin},
@@ -72,8 +72,7 @@ pub struct AnalyzeArgs {
 /// # Errors
 /// Findings that cannot be written.
 pub fn run(args: AnalyzeArgs) -> anyhow::Result<ExitCode> {
-    if let Some(missing) = args.paths.iter().find(|p| !p.exists()) {
-        eprintln!("pilothouse: {}: no such file or folder", missing.display());
+    if is_one_missing(&args.paths) {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let (found, files) = findings(&args);

@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{EXIT_DATA, EXIT_USAGE, MeshArgs};
+use super::{EXIT_DATA, EXIT_USAGE, MeshArgs, is_one_missing};
 use crate::{
     model::{Mesh, Origin},
     settings::SourceSettings,
@@ -51,8 +51,7 @@ pub struct ValidateArgs {
 /// # Errors
 /// An answer that cannot be printed.
 pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
-    if let Some(missing) = args.paths.iter().find(|p| !p.exists()) {
-        eprintln!("pilothouse: {}: no such file or folder", missing.display());
+    if is_one_missing(&args.paths) {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let mut all = Loaded::default();

@@ -191,8 +191,7 @@ pub fn configuration(
     name: &str,
     identity: Option<&Identity>,
 ) -> Option<TypedExtensionConfig> {
-    let of_name = |e: &Arc<Extension>| name.strip_prefix(PREFIX).is_some() && resource_name(e) == name;
-    let extension = context.extensions.of(view).into_iter().find(of_name)?;
+    let extension = context.extensions.of(view).into_iter().find(|extension| resource_name(extension) == name)?;
     let Program::Wasm(wasm) = &extension.program else { return None };
     let source = Source::of(wasm, view.is_istio_proxy()).ok()?;
     let agent = view.is_istio_proxy().then_some(Agent { context, view, identity });

@@ -4,10 +4,18 @@ use serde_json::{Value, json};
 
 /// One document of `networking.istio.io/v1` in namespace `shop`.
 pub fn object(kind: &str, name: &str, spec: &Value) -> String {
-    let object = json!({
-        "apiVersion": "networking.istio.io/v1", "kind": kind,
-        "metadata": {"name": name, "namespace": "shop"}, "spec": spec,
-    });
+    document("networking.istio.io/v1", kind, name, spec)
+}
+
+/// One document of an API version in namespace `shop`.
+pub fn document(version: &str, kind: &str, name: &str, spec: &Value) -> String {
+    document_in("shop", version, kind, name, spec)
+}
+
+/// One document of an API version.
+pub fn document_in(namespace: &str, version: &str, kind: &str, name: &str, spec: &Value) -> String {
+    let metadata = json!({"name": name, "namespace": namespace});
+    let object = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec});
     format!("---\n{object}\n")
 }
 

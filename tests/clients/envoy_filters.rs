@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    config::{gateway, object, service, subsets, to},
+    config::{document, gateway, object, service, subsets, to},
     http::{Answer, Echo, get},
     mesh::{ControlPlane, Envoy},
     process::{free_port, wait_for},
@@ -15,12 +15,8 @@ const NODE: &str = "router~127.0.0.1~edge.shop~shop.svc.cluster.local";
 const MANAGER: &str = "envoy.filters.network.http_connection_manager";
 
 fn filter(name: &str, patches: &Value) -> String {
-    let object = json!({
-        "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
-        "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"workloadSelector": {"labels": {"app": "edge"}}, "configPatches": patches},
-    });
-    format!("---\n{object}\n")
+    let spec = json!({"workloadSelector": {"labels": {"app": "edge"}}, "configPatches": patches});
+    document("networking.istio.io/v1alpha3", "EnvoyFilter", name, &spec)
 }
 
 /// Before the router of a gateway's connection managers.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    config::{gateway, object},
+    config::{document, gateway, object},
     http::{Answer, Echo, get},
     mesh::{ControlPlane, Envoy},
     process::{free_port, scratch, wait_for},
@@ -114,9 +114,7 @@ fn serve(files: BTreeMap<String, Vec<u8>>) -> u16 {
 }
 
 fn extension(name: &str, spec: &Value) -> String {
-    let document = json!({"apiVersion": "extensions.istio.io/v1alpha1", "kind": "TrafficExtension",
-        "metadata": {"name": name, "namespace": "shop"}, "spec": spec});
-    format!("---\n{document}\n")
+    document("extensions.istio.io/v1alpha1", "TrafficExtension", name, spec)
 }
 
 fn wasm(name: &str, url: &str, more: &Value) -> String {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    config::{gateway, object},
+    config::{document_in, gateway, object},
     http::{Echo, get},
     joined::Mesh,
     mesh::Envoy,
@@ -25,10 +25,7 @@ pub fn mesh_of(echo: u16, inbound: u16, egress: u16, mode: &str) -> String {
 
 /// A PeerAuthentication.
 fn peers(namespace: &str, name: &str, spec: &Value) -> String {
-    let metadata = json!({"name": name, "namespace": namespace});
-    let object = json!({"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication", "metadata": metadata,
-        "spec": spec});
-    format!("---\n{object}\n")
+    document_in(namespace, "security.istio.io/v1", "PeerAuthentication", name, spec)
 }
 
 /// As [`mesh_of`], without settings of mutual TLS.

@@ -18,7 +18,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::{
-    config::object,
+    config::{document, object},
     http::{self, Answer, Echo},
     mesh::{ControlPlane, Envoy, folder},
     process::{free_port, wait_until},
@@ -37,11 +37,7 @@ struct Guarded {
 
 /// One document of `security.istio.io/v1` in namespace `shop`.
 pub fn policy(kind: &str, name: &str, spec: &Value) -> String {
-    let object = json!({
-        "apiVersion": "security.istio.io/v1", "kind": kind,
-        "metadata": {"name": name, "namespace": "shop"}, "spec": spec,
-    });
-    format!("---\n{object}\n")
+    document("security.istio.io/v1", kind, name, spec)
 }
 
 pub fn authorization(name: &str, spec: &Value) -> String {

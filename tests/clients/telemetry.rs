@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     collector::Collector,
-    config::object,
+    config::{document, object},
     http::{self, Answer, Echo},
     mesh::{ControlPlane, Envoy, folder},
     process::{free_port, scratch, wait_until},
@@ -32,10 +32,7 @@ struct Told {
 
 /// A Telemetry in namespace `shop`.
 fn telemetry(name: &str, spec: &Value) -> String {
-    let metadata = json!({"name": name, "namespace": "shop"});
-    let object =
-        json!({"apiVersion": "telemetry.istio.io/v1", "kind": "Telemetry", "metadata": metadata, "spec": spec});
-    format!("---\n{object}\n")
+    document("telemetry.istio.io/v1", "Telemetry", name, spec)
 }
 
 impl Told {

@@ -106,22 +106,11 @@ fn redis(stat_prefix: String, cluster: &str) -> Filter {
     network_filter("envoy.filters.network.redis_proxy", &config)
 }
 
-/// All filters of a TCP chain: metadata exchange, authorization, metrics, SNI resolution, `terminal`.
-/// `service` is given only where the chain is that of a wildcard service resolved on demand.
+/// All filters of a TCP chain: metadata exchange, authorization, extensions, metrics, SNI resolution, `terminal`.
+/// `service` is given only where the chain is that of a wildcard service resolved on demand. The AuthorizationPolicies of the
+/// proxy apply where `is_authorized`, but never to the outbound traffic of a sidecar.
 #[must_use]
 pub fn complete(
-    builder: &Builder,
-    class: ListenerClass,
-    port: u32,
-    terminal: Vec<Filter>,
-    include_mx: bool,
-    service: Option<&Service>,
-) -> Vec<Filter> {
-    join(builder, class, port, terminal, include_mx, service, true)
-}
-
-/// The AuthorizationPolicies do not apply to the outbound traffic of a sidecar.
-fn join(
     builder: &Builder,
     class: ListenerClass,
     port: u32,
@@ -212,7 +201,7 @@ pub fn single(
     apply_rule(builder, &mut proxy, rule, target.subset);
     access_log::tcp(builder, class, &mut proxy);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &target.cluster);
-    join(builder, class, port.port, terminal, include_mx, target.service, target.is_authorized)
+    complete(builder, class, port.port, terminal, include_mx, target.service, target.is_authorized)
 }
 
 fn weighted(
@@ -245,7 +234,7 @@ fn weighted(
     apply_rule(builder, &mut proxy, rule, "");
     access_log::tcp(builder, class, &mut proxy);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &first);
-    complete(builder, class, port.port, terminal, include_mx, None)
+    complete(builder, class, port.port, terminal, include_mx, None, true)
 }
 
 /// The DestinationRule of a service as the proxy sees it.

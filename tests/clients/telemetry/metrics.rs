@@ -15,6 +15,7 @@ use crate::{
     joined::{Mesh, Settings},
     mesh::Envoy,
     mutual_tls::{CLIENT, SERVER},
+    policies::policy,
     process::{free_port, wait_until},
 };
 
@@ -36,10 +37,7 @@ fn telemetry(spec: &Value) -> String {
 }
 
 fn mode(mode: &str) -> String {
-    let metadata = json!({"name": "default", "namespace": "shop"});
-    let object = json!({"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication", "metadata": metadata,
-        "spec": {"mtls": {"mode": mode}}});
-    format!("---\n{object}\n")
+    policy("PeerAuthentication", "default", &json!({"mtls": {"mode": mode}}))
 }
 
 impl Pair {

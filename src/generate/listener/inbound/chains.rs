@@ -170,7 +170,7 @@ fn tcp_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
     proxy.idle_timeout = builder.idle_timeout;
     access_log::tcp(builder, CLASS, &mut proxy);
     let terminal = tcp::protocol_stack(builder, config.port.protocol, &proxy, &config.cluster);
-    tcp::complete(builder, CLASS, config.port.port, terminal, true, None)
+    tcp::complete(builder, CLASS, config.port.port, terminal, true, None, true)
 }
 
 fn http_filters(builder: &Builder, config: &ChainConfig, peer_is_proven: bool) -> Vec<Filter> {
