@@ -20,6 +20,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::Context;
@@ -37,6 +38,7 @@ use crate::{
     identity::certificate_folder,
     model::{Locality, Node},
     proto::{
+        go_duration,
         mesh::{ProxyConfig, proxy_config::InboundInterceptionMode},
         to_json,
     },
@@ -92,6 +94,10 @@ pub struct BootstrapArgs {
     /// the TLS_… entries of the node metadata that it lacks, and with --root-cert for the token of a gRPC program.
     #[arg(long, env = "PILOTHOUSE_CERTS_DIR", value_name = "DIR")]
     pub certs_dir: Option<PathBuf>,
+    /// The time after which a gRPC program reads the files of its certificates again [default: a tenth of the life of the
+    /// certificate that is there, 15m at most].
+    #[arg(long, env = "PILOTHOUSE_REFRESH_INTERVAL", value_parser = interval, value_name = "DURATION")]
+    pub refresh_interval: Option<Duration>,
     /// Use the delta protocol.
     #[arg(long, env = "PILOTHOUSE_DELTA")]
     pub delta: bool,
@@ -104,6 +110,11 @@ pub struct BootstrapArgs {
     /// Folder to write to: envoy.json, with envoy.service or compose.yaml.
     #[arg(long, env = "PILOTHOUSE_OUT", value_name = "DIR", required_if_eq_any = [("format", "systemd"), ("format", "compose")])]
     pub out: Option<PathBuf>,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let duration = go_duration(text).ok_or("a duration has the form 15m")?;
+    if duration < Duration::from_secs(1) { Err("at least 1s".to_string()) } else { Ok(duration) }
 }
 
 /// A client's start.
@@ -245,15 +256,21 @@ pub fn made(args: &BootstrapArgs, mut metadata: Map<String, Value>, mesh: Option
                 let proxy = Proxy { settings, node: &node, cluster: &cluster };
                 notes = parts::add(&mut bootstrap, &proxy, &mut secrets)?;
             }
+            if args.refresh_interval.is_some() {
+                notes.push("--refresh-interval has no effect: Envoy follows its files".to_string());
+            }
             bootstrap
         }
         Client::Grpc => {
-            let mut bootstrap = grpc::grpc(&node, &metadata, address);
+            let refresh = grpc::Refresh(args.refresh_interval);
+            let mut bootstrap = grpc::grpc(&node, &metadata, address, refresh);
             if let Some(root) = &args.root_cert {
-                grpc::secure_grpc(&mut bootstrap, root);
+                grpc::secure_grpc(&mut bootstrap, root, refresh);
                 match (&args.token_file, &args.certs_dir) {
                     (Some(token), _) => grpc::prove_grpc(&mut bootstrap, token),
-                    (None, Some(folder)) => grpc::prove_grpc_by_certificate(&mut bootstrap, &absolute(folder)?),
+                    (None, Some(folder)) => {
+                        grpc::prove_grpc_by_certificate(&mut bootstrap, &absolute(folder)?, refresh)
+                    }
                     (None, None) => {}
                 }
             }

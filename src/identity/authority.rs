@@ -208,6 +208,12 @@ pub fn not_after(certificate: &str) -> Option<SystemTime> {
     Some(facts(&only(certificate, "").ok()?).ok()?.not_after)
 }
 
+/// The lifetime of the first certificate in a PEM text, without the time by which it begins before it was issued.
+#[must_use]
+pub fn lifetime(chain: &str) -> Option<Duration> {
+    Some(facts(&only(chain, "").ok()?).ok()?.lifetime.saturating_sub(CLOCK_SKEW))
+}
+
 /// Whether so little of a root's life of `lifetime` is left that it is to be renewed (Istio's grace of 20 %).
 #[must_use]
 pub(super) fn is_ending(certificate: &str, lifetime: Duration, now: SystemTime) -> bool {

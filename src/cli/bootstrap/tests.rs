@@ -2,12 +2,16 @@
 
 use super::{
     envoy::{prove_envoy, secure_envoy},
-    grpc::{grpc, prove_grpc, secure_grpc},
+    grpc::{Refresh, prove_grpc, secure_grpc},
     *,
 };
 
 fn envoy(node: &Node, metadata: &Value, server: &Server<'_>, delta: bool) -> Value {
     super::envoy::envoy(node, metadata, &service_cluster(None, node), server, delta)
+}
+
+fn grpc(node: &Node, metadata: &Value, address: &str) -> Value {
+    super::grpc::grpc(node, metadata, address, Refresh::default())
 }
 
 fn document(args: &BootstrapArgs, metadata: Map<String, Value>) -> Result<Value, String> {
@@ -56,7 +60,7 @@ fn a_root_certificate_makes_both_clients_dial_the_secure_listener() {
     assert_eq!(secret["watched_directory"]["path"], "/etc/pki");
     assert!(prove_envoy(&mut of_envoy, Path::new("/nowhere")).unwrap_err().contains("/nowhere"));
     let mut of_grpc = grpc(&node(json!({})), &json!({}), "h:15012");
-    secure_grpc(&mut of_grpc, Path::new("/root.pem"));
+    secure_grpc(&mut of_grpc, Path::new("/root.pem"), Refresh::default());
     prove_grpc(&mut of_grpc, &token);
     assert_eq!(of_grpc["xds_servers"][0]["channel_creds"][0]["type"], "tls");
 }
@@ -106,6 +110,12 @@ fn the_folder_of_certificates_stands_for_the_metadata_that_names_no_files() {
     let credentials = document(&args, Map::new()).unwrap()["xds_servers"][0]["channel_creds"][0].clone();
     assert_eq!(credentials["config"]["private_key_file"], "/run/certs/key.pem");
     assert_eq!(credentials["config"]["ca_certificate_file"], "/r.pem");
+    assert_eq!([&credentials["config"], provider].map(|config| config["refresh_interval"].clone()), ["900s", "900s"]);
+    let given = ["--certs-dir", "/run/certs", "--root-cert", "/r.pem", "--refresh-interval", "2m"];
+    let bootstrap = document(&parsed(&[&["grpc", "--xds-address", "h:1"][..], &given].concat()), Map::new()).unwrap();
+    let provider = &bootstrap["certificate_providers"]["default"]["config"];
+    let credentials = &bootstrap["xds_servers"][0]["channel_creds"][0]["config"];
+    assert_eq!([credentials, provider].map(|config| config["refresh_interval"].clone()), ["120s", "120s"]);
 }
 
 #[test]

@@ -10,12 +10,21 @@ pub(super) struct Facts {
     pub(super) is_ca: bool,
     pub(super) public_key: Vec<u8>,
     pub(super) not_after: SystemTime,
+    /// From the first moment to the last.
+    pub(super) lifetime: Duration,
 }
 
 /// Reads a certificate.
 pub(super) fn facts(certificate: &CertificateDer<'_>) -> Result<Facts, String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|e| e.to_string())?;
-    Ok(Facts { is_ca: parsed.is_ca(), public_key: parsed.public_key().raw.to_vec(), not_after: end_of(&parsed) })
+    let validity = parsed.validity();
+    let lifetime = validity.not_after.timestamp().saturating_sub(validity.not_before.timestamp());
+    Ok(Facts {
+        is_ca: parsed.is_ca(),
+        public_key: parsed.public_key().raw.to_vec(),
+        not_after: end_of(&parsed),
+        lifetime: Duration::from_secs(u64::try_from(lifetime).unwrap_or(0)),
+    })
 }
 
 /// The last moment of a certificate.
