@@ -205,6 +205,8 @@ pub struct XdsSettings {
     pub max_connections: Option<usize>,
     /// Age at which connections are closed gracefully; `None` for no limit.
     pub max_connection_age: Option<Duration>,
+    /// Bytes of responses that wait for all clients to read; `None` for the server's default.
+    pub max_unread_bytes: Option<usize>,
 }
 
 impl Default for XdsSettings {
@@ -216,6 +218,7 @@ impl Default for XdsSettings {
             trust_loopback: None,
             max_connections: None,
             max_connection_age: None,
+            max_unread_bytes: None,
         }
     }
 }

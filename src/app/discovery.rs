@@ -46,6 +46,7 @@ fn options(features: &Features, settings: &XdsSettings) -> XdsOptions {
         max_streams: features.max_concurrent_streams,
         max_request_bytes: features.max_recv_msg_size as usize,
         max_connection_age: settings.max_connection_age,
+        unread: (settings.max_unread_bytes.unwrap_or(defaults.unread.0), defaults.unread.1),
         ..defaults
     }
 }
@@ -74,7 +75,9 @@ mod tests {
         ] {
             assert_eq!(features.set(name, value), Ok(true));
         }
-        let options = options(&features, &XdsSettings { max_connections: Some(3), ..XdsSettings::default() });
+        let settings = XdsSettings { max_connections: Some(3), max_unread_bytes: Some(5), ..XdsSettings::default() };
+        let options = options(&features, &settings);
+        assert_eq!(options.unread.0, 5);
         assert_eq!(options.max_requests_per_second, Some(12.5));
         assert_eq!((options.max_streams, options.max_request_bytes, options.max_connections), (7, 9, 3));
     }

@@ -200,6 +200,10 @@ pub struct ServeArgs {
     /// Connections of proxies are closed gracefully at this age, so that proxies spread over replicas; 0s sets no limit.
     #[arg(long, alias = "keepaliveMaxServerConnectionAge", env = "PILOTHOUSE_KEEPALIVE_MAX_SERVER_CONNECTION_AGE", default_value = "0s", value_parser = duration, value_name = "DURATION")]
     pub keepalive_max_server_connection_age: Duration,
+    /// Bytes of responses that may wait for all clients to read; equal responses count once. Beyond them the connections of the
+    /// clients that have not read for longest are closed, after ten seconds at least.
+    #[arg(long, env = "PILOTHOUSE_MAX_UNREAD_BYTES", default_value_t = 256 << 20, value_name = "BYTES")]
+    pub max_unread_bytes: usize,
     /// More restarts of actors than this within a minute end the process.
     #[arg(long, env = "PILOTHOUSE_MAX_RESTARTS_PER_MINUTE", default_value_t = 60, value_name = "N")]
     pub max_restarts_per_minute: u32,
@@ -277,6 +281,7 @@ impl ServeArgs {
                 trust_loopback: self.trust_loopback,
                 max_connections: None,
                 max_connection_age: Some(self.keepalive_max_server_connection_age).filter(|age| !age.is_zero()),
+                max_unread_bytes: Some(self.max_unread_bytes),
             },
             identity: IdentitySettings {
                 cacerts: self.cacerts_dir.clone().or_else(|| std::env::var_os("ROOT_CA_DIR").map(PathBuf::from)),

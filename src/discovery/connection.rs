@@ -182,6 +182,8 @@ pub struct Load {
     pub names: usize,
     /// Bytes of the nodes of open streams.
     pub node_bytes: usize,
+    /// Bytes of responses that wait for clients to read; equal responses count once.
+    pub unread_bytes: usize,
     /// Views with at least one connection.
     pub views: usize,
     /// Slots: parts of views, each generated once for all views that share it.

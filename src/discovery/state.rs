@@ -400,6 +400,7 @@ impl XdsState {
             unknown_names,
             names,
             node_bytes,
+            unread_bytes: self.inner.clients.unread(),
             views: self.inner.views.len(),
             slots: self.inner.slot_caches.len(),
         }

@@ -5,6 +5,7 @@ mod secret_asking;
 
 use std::{num::NonZeroU32, pin::Pin, sync::Arc, time::SystemTime};
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::{
     sync::{mpsc, watch},
@@ -112,7 +113,7 @@ struct Stream {
     /// Asks whether its workload may read Secrets, from the first request for one on.
     secret_access: SecretAsking,
     /// Its place in the connection.
-    _turn: Turn,
+    turn: Turn,
     /// Runs until the connection is too old.
     old_age: Option<Pin<Box<Sleep>>>,
     /// Ends when the proof of the client's identity holds no more.
@@ -359,9 +360,8 @@ impl Stream {
 
     /// Sends the next thing that is to be sent.
     async fn send(&mut self, permit: mpsc::OwnedPermit<Outgoing>) -> Result<(), Status> {
-        if let Some((first, rest)) = self.unknown.answer() {
-            permit.send(Outgoing::message(first, rest));
-            self.note_sent();
+        if let Some(message) = self.unknown.answer() {
+            self.hand_over(permit, message);
             return Ok(());
         }
         if let Some(question) = self.questions.next() {
@@ -373,9 +373,8 @@ impl Stream {
                 }
                 None => Default::default(),
             };
-            let (first, rest) = self.questions.frames(self.session.protocol(), type_url, resources, control_plane);
-            permit.send(Outgoing::message(first, rest));
-            self.note_sent();
+            let message = self.questions.frames(self.session.protocol(), type_url, resources, control_plane);
+            self.hand_over(permit, message);
             return Ok(());
         }
         let Some((kind, scope)) = self.session.next() else { return Ok(()) };
@@ -401,9 +400,8 @@ impl Stream {
             return Ok(());
         };
         let (first, rest) = response.frames();
-        let bytes = first.len() + rest.as_ref().map_or(0, bytes::Bytes::len);
-        permit.send(Outgoing::message(first, rest));
-        self.note_sent();
+        let bytes = first.len() + rest.as_ref().map_or(0, Bytes::len);
+        self.hand_over(permit, (first, rest));
         let (published, resources) = (current(), response.update.difference.changed.len());
         let reached = published.record.reaches(self.connection.number);
         if reached {
@@ -450,7 +448,9 @@ impl Stream {
         if current { propagated_version } else { 0 }
     }
 
-    fn note_sent(&mut self) {
+    /// Gives a message to the transport.
+    fn hand_over(&mut self, permit: mpsc::OwnedPermit<Outgoing>, (first, rest): (Bytes, Option<Bytes>)) {
+        permit.send(Outgoing::message(first, rest.map(|rest| self.turn.lend(rest))));
         self.sent += 1;
         if self.stalled.is_none() {
             self.watch_stall();

@@ -89,6 +89,10 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
 fn describe() {
     describe_gauge!("pilot_xds", "Connected xDS clients.");
     describe_counter!("pilothouse_xds_connections_refused", "Connections refused at the limit of connections.");
+    describe_counter!(
+        "pilothouse_xds_unread_cut_off",
+        "Connections that were closed since too many bytes waited for clients to read (--max-unread-bytes)."
+    );
     describe_counter!("pilot_xds_pushes", "Responses sent, by type.");
     describe_counter!("pilot_total_xds_rejects", "Responses that a client refused, by type.");
     describe_counter!("pilot_xds_expired_nonce", "Requests with a nonce that is not the last one sent, by type.");

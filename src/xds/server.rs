@@ -10,3 +10,4 @@ pub(super) mod name_budget;
 pub(super) mod options;
 pub(super) mod service;
 pub(super) mod unix;
+mod unread;

@@ -118,7 +118,7 @@ pub(super) async fn open(
         presence,
         _certificate: certificate,
         secret_access: SecretAsking::of(ports.secret_access),
-        _turn: turn,
+        turn,
         old_age,
         lapse,
         refusals: LogThrottle::of_stream(),

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +23,7 @@ use super::{
     budget::{Budget, Hold, Share},
     name_budget::{NameBudget, NameHold, NameShare},
     options::XdsOptions,
+    unread::Unread,
 };
 use crate::xds::Table;
 
@@ -47,6 +49,7 @@ pub(crate) struct Clients {
     unknown: Arc<Budget>,
     names: Arc<NameBudget>,
     nodes: Arc<Budget>,
+    unread: Arc<Unread>,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +85,7 @@ pub(crate) struct Client {
     unknown: Arc<Share>,
     names: Arc<NameShare>,
     nodes: Arc<Share>,
+    unread: Arc<Unread>,
     rate: Arc<PeerRate>,
 }
 
@@ -96,6 +100,7 @@ impl Clients {
             unknown: Budget::new(UNKNOWN.0, UNKNOWN.1),
             names: NameBudget::new(options.names),
             nodes: Budget::new(options.node_bytes.0, options.node_bytes.1),
+            unread: Unread::new(options.unread),
         }
     }
 
@@ -127,6 +132,7 @@ impl Clients {
             unknown: self.unknown.share(),
             names: self.names.share(),
             nodes: self.nodes.share(),
+            unread: self.unread.clone(),
             rate,
         });
         open.clients.insert(client.number, client.clone());
@@ -164,6 +170,11 @@ impl Clients {
         self.lock().clients.len()
     }
 
+    /// Distinct bytes of responses that wait for clients to read.
+    pub(crate) fn unread(&self) -> usize {
+        self.unread.bytes()
+    }
+
     /// Bytes of unfinished requests, subscribed names without a resource, all of them, and bytes of nodes.
     pub(crate) fn held(&self) -> (usize, usize, usize, usize) {
         (self.unfinished.held(), self.unknown.held(), self.names.held(), self.nodes.held())
@@ -198,6 +209,11 @@ impl Turn {
         if !std::mem::replace(&mut self.opened, true) {
             self.client.unopened.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Bytes for the transport, counted until the client has read them.
+    pub(crate) fn lend(&self, bytes: Bytes) -> Bytes {
+        self.client.unread.lend(self.client.number, &self.client.close, bytes)
     }
 
     /// Bytes of requests that have not come whole.

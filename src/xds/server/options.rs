@@ -30,6 +30,9 @@ pub struct XdsOptions {
     pub whole_request: Duration,
     /// A client that takes nothing off the wire for so long is cut off.
     pub send_stall: Duration,
+    /// Bytes of responses that wait for all clients to read, and the time that each client has in any case. Beyond the bytes the
+    /// connections that wait longest are closed.
+    pub unread: (usize, Duration),
     /// A stream has to send its first request within this time.
     pub first_request: Duration,
     /// Pauses before content that a client refused is sent to it again.
@@ -59,6 +62,7 @@ impl Default for XdsOptions {
             preface: Duration::from_secs(10),
             whole_request: Duration::from_secs(30),
             send_stall: Duration::from_secs(60),
+            unread: (256 << 20, Duration::from_secs(10)),
             first_request: Duration::from_secs(15),
             refused_again: Backoff::default(),
             keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
