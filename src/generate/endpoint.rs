@@ -7,6 +7,7 @@
 mod build;
 mod client;
 mod distinct;
+mod dns;
 mod group;
 mod inputs;
 mod locality;
@@ -14,6 +15,7 @@ mod member;
 mod network;
 
 pub use client::{EndpointClient, proxy_labels};
+pub use dns::{Discovery, DnsName};
 pub(crate) use group::LocalityGroup;
 pub use inputs::{ClusterTarget, EndpointInputs, Replicas, destination_rule, forces_unhealthy, service_entry};
 pub use locality::{LocalityLb, ProxyLocality, TrafficDistribution};

@@ -57,8 +57,8 @@ pub fn cluster_names(routes: &[RouteConfiguration]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// The route configuration of a name `outbound|port||host`, and the fields of its routes that gRPC does not apply; `None` for
-/// a name of another form.
+/// The route configuration of a name `outbound|port||host`, and the parts of config that gRPC does not apply for it; `None`
+/// for a name of another form.
 #[must_use]
 pub fn route_configuration(
     context: &PushContext,
@@ -69,7 +69,13 @@ pub fn route_configuration(
     let mut virtual_hosts = routes_of::proxyless_virtual_hosts(context, view, name, port);
     virtual_hosts.retain(|(v, _)| serves(v, &hostname.to_ascii_lowercase(), port));
     patched::virtual_hosts(view, name, &mut virtual_hosts);
-    let not_applied = virtual_hosts.iter_mut().flat_map(|(v, objects)| route::fit(v, objects, name)).collect();
+    let mut not_applied: Vec<NotApplied> =
+        virtual_hosts.iter_mut().flat_map(|(v, objects)| route::fit(v, objects, name)).collect();
+    if virtual_hosts.is_empty() {
+        let scope = context.scope(view);
+        let service = scope.services_by_host.get(hostname);
+        not_applied.extend(service.and_then(|s| not_applied::protocol(s, s.port_by_number(port)?)));
+    }
     let virtual_hosts = virtual_hosts.into_iter().map(|(v, _)| v).collect();
     Some((RouteConfiguration { name: name.to_string(), virtual_hosts, ..RouteConfiguration::default() }, not_applied))
 }
@@ -88,3 +94,6 @@ fn serves(virtual_host: &VirtualHost, hostname: &str, port: u32) -> bool {
             && (name == wanted || (host::is_wildcard(name) && host::matches(name, hostname)))
     })
 }
+
+#[cfg(test)]
+mod tests;

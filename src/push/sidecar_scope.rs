@@ -17,13 +17,16 @@ use std::{
 
 use super::{MergedDestinationRule, ProxyView, destination_rules};
 use crate::{
-    model::{Config, Hostname, Service},
+    model::{Config, Hostname, Resolution, Service},
     proto::networking,
 };
 
 pub(super) use change::{ScopeChange, ScopedRules};
 pub(super) use index::ScopeSource;
 pub use index::SidecarIndex;
+
+/// Aliases of aliases that are followed.
+const MOST_ALIASES: usize = 16;
 
 /// One egress listener of a scope.
 #[derive(Debug, Clone)]
@@ -109,6 +112,22 @@ impl SidecarScope {
             };
             wanted.number == port && (port != 0 || spec.bind == bind)
         })
+    }
+
+    /// The DNS name that an ExternalName service stands for, where that is no service of the scope; `None` for a circle.
+    #[must_use]
+    pub fn outside_name<'a>(&'a self, alias: &'a Service) -> Option<&'a str> {
+        let mut of = alias;
+        for _ in 0..MOST_ALIASES {
+            if of.resolution != Resolution::Alias {
+                return None;
+            }
+            match self.services_by_host.get(of.external_name.as_str()) {
+                Some(next) => of = next,
+                None => return Some(&of.external_name),
+            }
+        }
+        None
     }
 
     /// Whether the scope holds this service.

@@ -113,8 +113,13 @@ pub fn server(name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
     serve(Grpc::Python.server().unwrap(), name, port, bootstrap)
 }
 
-pub fn serve(mut command: Command, name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
-    command.args([&port.to_string(), name]);
+pub fn serve(command: Command, name: &str, port: u16, bootstrap: Option<&Path>) -> Process {
+    serve_at(command, name, &port.to_string(), bootstrap)
+}
+
+/// As [`serve`], at an address that only the Python program takes.
+pub fn serve_at(mut command: Command, name: &str, address: &str, bootstrap: Option<&Path>) -> Process {
+    command.args([address, name]);
     if let Some(bootstrap) = bootstrap {
         command.arg("xds").env("GRPC_XDS_BOOTSTRAP", bootstrap);
     }

@@ -23,6 +23,7 @@ mod extensions;
 mod gate;
 mod gateway;
 mod grpc;
+mod grpc_destinations;
 mod grpc_fields;
 mod grpc_outages;
 mod grpc_tls;

@@ -26,7 +26,8 @@ fn omission(resource: &str, NotApplied { object, message }: NotApplied) -> Omiss
 }
 
 impl MeshGenerator {
-    /// Route configurations of proxyless gRPC; the fields that gRPC does not apply are told.
+    /// Route configurations of proxyless gRPC; the fields that gRPC does not apply are told, and ports
+    /// that it cannot call.
     pub(super) fn grpc_routes(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let (mut made, mut told) = (Vec::new(), BTreeSet::new());
         for name in names {
@@ -38,11 +39,14 @@ impl MeshGenerator {
         made
     }
 
-    /// Clusters of proxyless gRPC; the hashes that gRPC does not apply are told.
+    /// Clusters of proxyless gRPC; the settings that gRPC does not apply are told.
     pub(super) fn grpc_clusters(&self, context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> Vec<Arc<Resource>> {
         let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
         let (made, not_applied): (Vec<_>, Vec<_>) = grpc::clusters(context, &slot.view, &texts).into_iter().unzip();
-        let told = made.iter().zip(not_applied).filter_map(|(cluster, of)| Some(omission(&cluster.name, of?)));
+        let told = made
+            .iter()
+            .zip(not_applied)
+            .flat_map(|(cluster, all)| all.into_iter().map(|of| omission(&cluster.name, of)));
         self.tell(slot, ResourceType::Cluster, Some(names), told.collect());
         encoded(made).collect()
     }

@@ -16,24 +16,32 @@ use crate::{
 };
 
 impl EndpointInputs<'_> {
-    /// The load assignment in EDS. A DNS cluster has its endpoints inline, so EDS gives none.
+    /// The load assignment in EDS. A DNS cluster has its endpoints inline, so EDS gives none, but to proxyless gRPC those that
+    /// need no DNS.
     #[must_use]
     pub fn load_assignment(&self) -> ClusterLoadAssignment {
-        let mut groups = match self.service.resolution {
+        let groups = match self.service.resolution {
+            Resolution::DnsLB | Resolution::DnsRoundRobinLB if self.client.proxyless => self.resolved_groups(),
             Resolution::DnsLB | Resolution::DnsRoundRobinLB => Vec::new(),
             _ => self.groups(&self.endpoints_by_name()),
         };
-        let policy = self.policy();
-        let setting = LocalityLb::effective(&self.mesh.config, policy.load_balancer, self.service);
-        if let (Some(setting), Some(place)) = (setting, &self.place) {
-            setting.apply(&mut groups, place, policy.outlier_detection.is_some());
-        }
+        let groups = self.arranged(groups);
         let assignment = ClusterLoadAssignment {
             cluster_name: self.cluster_name.clone(),
             endpoints: groups.into_iter().map(LocalityLbEndpoints::from).collect(),
             ..ClusterLoadAssignment::default()
         };
-        if self.client.addresses_once { distinct(assignment) } else { assignment }
+        if self.client.proxyless { distinct(assignment) } else { assignment }
+    }
+
+    /// The groups with the priorities and weights that the client's place gives them.
+    pub(super) fn arranged(&self, mut groups: Vec<LocalityGroup>) -> Vec<LocalityGroup> {
+        let policy = self.policy();
+        let setting = LocalityLb::effective(&self.mesh.config, policy.load_balancer, self.service);
+        if let (Some(setting), Some(place)) = (setting, &self.place) {
+            setting.apply(&mut groups, place, policy.outlier_detection.is_some());
+        }
+        groups
     }
 
     /// The inline endpoints of a DNS cluster, before locality load balancing.

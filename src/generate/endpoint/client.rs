@@ -26,8 +26,8 @@ pub struct EndpointClient {
     pub ipv4: bool,
     /// Has an IPv6 address.
     pub ipv6: bool,
-    /// Refuses a load assignment that names an address twice (gRPC).
-    pub addresses_once: bool,
+    /// Is proxyless gRPC: it refuses a load assignment that names an address twice, and resolves one DNS name of a cluster.
+    pub proxyless: bool,
     /// Counts, so that endpoints tell it about themselves.
     pub counts: bool,
     stamp: u64,
@@ -44,7 +44,7 @@ impl EndpointClient {
             visible_networks: view.metadata.requested_network_view.clone(),
             ipv4: view.ipv4,
             ipv6: view.ipv6,
-            addresses_once: &*view.metadata.generator == "grpc",
+            proxyless: &*view.metadata.generator == "grpc",
             counts: view.counts,
             stamp: 0,
         };

@@ -1,5 +1,5 @@
-//! Clusters of gRPC: EDS by ADS, the load balancers and limits that gRPC supports, TLS only where a DestinationRule sets
-//! `ISTIO_MUTUAL`.
+//! Clusters of gRPC: EDS by ADS, or the one DNS name that gRPC can resolve (gRFC A37); the load balancers and limits that gRPC
+//! supports, TLS only where a DestinationRule sets `ISTIO_MUTUAL`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     generate::{
-        endpoint::destination_rule,
+        endpoint::{ClusterTarget, Discovery, DnsName, EndpointClient, EndpointInputs, destination_rule},
         envoy_filter::{Patching, service_context},
         names::{self, Direction, parse_subset_key},
     },
-    model::Service,
+    model::{Resolution, Service},
     proto::{
         envoy::{
             config::{
@@ -28,6 +28,9 @@ use crate::{
                 core::v3::{
                     AggregatedConfigSource, ConfigSource, SelfConfigSource, TransportSocket,
                     config_source::ConfigSourceSpecifier, transport_socket::ConfigType,
+                },
+                endpoint::v3::{
+                    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
                 },
             },
             extensions::transport_sockets::tls::v3::UpstreamTlsContext,
@@ -50,10 +53,10 @@ use crate::{
 /// Default size of a hash ring.
 const DEFAULT_RING_SIZE: u64 = 1024;
 
-/// The clusters of these names, each with the setting that gRPC does not apply; names of unknown services, ports and subsets
+/// The clusters of these names, each with the settings that gRPC does not apply; names of unknown services, ports and subsets
 /// have no cluster.
 #[must_use]
-pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> Vec<(Cluster, Option<NotApplied>)> {
+pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> Vec<(Cluster, Vec<NotApplied>)> {
     let mut by_default: BTreeMap<(String, u32), BTreeSet<String>> = BTreeMap::new();
     for name in wanted {
         if let Some((_, subset, host, port)) = parse_subset_key(name) {
@@ -61,13 +64,12 @@ pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> V
         }
     }
     let scope = context.scope(view);
+    let client = EndpointClient::of(view);
     let mut patching = Patching::new(&view.patches, service_context(view));
     let mut all = Vec::new();
-    for ((host, port), subsets) in by_default {
+    for ((host, number), subsets) in by_default {
         let Some(service) = scope.services_by_host.get(host.as_str()) else { continue };
-        if service.port_by_number(port).is_none() {
-            continue;
-        }
+        let Some(port) = service.port_by_number(number) else { continue };
         let merged = context.destination_rules.lookup(&context.inputs, view, service);
         let rule = merged.as_ref().map(|m| &*m.rule);
         let top = rule.and_then(|r| r.traffic_policy.as_ref());
@@ -76,38 +78,62 @@ pub fn clusters(context: &PushContext, view: &ProxyView, wanted: &[String]) -> V
             if !subset.is_empty() && of_subset.is_none() {
                 continue;
             }
-            let policy = merge_subset_policy(top, of_subset.and_then(|s| s.traffic_policy.as_ref()), Some(port));
-            let made = cluster(context, service, port, subset, policy.as_ref());
-            let not_applied =
-                policy.as_ref().and_then(hash_of).and_then(not_applied::hash_key).map(|hash| NotApplied {
-                    object: merged.as_deref().map(destination_rule),
-                    message: format!("cluster {}: proxyless gRPC does not apply {hash}", made.name),
-                });
-            let made = patched::cluster(&mut patching, made);
-            all.push((made, not_applied));
+            let policy = merge_subset_policy(top, of_subset.and_then(|s| s.traffic_policy.as_ref()), Some(number));
+            let target = ClusterTarget { service, port, subset, rule: merged.as_deref() };
+            let discovery = discovery(context, view, &client, target);
+            let name = names::subset_key(Direction::Outbound, subset, &service.hostname, number);
+            let not_applied = settings_not_applied(&name, target, policy.as_ref(), &discovery);
+            let made = cluster(context, service, name, discovery.name, policy.as_ref());
+            all.push((patched::cluster(&mut patching, made), not_applied));
         }
     }
     all
 }
 
+/// The way to the endpoints. An ExternalName service that stands for no service of the mesh is the name that it says.
+fn discovery(context: &PushContext, view: &ProxyView, client: &EndpointClient, target: ClusterTarget<'_>) -> Discovery {
+    let ClusterTarget { service, port, .. } = target;
+    match service.resolution {
+        Resolution::ClientSideLB => Discovery::default(),
+        Resolution::Alias => {
+            let of_port = |host: &str| DnsName { host: host.to_string(), port: port.port };
+            Discovery { name: context.scope(view).outside_name(service).map(of_port), ..Discovery::default() }
+        }
+        _ => EndpointInputs::of(context, view, client, target, String::new()).discovery(),
+    }
+}
+
+/// The settings of a cluster that gRPC does not apply, each with its object.
+fn settings_not_applied(
+    cluster: &str,
+    target: ClusterTarget<'_>,
+    policy: Option<&TrafficPolicy>,
+    discovery: &Discovery,
+) -> Vec<NotApplied> {
+    let of_rule = || target.rule.map(destination_rule);
+    let hash = policy.and_then(hash_of);
+    let hash = if discovery.name.is_some() {
+        hash.map(|_| "consistentHash among the addresses of a DNS name")
+    } else {
+        hash.and_then(not_applied::hash_key)
+    };
+    let tls = policy.and_then(|p| p.tls.as_ref()).and_then(|tls| not_applied::tls_mode(tls.mode()));
+    let names = not_applied::names(discovery).map(|names| (not_applied::object_of(target.service), names));
+    let said = |object, what: String| NotApplied { object, message: format!("cluster {cluster}: {what}") };
+    let of_policy =
+        hash.into_iter().chain(tls).map(|what| (of_rule(), format!("proxyless gRPC does not apply {what}")));
+    of_policy.chain(names).map(|(object, what)| said(object, what)).collect()
+}
+
 fn cluster(
     context: &PushContext,
     service: &Service,
-    port: u32,
-    subset: &str,
+    name: String,
+    resolved: Option<DnsName>,
     policy: Option<&TrafficPolicy>,
 ) -> Cluster {
-    let name = names::subset_key(Direction::Outbound, subset, &service.hostname, port);
     let mut cluster = Cluster {
         alt_stat_name: format!("{name};"),
-        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
-        eds_cluster_config: Some(EdsClusterConfig {
-            service_name: name.clone(),
-            eds_config: Some(ConfigSource {
-                config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
-                ..ConfigSource::default()
-            }),
-        }),
         // gRPC-Java limits concurrent requests only where it reports load.
         lrs_server: Some(ConfigSource {
             config_source_specifier: Some(ConfigSourceSpecifier::Self_(SelfConfigSource::default())),
@@ -116,6 +142,10 @@ fn cluster(
         name,
         ..Cluster::default()
     };
+    match resolved {
+        Some(resolved) => resolve(&mut cluster, &resolved),
+        None => ask_for_endpoints(&mut cluster),
+    }
     if let Some(policy) = policy {
         apply_load_balancer(&mut cluster, policy);
         apply_limits(&mut cluster, policy);
@@ -124,6 +154,32 @@ fn cluster(
         }
     }
     cluster
+}
+
+fn ask_for_endpoints(cluster: &mut Cluster) {
+    cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
+    cluster.eds_cluster_config = Some(EdsClusterConfig {
+        service_name: cluster.name.clone(),
+        eds_config: Some(ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+            ..ConfigSource::default()
+        }),
+    });
+}
+
+/// gRPC demands exactly one locality with one endpoint (gRFC A37).
+fn resolve(cluster: &mut Cluster, name: &DnsName) {
+    cluster.cluster_discovery_type = Some(ClusterDiscoveryType::Type(DiscoveryType::LogicalDns.into()));
+    let address = Some(names::address(&name.host, name.port));
+    let endpoint = LbEndpoint {
+        host_identifier: Some(HostIdentifier::Endpoint(Endpoint { address, ..Endpoint::default() })),
+        ..LbEndpoint::default()
+    };
+    cluster.load_assignment = Some(ClusterLoadAssignment {
+        cluster_name: cluster.name.clone(),
+        endpoints: vec![LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..LocalityLbEndpoints::default() }],
+        ..ClusterLoadAssignment::default()
+    });
 }
 
 fn hash_of(policy: &TrafficPolicy) -> Option<&ConsistentHashLb> {

@@ -187,12 +187,19 @@ impl<'a> Outbound<'a> {
         let plain: Vec<_> = self
             .registry
             .iter()
-            .filter(|(host, service)| !taken.contains(&***host) && service.resolution != Resolution::Alias)
+            .filter(|(host, service)| !taken.contains(&***host) && self.has_cluster(service))
             .flat_map(|(host, service)| self.http_ports(service).map(move |port| (host, *service, port)))
             .map(|(host, service, port)| self.plain_group(host, service, port.port))
             .collect();
         groups.extend(plain);
         Hosts::new(self, &groups).collect(&groups)
+    }
+
+    /// Whether the service has clusters of its own. An ExternalName service is another name of its service; proxyless gRPC
+    /// resolves one that is none of the mesh, of which Envoy passes the calls on.
+    fn has_cluster(&self, service: &Service) -> bool {
+        let is_outside = || is_proxyless(self.view) && self.scope.outside_name(service).is_some();
+        service.resolution != Resolution::Alias || is_outside()
     }
 
     /// Whether some host of the VirtualService is one of the listener's services.

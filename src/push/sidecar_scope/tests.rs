@@ -118,3 +118,25 @@ fn the_stamp_follows_the_contents_of_the_scope() {
     assert_eq!(stamp(vec![]), stamp(vec![rule("b.com")]));
     assert_ne!(stamp(vec![]), stamp(vec![rule("a.com")]));
 }
+
+#[test]
+fn an_external_name_is_outside_where_no_service_has_it() {
+    let alias = |host: &str, of: &str| Service {
+        resolution: Resolution::Alias,
+        external_name: of.to_string(),
+        ..service(host, "x", &[80])
+    };
+    let services = [
+        service("c", "x", &[80]),
+        alias("of-service", "c"),
+        alias("of-alias", "of-service"),
+        alias("outside", "a.example"),
+        alias("twice", "outside"),
+        alias("circle", "circle"),
+    ];
+    let context = context(services.to_vec(), vec![]);
+    let scope = context.scope(&view("x", &[]));
+    let outside = |host: &str| scope.outside_name(&scope.services_by_host[host]);
+    assert_eq!(["outside", "twice"].map(outside), [Some("a.example"); 2]);
+    assert_eq!(["c", "of-service", "of-alias", "circle"].map(outside), [None; 4]);
+}
