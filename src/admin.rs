@@ -9,15 +9,19 @@ mod access;
 mod analysis;
 mod building;
 mod confirm;
+mod describe;
 mod document;
 mod envoy_dump;
+mod flags;
 mod over_xds;
 mod page;
 mod pages;
+mod parts;
 mod proxies;
 #[cfg(any(test, feature = "testing"))]
 pub mod readers;
 mod registry;
+mod scopes;
 mod server;
 mod state;
 

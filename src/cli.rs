@@ -6,11 +6,20 @@
 
 pub mod analyze;
 pub mod bootstrap;
+pub mod bug_report;
 pub mod certificate;
 pub mod completion;
 pub mod confirm_deletion;
+pub mod describe;
+mod dump;
 mod http;
+pub mod logs;
+pub mod man;
+mod output;
+pub mod proxy_config;
 pub mod proxy_status;
+pub mod push;
+mod redact;
 pub mod render;
 pub mod serve;
 mod server;
@@ -63,10 +72,23 @@ pub enum Command {
     Analyze(analyze::AnalyzeArgs),
     /// Print the bootstrap file of a client.
     Bootstrap(bootstrap::BootstrapArgs),
-    /// List the connected proxies of a running server and the types that they have acknowledged.
+    /// List the connected proxies of a running server and the types that they have acknowledged, or show the difference
+    /// between the configuration that one was sent and the one that it holds.
+    #[command(alias = "ps")]
     ProxyStatus(proxy_status::ProxyStatusArgs),
+    /// Show the configuration of one proxy: that it was sent, that it holds, or that a file keeps.
+    #[command(alias = "pc")]
+    ProxyConfig(proxy_config::ProxyConfigArgs),
+    /// Describe a service or a workload of a running server: the objects in force for it, and the TLS between its clients and it.
+    Describe(describe::DescribeArgs),
     /// Show the status of each object of a running server: conditions, proxies that hold it, addresses.
     Status(status::StatusArgs),
+    /// Send everything again to all proxies of a running server.
+    Push(push::PushArgs),
+    /// List or change the levels of a running server's log, by Istio's scopes.
+    Logs(logs::LogsArgs),
+    /// Gather everything that a running server tells about itself in one archive, without secrets.
+    BugReport(bug_report::BugReportArgs),
     /// Let through a mass deletion that a source of a running server holds back.
     ConfirmDeletion(confirm_deletion::ConfirmDeletionArgs),
     /// Write the certificate of a workload to files, for programs without an agent, and renew it.
@@ -77,7 +99,14 @@ pub enum Command {
     Version(version::VersionArgs),
     /// Print a shell completion script.
     Completion(completion::CompletionArgs),
+    /// Print or write manual pages.
+    Man(man::ManArgs),
 }
+
+/// Input that a command refuses, with the reason: a line on standard error, and exit code 65.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refusal(String);
 
 /// Files and names of the mesh-wide settings; shared by `serve`, `render`, `validate` and `analyze`.
 #[derive(Debug, Clone, Args)]
@@ -88,8 +117,14 @@ pub struct MeshArgs {
     /// MeshNetworks file (YAML).
     #[arg(long, alias = "networksConfig", env = "PILOTHOUSE_NETWORKS_CONFIG", value_name = "FILE")]
     pub networks_config: Option<std::path::PathBuf>,
-    /// Id of this cluster.
-    #[arg(long, alias = "clusterID", env = "PILOTHOUSE_CLUSTER_ID", default_value = "Kubernetes", value_name = "ID")]
+    /// Id of this cluster; Istio's variable CLUSTER_ID counts, too.
+    #[arg(
+        long,
+        alias = "clusterID",
+        env = "PILOTHOUSE_CLUSTER_ID",
+        default_value_t = std::env::var("CLUSTER_ID").unwrap_or_else(|_| "Kubernetes".to_string()),
+        value_name = "ID"
+    )]
     pub cluster_id: String,
     /// DNS suffix of services.
     #[arg(long, env = "PILOTHOUSE_DOMAIN", default_value = "cluster.local", value_name = "DOMAIN")]
@@ -131,16 +166,22 @@ pub fn main() -> ExitCode {
         Command::Analyze(args) => analyze::run(args),
         Command::Bootstrap(args) => bootstrap::run(args),
         Command::ProxyStatus(args) => proxy_status::run(args),
+        Command::ProxyConfig(args) => proxy_config::run(args),
+        Command::Describe(args) => describe::run(args),
         Command::Status(args) => status::run(args),
+        Command::Push(args) => push::run(args),
+        Command::Logs(args) => logs::run(args),
+        Command::BugReport(args) => bug_report::run(args),
         Command::ConfirmDeletion(args) => confirm_deletion::run(args),
         Command::Certificate(args) => certificate::run(args),
         Command::Token(args) => token::run(args),
         Command::Version(args) => version::run(args),
         Command::Completion(args) => completion::run(args),
+        Command::Man(args) => man::run(args),
     };
     result.unwrap_or_else(|error| {
         complain(&format!("{error:#}"));
-        ExitCode::from(EXIT_SOFTWARE)
+        ExitCode::from(if error.is::<Refusal>() { EXIT_DATA } else { EXIT_SOFTWARE })
     })
 }
 

@@ -13,7 +13,7 @@
 //! | [`telemetry`] | access logs, tracing, Istio's metrics from a stock Envoy |
 //! | [`envoy_filters`] | patches of the generated configuration |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
-//! | [`operations`] | traces of pushes in an OpenTelemetry collector |
+//! | [`operations`] | day two: the configuration of proxies, objects in force, log levels, reports, traces of pushes |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
 
 #[doc = include_str!("guide/behaviour.md")]

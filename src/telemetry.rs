@@ -15,6 +15,7 @@ mod line;
 mod log;
 mod metrics;
 mod repeats;
+mod scopes;
 mod span_tree;
 mod throttle;
 mod trace_settings;
@@ -23,8 +24,9 @@ mod writer;
 
 pub use labels::{count_rejected, count_rejected_others};
 pub use line::LogFormat;
-pub use log::{flush_log, init_log, log_level};
+pub use log::{flush_log, init_log, log_level, log_scopes, set_log_levels};
 pub use metrics::{Metrics, SetupError};
+pub use scopes::{Scope, ScopeLevel, scope_level};
 pub use span_tree::SpanTree;
 pub use throttle::LogThrottle;
 pub use traces::{TraceExport, TraceQueue, traces_of_env};

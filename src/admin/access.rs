@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use actix_web::{
-    Error, HttpMessage, HttpResponse,
+    Error, HttpMessage, HttpRequest, HttpResponse,
     body::{EitherBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -145,6 +145,12 @@ pub(super) fn refusal(
 fn is_of_web_page(headers: &HeaderMap) -> bool {
     let fetched = headers.get("sec-fetch-site").is_some_and(|site| site != "none");
     fetched || headers.contains_key(header::ORIGIN)
+}
+
+/// Whether a request comes from a program on this machine: the condition for changes that no proof of identity replaces.
+pub(super) fn may_change(request: &HttpRequest) -> bool {
+    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
+    local && !is_of_web_page(request.headers())
 }
 
 /// Whether a host, with or without its port, is an address or a name that means the local machine everywhere.

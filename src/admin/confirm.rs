@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use actix_web::{HttpRequest, HttpResponse, http::header, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::AdminState;
+use super::{AdminState, access::may_change};
 
 /// 200 with the deleted keys, 404 for a source that does not exist, 409 for one that holds nothing back.
 pub(super) async fn confirm(
@@ -15,8 +15,7 @@ pub(super) async fn confirm(
     query: web::Query<BTreeMap<String, String>>,
     state: web::Data<AdminState>,
 ) -> HttpResponse {
-    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
-    if !local || request.headers().contains_key(header::ORIGIN) {
+    if !may_change(&request) {
         return HttpResponse::Forbidden().body("a deletion is confirmed from this machine only, and by no web page\n");
     }
     let wanted = query.get("source").map_or("", String::as_str);

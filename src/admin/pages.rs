@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{AdminState, analysis, envoy_dump, proxies, registry};
+use super::{AdminState, analysis, describe, envoy_dump, flags, parts, proxies, registry};
 use crate::{
     discovery::{Connection, debug::DebugAudience},
     store::Shadowed,
@@ -34,6 +34,7 @@ pub(super) async fn page_of(
         "clusterz" => json!(state.sources.remotes().statuses()),
         "sourcez" => registry::sources(state).await,
         "queuez" => json!(state.supervision.reports()),
+        "flagz" => flags::page(state),
         "eventz" => json!(state.xds.events()),
         "viewz" => {
             let (builds, resources) = state.xds.build_counts();
@@ -44,7 +45,13 @@ pub(super) async fn page_of(
         "leaderz" => state.status.leader().await,
         "analysisz" => analysis::messages(state).await,
         "statusz" => json!(state.status.statuses().await),
-        "edsz" | "ndsz" | "config_dump" => return of_proxy(path, query, limit, state),
+        "authorizationz" => parts::authorization(state),
+        "telemetryz" => parts::telemetry(state),
+        "networkz" => parts::networks(state),
+        "resourcesz" => parts::kinds(),
+        "instancesz" => parts::instances(state),
+        "describez" => return describe::page(query, state),
+        "edsz" | "ndsz" | "ecdsz" | "sidecarz" | "config_dump" => return of_proxy(path, query, limit, state),
         unknown => {
             return Err((StatusCode::NOT_FOUND, format!("no debug page {unknown:?}; GET /debug lists them\n")));
         }
@@ -75,12 +82,13 @@ fn of_proxy(
         |connection: &Arc<Connection>| limit.is_none_or(|namespace| *connection.node.namespace == *namespace);
     let connection =
         state.xds.connection(id).filter(is_shown).ok_or_else(|| refusal(StatusCode::NOT_FOUND, unknown))?;
-    Ok(dump(page, query, &connection))
+    Ok(if page == "sidecarz" { parts::scope(state, &connection) } else { dump(page, query, &connection) })
 }
 
 fn dump(page: &str, query: &BTreeMap<String, String>, connection: &Connection) -> Value {
     match page {
         "edsz" => proxies::sent(connection, ResourceType::Endpoint),
+        "ecdsz" => proxies::sent(connection, ResourceType::Extension),
         "ndsz" => proxies::sent(connection, ResourceType::NameTable),
         _ => {
             let types: Vec<&str> =

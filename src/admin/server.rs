@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::TcpListener};
 
 use actix_web::{
-    App, Error, HttpResponse, HttpServer,
+    App, Error, HttpRequest, HttpResponse, HttpServer,
     body::MessageBody,
     dev::{Server, ServerHandle, ServiceRequest, ServiceResponse},
     http::{
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use super::{
     AdminState,
-    access::{Viewer, guarded},
+    access::{Viewer, guarded, may_change},
     building::Busy,
     confirm::confirm,
-    page, pages,
+    page, pages, scopes,
 };
 
 /// Threads that answer. Slow pages are built elsewhere.
@@ -61,12 +61,21 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
             .route("/version", web::get().to(version))
             .service(web::resource("/").wrap(from_fn(guarded)).route(web::get().to(overview)))
             .service(
+                web::scope("/scopej")
+                    .wrap(from_fn(guarded))
+                    .route("", web::get().to(scopes::all))
+                    .route("/", web::get().to(scopes::all))
+                    .route("/{scope}", web::get().to(scopes::one))
+                    .route("/{scope}", web::put().to(scopes::put)),
+            )
+            .service(
                 web::scope("/debug")
                     .wrap(from_fn(guarded))
                     .route("", web::get().to(|| async { html(page::index()) }))
                     .route("/list", web::get().to(list))
                     .route("/sourcez/confirm", web::post().to(confirm))
                     .route("/adsz", web::post().to(push))
+                    .route("/force_disconnect", web::post().to(disconnect))
                     .route("/{page}", web::get().to(debug)),
             )
     })
@@ -152,6 +161,21 @@ async fn push(query: Query, state: web::Data<AdminState>) -> HttpResponse {
     }
     (state.push)();
     HttpResponse::Ok().body(format!("Pushed to {} servers\n", state.xds.connections().len()))
+}
+
+/// `POST /debug/force_disconnect?proxyID=ID`: ends the stream of a proxy, which comes back to this or another replica.
+async fn disconnect(request: HttpRequest, query: Query, state: web::Data<AdminState>) -> HttpResponse {
+    if !may_change(&request) {
+        return HttpResponse::Forbidden().body("streams are ended from this machine only, and by no web page\n");
+    }
+    match query.get("proxyID").and_then(|id| state.xds.connection(id)) {
+        Some(connection) => {
+            tracing::warn!(connection = connection.id, "the stream is ended on request");
+            connection.disconnect();
+            HttpResponse::Ok().body("OK")
+        }
+        None => HttpResponse::NotFound().body("Proxy not connected to this Pilot instance.\n"),
+    }
 }
 
 fn asks_for_push(query: &Query) -> bool {

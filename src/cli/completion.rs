@@ -16,8 +16,10 @@ pub struct CompletionArgs {
 /// Prints the script.
 ///
 /// # Errors
-/// Never; the signature is that of all commands.
+/// Output that cannot be written.
 pub fn run(args: CompletionArgs) -> anyhow::Result<ExitCode> {
-    clap_complete::generate(args.shell, &mut super::Cli::command(), "pilothouse", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut super::Cli::command(), "pilothouse", &mut script);
+    super::output::print(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -26,7 +26,7 @@ pub struct ConfirmDeletionArgs {
 /// A server that does not answer.
 pub fn run(args: ConfirmDeletionArgs) -> anyhow::Result<ExitCode> {
     let path = format!("/debug/sourcez/confirm?source={}", http::quoted(&args.source));
-    let answer = args.server.ask("POST", &path)?;
+    let answer = args.server.ask("POST", &path, "")?;
     let text = String::from_utf8_lossy(&answer.body);
     match answer.status {
         200 => {

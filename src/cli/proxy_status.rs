@@ -1,25 +1,35 @@
-//! `pilothouse proxy-status`: the connected proxies of a running server.
+//! `pilothouse proxy-status`: the connected proxies of a running server, and the difference between the configuration that one
+//! was sent and the one that it holds.
 
-use std::process::ExitCode;
+mod difference;
 
-use clap::{Args, ValueEnum};
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
 use serde_json::Value;
 
-use super::{http::ServerArgs, table};
-
-/// Form of the answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Output {
-    /// For people.
-    #[default]
-    Table,
-    /// One JSON document.
-    Json,
-}
+use super::{
+    Refusal,
+    dump::{self, Dump, admin_address},
+    http::ServerArgs,
+    output::Output,
+    table,
+};
 
 /// Arguments of `proxy-status`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct ProxyStatusArgs {
+    /// The proxy to show; all without one.
+    #[arg(value_name = "NAME[.NAMESPACE]")]
+    pub proxy: Option<String>,
+    /// An Envoy's admin address: show the difference between the configuration that it was sent and the one that it holds.
+    /// NAME is needed only where the Envoy does not know its own.
+    #[arg(long, env = "PILOTHOUSE_ENVOY_ADMIN", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "file")]
+    pub envoy_admin: Option<String>,
+    /// The same with a file of the Envoy's /config_dump; `-` is standard input.
+    #[arg(short, long, env = "PILOTHOUSE_FILE", value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// The server.
     #[command(flatten)]
     pub server: ServerArgs,
@@ -28,17 +38,43 @@ pub struct ProxyStatusArgs {
     pub output: Output,
 }
 
-/// Prints the table.
+const EXAMPLE: &str = "Examples:
+  pilothouse proxy-status
+  pilothouse proxy-status web.shop --envoy-admin 127.0.0.1:15000";
+
+/// Prints the table, or the difference.
 ///
 /// # Errors
-/// A server that does not answer.
+/// A server or an Envoy that does not answer, a proxy that is not connected, a file that is no config dump.
 pub fn run(args: ProxyStatusArgs) -> anyhow::Result<ExitCode> {
-    let proxies = args.server.fetch("/debug/syncz")?;
-    match args.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&proxies)?),
-        Output::Table => print!("{}", shown(&proxies)),
+    let held = match (&args.envoy_admin, &args.file) {
+        (Some(address), _) => Some(dump::of_admin(address)?),
+        (_, Some(file)) => Some(dump::of_file(file)?),
+        _ => None,
+    };
+    if let Some(held) = held {
+        let held = Dump::of(held)?;
+        let named = args.proxy.clone().or_else(|| id_of(&held));
+        let named = named.ok_or_else(|| Refusal("NAME: the dump does not name the proxy; name it here".to_string()))?;
+        let sent = Dump::of(dump::of_server(&args.server, &named)?)?;
+        let found = difference::between(&sent, &held);
+        args.output.write(&difference::value(&found), |_| difference::text(&found))?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let mut proxies = args.server.fetch("/debug/syncz")?;
+    if let (Some(name), Value::Array(list)) = (&args.proxy, &mut proxies) {
+        list.retain(|proxy| dump::is_named(proxy, name));
+        if list.is_empty() {
+            return Err(dump::not_connected(name).into());
+        }
+    }
+    args.output.write(&proxies, shown)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The node's id of a bootstrap.
+fn id_of(held: &Dump) -> Option<String> {
+    held.bootstrap()?["node"]["id"].as_str().map(String::from)
 }
 
 /// The columns of `istioctl proxy-status`, then the address and the number of each connection: a gRPC client has one for

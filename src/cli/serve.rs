@@ -1,6 +1,7 @@
 //! `pilothouse serve`: the server, until a signal ends it.
 
 mod demo;
+mod istiod;
 mod kubernetes;
 mod upstream;
 
@@ -8,6 +9,7 @@ use std::{collections::BTreeSet, io::Write, net::SocketAddr, path::PathBuf, proc
 
 use clap::{Args, ValueEnum};
 
+pub use istiod::IstiodArgs;
 pub use kubernetes::KubeArgs;
 pub use upstream::UpstreamArgs;
 
@@ -24,7 +26,7 @@ use crate::{
         RegistrationSettings, RemoteCluster, RuntimeSettings, ServerCertificateFiles, Settings, SourceSettings,
         TlsVersion, UnixPeer, UnixSocketSettings, WatchMode, XdsSettings,
     },
-    telemetry::{LogFormat, flush_log, init_log, log_level},
+    telemetry::{LogFormat, ScopeLevel, flush_log, init_log, log_level, scope_level},
 };
 
 /// Detection of changes to files.
@@ -162,9 +164,22 @@ pub struct ServeArgs {
     /// Log level: error, warn, info, debug, trace, or directives such as `info,pilothouse::sources=debug`.
     #[arg(long, env = "PILOTHOUSE_LOG_LEVEL", default_value = "info", value_parser = log_level, value_name = "LEVEL")]
     pub log_level: String,
+    /// Levels of Istio's logging scopes on top of --log-level, as SCOPE:LEVEL; `pilothouse logs` lists the scopes.
+    #[arg(
+        long,
+        alias = "log_output_level",
+        env = "PILOTHOUSE_LOG_OUTPUT_LEVEL",
+        value_name = "SCOPE:LEVEL",
+        value_delimiter = ',',
+        value_parser = scope_level
+    )]
+    pub log_output_level: Vec<ScopeLevel>,
     /// Form of log lines.
     #[arg(long, env = "PILOTHOUSE_LOG_FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+    /// The same as --log-format=json, in Istio's spelling.
+    #[arg(long, alias = "log_as_json", env = "PILOTHOUSE_LOG_AS_JSON")]
+    pub log_as_json: bool,
     /// Detection of changes to files.
     #[arg(long, env = "PILOTHOUSE_WATCH", value_enum, default_value_t)]
     pub watch: Watch,
@@ -213,6 +228,9 @@ pub struct ServeArgs {
     /// Other control planes, and the saved content for a start without sources.
     #[command(flatten)]
     pub upstream: UpstreamArgs,
+    /// istiod's flags that have nothing to act on here.
+    #[command(flatten)]
+    pub of_istiod: IstiodArgs,
 }
 
 impl ServeArgs {
@@ -230,6 +248,7 @@ impl ServeArgs {
             complain(&format!("{error}; the default stays"));
         }
         Features::without_effect().iter().for_each(|text| complain(text));
+        self.of_istiod.given().iter().for_each(|flag| complain(&format!("{flag} has no effect here")));
         let monitoring_address = match self.monitoring_addr.as_str() {
             "" => None,
             text => Some(text.parse()?),
@@ -324,7 +343,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// An error that prevents the start, or the fault that ends the server.
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    init_log(&args.log_level, args.log_format).map_err(anyhow::Error::msg)?;
+    let format = if args.log_as_json { LogFormat::Json } else { args.log_format };
+    init_log(&args.log_level, &args.log_output_level, format).map_err(anyhow::Error::msg)?;
     let mut settings = args.settings()?;
     settings.xds.max_connections = raise_descriptor_limit().map(descriptors_for_connections);
     let sources = &settings.sources;
@@ -391,6 +411,9 @@ mod tests {
             "c1",
             "--registries=Mock",
             "--keepaliveMaxServerConnectionAge=30m",
+            "--log_output_level=default:info,ads:debug",
+            "--log_as_json",
+            "--kubernetesApiQPS=80",
         ]);
         let args = args.unwrap().serve;
         assert_eq!(args.config_dir, [PathBuf::from("a"), PathBuf::from("b")]);
@@ -398,6 +421,8 @@ mod tests {
         assert_eq!(settings.xds.grpc_address.as_str(), "0.0.0.0:15010");
         assert!(settings.admin.monitoring_address.is_none());
         assert_eq!(settings.mesh.cluster_id, "c1");
+        assert_eq!((args.log_output_level.len(), args.log_as_json), (2, true));
+        assert_eq!(args.of_istiod.given(), ["--kubernetesApiQPS"]);
         assert_eq!(settings.xds.trust_loopback, None);
         for (flag, wanted) in [("--trust-loopback", true), ("--trust-loopback=false", false)] {
             let args = Alone::try_parse_from(["pilothouse", flag]).unwrap().serve;

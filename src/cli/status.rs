@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use super::{http::ServerArgs, proxy_status::Output, table};
+use super::{http::ServerArgs, output::Output, table};
 use crate::model::Kind;
 
 /// Arguments of `status`.
@@ -25,10 +25,11 @@ pub struct StatusArgs {
 /// A server that does not answer.
 pub fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let statuses = args.server.fetch("/debug/statusz")?;
-    match args.output {
-        Output::Json => println!("{}", serde_json::to_string_pretty(&statuses)?),
-        Output::Table => print!("{}", shown(&statuses, &args.server.fetch("/debug/sourcez")?)),
-    }
+    let sources = match args.output {
+        Output::Table => args.server.fetch("/debug/sourcez")?,
+        _ => Value::Null,
+    };
+    args.output.write(&statuses, |statuses| shown(statuses, &sources))?;
     Ok(ExitCode::SUCCESS)
 }
 

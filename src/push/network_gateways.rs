@@ -75,6 +75,11 @@ impl GatewaySet {
         !self.by_network.is_empty()
     }
 
+    /// All gateways, by network.
+    pub fn iter(&self) -> impl Iterator<Item = &NetworkGateway> {
+        self.by_network.values().flatten()
+    }
+
     /// The gateways for an endpoint: those of its network in its cluster, else all of its network
     /// (Istio's `selectNetworkGateways`).
     #[must_use]

@@ -12,19 +12,24 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use tracing::{Event, Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
-    EnvFilter, Layer,
+    EnvFilter, Layer, Registry,
     layer::{Context, SubscriberExt},
+    reload,
     util::SubscriberInitExt,
 };
 
 use super::{
     line::{Line, LogFormat},
     repeats::Repeats,
+    scopes::{Levels, Scope, ScopeLevel},
     writer::Queue,
 };
 
 /// The log of this process, once installed.
 static LOG: OnceLock<Log> = OnceLock::new();
+
+/// The levels of the log in force, and the filter that they are applied by.
+static LEVELS: OnceLock<(Mutex<Levels>, reload::Handle<EnvFilter, Registry>)> = OnceLock::new();
 
 #[derive(Debug, Clone)]
 struct Log {
@@ -34,22 +39,56 @@ struct Log {
     queue: Queue,
 }
 
-/// Installs the log. `level` is a level (`info`) or a list of `target=level`. A second call has no effect.
+/// Installs the log. `level` is a level (`info`) or a list of `target=level`; levels of Istio's scopes come on top. A second
+/// call has no effect.
 ///
 /// # Errors
 /// A text, when `level` is invalid or the writer thread cannot be started.
-pub fn init_log(level: &str, format: LogFormat) -> Result<(), String> {
-    let mut filter = filter_of(level)?;
+pub fn init_log(level: &str, scopes: &[ScopeLevel], format: LogFormat) -> Result<(), String> {
+    let mut start = filter_of(level).map(|_| level.to_string())?;
     if !level.contains("kube") {
         // kube logs an error for each refused connection; the sources report them themselves, once.
-        for quiet in ["kube_client=off", "kube_runtime=off"] {
-            filter = filter.add_directive(quiet.parse().map_err(|e| format!("log directive {quiet}: {e}"))?);
-        }
+        start.push_str(",kube_client=off,kube_runtime=off");
     }
+    let mut levels = Levels::of(&start);
+    let without_lines: Vec<&str> =
+        scopes.iter().filter(|scope| !levels.set(scope)).map(|(name, _)| name.as_str()).collect();
+    levels.begin();
+    let (filter, handle) = reload::Layer::new(filter_of(&levels.directives())?);
     let log = Log::start(format).map_err(|e| format!("log: {e}"))?;
     if tracing_subscriber::registry().with(filter).with(log.clone()).try_init().is_ok() {
         let _ = LOG.set(log);
+        let _ = LEVELS.set((Mutex::new(levels), handle));
     }
+    if !without_lines.is_empty() {
+        tracing::warn!(scopes = without_lines.join(","), "logging scopes of Istio without lines of their own here");
+    }
+    Ok(())
+}
+
+/// The scopes of the log with their levels; none where the log is not this program's.
+#[must_use]
+pub fn log_scopes() -> Vec<Scope> {
+    LEVELS.get().map(|(levels, _)| levels.lock().scopes()).unwrap_or_default()
+}
+
+/// Sets the levels of scopes, all of them or none; without any, all levels are those of the start again.
+///
+/// # Errors
+/// A text that names a scope without lines, or says that the log is not this program's.
+pub fn set_log_levels(scopes: &[ScopeLevel]) -> Result<(), String> {
+    let (levels, handle) = LEVELS.get().ok_or("the log is not this program's")?;
+    let mut levels = levels.lock();
+    let mut next = levels.clone();
+    if scopes.is_empty() {
+        next.reset();
+    }
+    if let Some((name, _)) = scopes.iter().find(|scope| !next.set(scope)) {
+        return Err(format!("the scope {name:?} has no lines of its own here"));
+    }
+    let filter = filter_of(&next.directives())?;
+    handle.reload(filter).map_err(|error| error.to_string())?;
+    *levels = next;
     Ok(())
 }
 

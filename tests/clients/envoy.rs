@@ -73,6 +73,11 @@ impl Envoy {
         assert_eq!(self.rejected(), "", "Envoy refused config");
     }
 
+    /// Address of its admin interface.
+    pub fn admin_address(&self) -> String {
+        format!("127.0.0.1:{}", self.admin_port)
+    }
+
     /// A page of its admin interface.
     pub fn admin(&self, path: &str) -> std::io::Result<Answer> {
         self.machine.within(|| http::get(self.admin_port, "localhost", path, &[]))

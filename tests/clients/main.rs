@@ -35,6 +35,7 @@ mod leaders;
 mod mesh;
 mod mutual_tls;
 mod network;
+mod operations;
 mod outages;
 mod policies;
 mod process;

@@ -72,7 +72,7 @@ impl MeshSource {
 }
 
 fn of_server(address: &str) -> anyhow::Result<MeshInputs> {
-    let server = http::ServerArgs { http_addr: address.to_string() };
+    let server = http::ServerArgs { http_addr: address.to_string(), token_file: None };
     let config = server.fetch("/debug/mesh")?;
     anyhow::ensure!(config.is_object(), "the server at {address} has no mesh config yet");
     let config = from_json(&config, false).with_context(|| format!("the mesh config of the server at {address}"))?;

@@ -1,0 +1,164 @@
+//! Changes of a running server by commands (a push, levels of the log, the end of a stream), istiod's pages about parts of the
+//! context, manual pages and completions.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::{
+    attacks::ask,
+    binary::Binary,
+    describe::mesh,
+    proxy::Proxies,
+    proxy_config::{refusal, said},
+    stage::{DEADLINE, end, entry, start, until},
+};
+
+fn level(http: &str, scope: &str) -> String {
+    let scopes: Value = serde_json::from_str(&said(&["logs", "--http-addr", http, "-o", "json"])).unwrap();
+    let found = scopes.as_array().unwrap().iter().find(|s| s["name"] == scope).unwrap_or_else(|| panic!("{scopes}"));
+    found["output_level"].as_str().unwrap().to_string()
+}
+
+fn serve(folder: &Path, more: &[&str]) -> (Binary, String) {
+    fs::write(folder.join("a.yaml"), entry("a", "a.example")).unwrap();
+    let mut server = Binary::serve(folder, more, &[]);
+    let (_, http) = server.addresses();
+    (server, http.to_string())
+}
+
+#[test]
+fn levels_change_while_the_server_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut server, http) = serve(dir.path(), &["--log_output_level=default:info,store:error,krt:debug"]);
+    assert_eq!(server.lines_with("without lines of their own"), 1);
+    assert_eq!((level(&http, "ads").as_str(), level(&http, "store").as_str()), ("info", "error"));
+    let changed = |scope: &str| {
+        let wanted = format!("\"scope\":\"{scope}\"");
+        move |line: &str| line.contains(&wanted).then_some(())
+    };
+    said(&["logs", "--http-addr", &http, "--level", "ads:trace,kube:none"]);
+    server.until("the change", changed("kube"));
+    assert_eq!((level(&http, "ads").as_str(), level(&http, "kube").as_str()), ("trace", "none"));
+    // Changes are lines of the scope `admin`.
+    said(&["logs", "--http-addr", &http, "--level", "admin:none,file:debug"]);
+    let text = said(&["logs", "--http-addr", &http, "--reset"]);
+    server.until("the way back", changed("all"));
+    assert_eq!(server.lines_with("\"scope\":\"file\""), 0, "a line of a scope without any");
+    assert!(text.lines().any(|line| line.starts_with("store ") && line.ends_with(" error")), "as at the start: {text}");
+    assert!(said(&["push", "--http-addr", &http]).starts_with("Pushed to 0 servers"));
+
+    for (arguments, code, reason) in [
+        (&["--level", "adz:debug"][..], 64, "\"adz\" is not a scope"),
+        (&["--level", "ads:loud"], 64, "\"loud\" is not a level"),
+        (&["--level", "krt:debug"], 65, "no lines of its own"),
+        (&["--level", "ads:info", "--reset"], 64, "--reset"),
+    ] {
+        let line = refusal(&[&["logs", "--http-addr", &http], arguments].concat(), code);
+        assert!(line.contains(reason), "{arguments:?}: {line}");
+    }
+}
+
+#[tokio::test]
+async fn no_web_page_changes_a_level() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_server, http) = serve(dir.path(), &[]);
+    let address = http.parse().unwrap();
+    for request in [
+        "PUT /scopej/ads\nOrigin: http://evil.example",
+        "PUT /scopej/ads\nSec-Fetch-Site: cross-site",
+        "PUT /scopej/ads\nHost: evil.example",
+    ] {
+        assert_eq!(ask(address, request).await.status, 403, "{request}");
+    }
+    assert_eq!(ask(address, "GET /scopej\nHost: evil.example").await.status, 403);
+    assert_eq!(ask(address, "GET /scopej/ads").await.status, 200);
+    assert_eq!(ask(address, "GET /scopej/adz").await.status, 400);
+    assert_eq!(tokio::task::spawn_blocking(move || level(&http, "ads")).await.unwrap(), "info");
+}
+
+#[actix::test]
+async fn parts_of_the_context_are_pages_and_a_stream_ends_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let gateway = json!({"apiVersion": "v1", "kind": "Service", "spec": {"type": "LoadBalancer", "ports": [{"name": "tls", "port": 15443}]},
+        "metadata": {"name": "ew", "namespace": "shop", "labels": {"topology.istio.io/network": "n2"}},
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}});
+    fs::write(dir.path().join("mesh.yaml"), format!("{}---\n{gateway}\n", mesh())).unwrap();
+    let running = start(&[dir.path()], None).await;
+    until(&running, |c| c.inputs.registry.services.len() == 2).await;
+    let mut proxies = Proxies::connect(running.addresses.grpc).await;
+    proxies.until("web.example").await;
+    let http = running.addresses.http;
+    let connection = running.state.connections().first().unwrap().clone();
+    let (name, id) = (connection.node.id.to_string(), connection.id.clone());
+    let page = async |path: String| -> Value {
+        let answer = ask(http, &format!("GET /debug/{path}")).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    };
+    let policies = page("authorizationz".to_string()).await;
+    let policies = &policies["authorization_policies"];
+    assert_eq!(policies["namespace_to_policies"]["shop"][0]["metadata"]["name"], "deny-v1");
+    assert_eq!(policies["root_namespace"], "istio-system");
+    assert_eq!(page("telemetryz".to_string()).await["telemetries"]["namespace_to_telemetries"], json!({}));
+    let networks = page("networkz".to_string()).await;
+    assert_eq!((&networks[0]["Addr"], &networks[0]["Network"]), (&json!("192.0.2.9"), &json!("n2")));
+    let kinds = page("resourcesz".to_string()).await;
+    assert!(kinds.as_array().unwrap().iter().any(|kind| kind["Kind"] == "VirtualService"));
+    assert_eq!(page("instancesz".to_string()).await[&name], json!([]));
+    let scope = page(format!("sidecarz?proxyID={name}")).await;
+    assert_eq!(scope["destinationRules"], json!(["shop/web"]), "{scope:#}");
+    assert!(scope["egressListeners"][0]["services"].to_string().contains("web.example"));
+    assert_eq!(page(format!("ecdsz?proxyID={name}")).await, json!([]));
+
+    let end_of = format!("POST /debug/force_disconnect?proxyID={id}");
+    assert_eq!(ask(http, &format!("{end_of}\nOrigin: http://evil.example")).await.status, 403);
+    assert_eq!(ask(http, "POST /debug/force_disconnect?proxyID=nobody").await.status, 404);
+    assert!(running.state.connection(&id).is_some());
+    assert_eq!(ask(http, &end_of).await.body, "OK");
+    let ended = async {
+        while running.state.connection(&id).is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, ended).await.expect("the stream ends");
+    end(running).await;
+}
+
+#[test]
+fn manual_pages_and_completions_have_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(said(&["man"]).contains(".TH pilothouse 1"));
+    said(&["man", "--dir", dir.path().to_str().unwrap()]);
+    let page = fs::read_to_string(dir.path().join("pilothouse-proxy-config-cluster.1")).unwrap();
+    assert!(page.contains("fqdn") && page.contains("NAMESPACE"), "{page}");
+    assert!(refusal(&["man", "--dir", "/no/such"], 65).contains("--dir /no/such"));
+    for shell in ["bash", "fish", "zsh"] {
+        assert!(said(&["completion", shell]).contains("proxy-config"), "{shell}");
+    }
+}
+
+#[test]
+fn arguments_and_variables_of_istiods_charts_start_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    let of_chart = [
+        "--log_output_level=default:info",
+        "--keepaliveMaxServerConnectionAge",
+        "30m",
+        "--kubernetesApiQPS",
+        "80",
+        "--profile=false",
+    ];
+    let mut server = Binary::serve(dir.path(), &of_chart, &[("CLUSTER_ID", "west")]);
+    let named = |line: &str| line.contains("--kubernetesApiQPS has no effect here").then_some(());
+    server.until("the flag without effect", named);
+    let (_, http) = server.addresses();
+    let until = std::time::Instant::now() + DEADLINE;
+    let mut shards = crate::confirm::ask(http, "GET /debug/endpointShardz HTTP/1.0");
+    while !shards.contains("External/west") {
+        assert!(std::time::Instant::now() < until, "{shards}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        shards = crate::confirm::ask(http, "GET /debug/endpointShardz HTTP/1.0");
+    }
+}
