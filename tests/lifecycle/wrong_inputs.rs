@@ -71,6 +71,11 @@ fn each_is_refused_in_a_line_that_names_its_flag() {
         (&["--config-dir", folder, "--log-level", "loud"], "--log-level", "not a level"),
         (&["--config-dir", folder, "--log-level", "info,loud"], "--log-level", "not a level"),
         (&["--config-dir", folder, "--log-level", "pilothouse=loud"], "--log-level", "not a level"),
+        (
+            &["--config-dir", folder, "--log_output_level", "ads:info,adz:info"],
+            "--log-output-level",
+            "\"adz\" is not a scope",
+        ),
     ] {
         let said = refusal(arguments);
         assert!(said.contains(flag) && said.contains(reason), "{arguments:?}: {said}");
