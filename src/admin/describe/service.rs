@@ -129,7 +129,7 @@ fn workloads(context: &PushContext, service: &Service, endpoints: &[&Arc<Endpoin
             0 => service.ports.iter().find(|port| port.name == endpoint.service_port_name).map(|port| port.port),
             port => Some(port),
         };
-        let strict = strict.filter_map(|endpoint| of_service(endpoint)).collect();
+        let strict = strict.filter_map(of_service).collect();
         let mut ports: Vec<(u32, &str)> =
             endpoints.iter().map(|endpoint| (endpoint.port, mode(peer.for_port(endpoint.port)))).collect();
         ports.sort_unstable();
