@@ -35,6 +35,7 @@ use start::Start;
 
 use super::{EXIT_USAGE, server::Server};
 use crate::{
+    generate::sds::WORKLOAD_SOCKET,
     identity::certificate_folder,
     model::{Locality, Node},
     proto::{
@@ -98,6 +99,10 @@ pub struct BootstrapArgs {
     /// certificate that is there, 15m at most].
     #[arg(long, env = "PILOTHOUSE_REFRESH_INTERVAL", value_parser = interval, value_name = "DURATION")]
     pub refresh_interval: Option<Duration>,
+    /// Socket of an SDS server on this machine that has the certificate of the workload as `default` and the roots as `ROOTCA`,
+    /// such as a SPIRE agent's: PATH or unix:PATH. With --root-cert and without a token the certificate proves the workload.
+    #[arg(long, env = "PILOTHOUSE_WORKLOAD_SOCKET", value_name = "PATH", conflicts_with = "certs_dir")]
+    pub workload_socket: Option<String>,
     /// Use the delta protocol.
     #[arg(long, env = "PILOTHOUSE_DELTA")]
     pub delta: bool,
@@ -217,10 +222,17 @@ pub fn made(args: &BootstrapArgs, mut metadata: Map<String, Value>, mesh: Option
         if mesh.is_some() || args.format != Format::Json {
             return Err("settings of the mesh and services are for Envoy: gRPC has no place for them".to_string());
         }
+        if args.workload_socket.is_some() {
+            return Err("--workload-socket: gRPC takes certificates from files alone (--certs-dir)".to_string());
+        }
         metadata.insert("GENERATOR".to_string(), Value::from("grpc"));
     }
     if let Some(folder) = &args.certs_dir {
         add_files(&mut metadata, folder)?;
+    }
+    let socket = args.workload_socket.as_deref().map(socket_path).transpose()?;
+    if let Some(path) = &socket {
+        metadata.insert(WORKLOAD_SOCKET.to_string(), path.as_str().into());
     }
     let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
     let node_of = |metadata: &Map<String, Value>| {
@@ -251,6 +263,12 @@ pub fn made(args: &BootstrapArgs, mut metadata: Map<String, Value>, mesh: Option
             }
             if let Some(path) = &args.token_file {
                 envoy::prove_envoy(&mut bootstrap, path)?;
+            }
+            if let Some(path) = &socket {
+                envoy::add_workload_server(&mut bootstrap, path);
+                if args.root_cert.is_some() && args.token_file.is_none() {
+                    envoy::prove_envoy_by_certificate(&mut bootstrap);
+                }
             }
             if let Some(settings) = &settings {
                 let proxy = Proxy { settings, node: &node, cluster: &cluster };
@@ -316,6 +334,13 @@ fn check_proof(args: &BootstrapArgs, server: Server<'_>) -> Result<(), String> {
         _ => return Ok(()),
     };
     Err(wrong.to_string())
+}
+
+/// The path of a socket, wherever the client starts. SPIFFE writes it as a URL, `unix:///PATH`.
+fn socket_path(given: &str) -> Result<String, String> {
+    let path = given.strip_prefix("unix:").map_or(given, |rest| rest.strip_prefix("//").unwrap_or(rest));
+    let path = std::path::absolute(path).map_err(|e| format!("--workload-socket {given:?}: {e}"))?;
+    path.into_os_string().into_string().map_err(|_| format!("--workload-socket {given:?} is not UTF-8"))
 }
 
 /// The folder of certificates, wherever the client starts.

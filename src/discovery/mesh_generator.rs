@@ -37,6 +37,7 @@ use crate::{
         name_table::{self, NameTable},
         names::parse_subset_key,
         route::{self, VirtualHostMemo},
+        sds::Holder,
         secret, trust_bundle,
     },
     model::{ConfigKey, Hostname, Identity, Kind, MovedNodes, Node, NodeType},
@@ -335,9 +336,9 @@ impl Generator for MeshGenerator {
     }
 }
 
-/// Whether a client of this view has no agent that would have its workload's certificate.
+/// Whether a client of this view has its workload's certificate from nobody else: no agent, no server at a socket.
 pub(super) fn takes_certificate(view: &ProxyView) -> bool {
-    !view.is_istio_proxy() && !is_grpc(view) && !api::is_client(view)
+    !matches!(Holder::of(view), Holder::Agent | Holder::Socket) && !is_grpc(view) && !api::is_client(view)
 }
 
 fn object_resources(context: &PushContext, view: &ProxyView, objects: ObjectType) -> Vec<Arc<Resource>> {

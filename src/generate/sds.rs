@@ -1,8 +1,8 @@
-//! The SDS servers of Envoy: Istio's agent (`sds-grpc`), a local SDS server, the stream that it has with us (ADS),
-//! or files (Istio's `security/model/authentication.go`).
+//! The SDS servers of Envoy: Istio's agent or another local one with workload certificates (`sds-grpc`), local ones with
+//! files or credentials, the stream that it has with us (ADS), or files (Istio's `security/model/authentication.go`).
 //!
-//! Secrets of a stock Envoy never come from `sds-grpc`, which is a cluster of Istio's bootstrap: Envoy refuses a
-//! configuration that names a cluster that it does not have.
+//! `sds-grpc` is a cluster of the bootstrap: Istio's has it, and ours where it was told a socket, which the node's metadata
+//! says. Other stock Envoys are never sent there: Envoy refuses a configuration that names a cluster that it does not have.
 
 use crate::{
     model::credential::{BUILTIN, CA_SUFFIX, resource_name},
@@ -27,7 +27,10 @@ use crate::{
 pub const DEFAULT: &str = "default";
 /// The root certificate of the mesh.
 pub const ROOT_CA: &str = "ROOTCA";
-/// Cluster of Istio's agent.
+/// Metadata with the socket of the SDS server that has the workload's certificate, as a path. Istio's agent has the entry too,
+/// as the name of a file in a folder of its own.
+pub const WORKLOAD_SOCKET: &str = "WORKLOAD_IDENTITY_SOCKET_FILE";
+/// Cluster of Istio's agent, or of the SDS server at the socket of a stock Envoy's node.
 pub const AGENT_CLUSTER: &str = "sds-grpc";
 /// Cluster of a local SDS server that serves files.
 pub const FILES_CLUSTER: &str = "sds-files-grpc";
@@ -41,6 +44,8 @@ pub const EXTERNAL_PREFIX: &str = "sds://";
 pub enum Holder {
     /// Istio's agent beside the proxy.
     Agent,
+    /// An SDS server on the machine of a stock Envoy, such as a SPIRE agent.
+    Socket,
     /// The control plane, which issues it for a stock Envoy that proved its identity.
     ControlPlane,
     /// No holder: the identity of the stock Envoy is not proven.
@@ -53,6 +58,8 @@ impl Holder {
     pub fn of(view: &ProxyView) -> Self {
         if view.is_istio_proxy() {
             Self::Agent
+        } else if view.metadata.other(WORKLOAD_SOCKET).starts_with('/') {
+            Self::Socket
         } else if view.certified {
             Self::ControlPlane
         } else {
@@ -64,22 +71,18 @@ impl Holder {
 /// [`DEFAULT`] or [`ROOT_CA`].
 #[must_use]
 pub fn workload(name: &str, holder: Holder) -> SdsSecretConfig {
-    if holder == Holder::ControlPlane {
-        return ads(name);
-    }
-    if holder == Holder::Absent {
-        let mut secret = ads(name);
-        if let Some(source) = &mut secret.sds_config {
-            // A cluster or listener without its certificate must not delay the others: it warms up at once, and its
-            // connections fail.
-            source.initial_fetch_timeout = Some(millis(1));
-        }
-        return secret;
-    }
-    let mut secret = over_grpc(name, AGENT_CLUSTER, "");
+    let (mut secret, timeout) = match holder {
+        Holder::ControlPlane => (ads(name), None),
+        // A cluster or listener without its certificate must not delay the others: it warms up at once, and its connections
+        // fail.
+        Holder::Absent => (ads(name), Some(millis(1))),
+        // With Envoy's own limit: a server that does not know the workload must not hold up its plain text.
+        Holder::Socket => (over_grpc(name, AGENT_CLUSTER, ""), None),
+        // Without its own certificate a proxy of Istio cannot work at all, so it waits for it without limit.
+        Holder::Agent => (over_grpc(name, AGENT_CLUSTER, ""), Some(seconds(0))),
+    };
     if let Some(source) = &mut secret.sds_config {
-        // Without its own certificate a proxy cannot work at all, so Envoy waits for it without limit.
-        source.initial_fetch_timeout = Some(seconds(0));
+        source.initial_fetch_timeout = timeout;
     }
     secret
 }
@@ -173,7 +176,10 @@ pub fn over_grpc(name: &str, cluster: &str, authority: &str) -> SdsSecretConfig 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::model::{Locality, Node};
 
     #[test]
     fn names_of_credentials() {
@@ -181,6 +187,26 @@ mod tests {
         assert_eq!(credential("sds://a", Holder::Agent, true).name, "sds://a");
         assert_eq!(credential("sds://a", Holder::Agent, false).name, "kubernetes://a");
         assert_eq!(credential("a", Holder::Absent, true), ads("kubernetes://a"));
+    }
+
+    fn holder(metadata: serde_json::Value) -> Holder {
+        let node = Node::from_parts("sidecar~10.0.0.1~a.b~b.svc.cluster.local", metadata, Locality::default()).unwrap();
+        Holder::of(&ProxyView { certified: true, ..ProxyView::of_node(&node) })
+    }
+
+    #[test]
+    fn the_socket_of_the_node_has_its_certificate_before_the_control_plane() {
+        assert_eq!(holder(json!({})), Holder::ControlPlane);
+        assert_eq!(holder(json!({WORKLOAD_SOCKET: "/run/spire/api.sock"})), Holder::Socket);
+        // Istio's agent tells the name of a file, in a folder that a stock Envoy does not have.
+        assert_eq!(holder(json!({WORKLOAD_SOCKET: "socket"})), Holder::ControlPlane);
+        let metadata = json!({WORKLOAD_SOCKET: "/run/spire/api.sock", "ISTIO_VERSION": "1.30.0"});
+        assert_eq!(holder(metadata), Holder::Agent);
+        for name in [DEFAULT, ROOT_CA] {
+            let secret = workload(name, Holder::Socket);
+            assert_eq!(secret, over_grpc(name, AGENT_CLUSTER, ""));
+            assert_eq!(secret.sds_config.unwrap().initial_fetch_timeout, None, "Envoy has its own limit");
+        }
     }
 
     #[test]

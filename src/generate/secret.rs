@@ -117,6 +117,7 @@ pub(crate) fn pull_secret(
 fn not_issued(view: &ProxyView) -> &'static str {
     match sds::Holder::of(view) {
         sds::Holder::Agent => "an Istio proxy has the workload certificate from its agent",
+        sds::Holder::Socket => "the workload certificate comes from the socket that the node names",
         _ => "workload certificates are issued to clients that proved their identity over TLS",
     }
 }

@@ -93,6 +93,7 @@ impl NodeMetadata {
         "OUTBOUND_LISTENER_EXACT_BALANCE",
         "PILOTHOUSE_NATIVE",
         "PILOTHOUSE_SYSTEM_CA_FILE",
+        "WORKLOAD_IDENTITY_SOCKET_FILE",
         "credential",
         "file-credential",
     ];

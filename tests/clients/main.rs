@@ -58,3 +58,4 @@ mod tools;
 mod traffic;
 mod two_machines;
 mod unix;
+mod workload_socket;

@@ -5,7 +5,11 @@ use std::{fs, path::Path};
 use serde_json::{Value, json};
 
 use super::{described, proxy::http2, secrets::ROOT_SECRET};
-use crate::{cli::server::Server, model::Node};
+use crate::{
+    cli::server::Server,
+    generate::sds::{AGENT_CLUSTER, DEFAULT},
+    model::Node,
+};
 
 /// The cluster through which Envoy reaches this server, named as in Istio's bootstrap.
 const XDS_CLUSTER: &str = "xds-grpc";
@@ -49,6 +53,39 @@ pub(super) fn prove_envoy(bootstrap: &mut Value, token: &Path) -> Result<(), Str
     let header = json!({"key": "authorization", "value": format!("Bearer {}", text.trim())});
     bootstrap["dynamic_resources"]["ads_config"]["grpc_services"][0]["initial_metadata"] = json!([header]);
     Ok(())
+}
+
+/// The cluster of the SDS server that has the workload's certificate, named as in Istio's bootstrap.
+pub(super) fn add_workload_server(bootstrap: &mut Value, socket: &str) {
+    let cluster = json!({
+        "name": AGENT_CLUSTER,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {"cluster_name": AGENT_CLUSTER, "endpoints": [{"lb_endpoints": [{
+            "endpoint": {"address": {"pipe": {"path": socket}}},
+        }]}]},
+        "typed_extension_protocol_options": http2(),
+    });
+    if let Some(clusters) = bootstrap["static_resources"]["clusters"].as_array_mut() {
+        clusters.push(cluster);
+    }
+}
+
+/// The workload's certificate, of that server, towards this one.
+pub(super) fn prove_envoy_by_certificate(bootstrap: &mut Value) {
+    let context = &mut bootstrap["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
+    context["common_tls_context"]["tls_certificate_sds_secret_configs"] = json!([{
+        "name": DEFAULT,
+        "sds_config": {
+            "api_config_source": {
+                "api_type": "GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": true,
+                "grpc_services": [{"envoy_grpc": {"cluster_name": AGENT_CLUSTER}}],
+            },
+            "resource_api_version": "V3",
+        },
+    }]);
 }
 
 /// The address of the server, as Envoy writes it.

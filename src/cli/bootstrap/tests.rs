@@ -144,3 +144,37 @@ fn a_unix_socket_is_a_pipe() {
     assert_eq!(endpoint["address"], json!({"pipe": {"path": "/run/xds.sock"}}));
     assert_eq!((&cluster["type"], &cluster["upstream_connection_options"]), (&json!("STATIC"), &json!({})));
 }
+
+#[test]
+fn the_socket_of_a_workload_is_a_cluster_and_an_entry_of_the_metadata() {
+    let of = |further: &[&str]| {
+        let arguments = [&["envoy", "--workload-socket", "unix:///run/spire/api.sock"], further].concat();
+        document(&parsed(&arguments), Map::new()).unwrap()
+    };
+    let plain = of(&["--xds-address", "h:1"]);
+    assert_eq!(plain["node"]["metadata"]["WORKLOAD_IDENTITY_SOCKET_FILE"], "/run/spire/api.sock");
+    let cluster = &plain["static_resources"]["clusters"][1];
+    let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
+    assert_eq!(
+        (&cluster["name"], &endpoint["address"]["pipe"]["path"]),
+        (&"sds-grpc".into(), &"/run/spire/api.sock".into())
+    );
+
+    // The certificate proves the workload where nothing else does.
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, "abc\n").unwrap();
+    let secure = ["--xds-address", "h:1", "--root-cert", "/r.pem"];
+    let own = |bootstrap: &Value| {
+        let socket = &bootstrap["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
+        socket["common_tls_context"]["tls_certificate_sds_secret_configs"][0]["name"].clone()
+    };
+    assert_eq!(own(&of(&secure)), "default");
+    assert_eq!(own(&of(&[&secure[..], &["--token-file", token.to_str().unwrap()]].concat())), Value::Null);
+
+    let grpc = parsed(&["grpc", "--xds-address", "h:1", "--workload-socket", "/run/spire/api.sock"]);
+    assert!(document(&grpc, Map::new()).unwrap_err().contains("--workload-socket"));
+    let relative = parsed(&["envoy", "--xds-address", "h:1", "--workload-socket", "api.sock"]);
+    let path = document(&relative, Map::new()).unwrap()["node"]["metadata"]["WORKLOAD_IDENTITY_SOCKET_FILE"].clone();
+    assert!(path.as_str().is_some_and(|path| path.starts_with('/') && path.ends_with("/api.sock")), "{path}");
+}

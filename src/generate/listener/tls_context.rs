@@ -67,12 +67,11 @@ pub fn transport_socket(context: &DownstreamTlsContext) -> TransportSocket {
 }
 
 /// Whether the proxy can show a workload certificate on mutual TLS of the mesh: Istio's proxy always, a stock Envoy where its
-/// metadata names files or the control plane issues one.
+/// metadata names files or a socket, or the control plane issues one.
 #[must_use]
 pub fn has_workload_certificate(builder: &Builder) -> bool {
     let metadata = &builder.view.metadata;
-    builder.is_istio_proxy()
-        || builder.view.certified
+    sds::Holder::of(builder.view) != sds::Holder::Absent
         || (!metadata.tls_server_cert_chain.is_empty()
             && !metadata.tls_server_key.is_empty()
             && !metadata.tls_server_root_cert.is_empty())
