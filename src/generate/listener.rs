@@ -1,6 +1,6 @@
 //! Listeners (LDS): those of sidecars, outbound and inbound, and those of gateways.
 //!
-//! `builder` holds the inputs of all builders of one proxy; `hcm`, `http_filters`, `listener_filters`, `filter_chain`, `tcp`,
+//! `inputs` holds the inputs of all builders of one proxy, `builder` also the parts that are made once for all chains; `hcm`, `http_filters`, `listener_filters`, `filter_chain`, `tcp`,
 //! `telemetry`, `access_log`, `tracing`, `bind` and `tls_context` build the parts that both kinds of proxy use. A stock Envoy is sent
 //! nothing that only Istio's build of Envoy has; see `tls_context` for its replacement of the agent's certificates.
 
@@ -17,6 +17,7 @@ pub mod hcm;
 pub mod http_filters;
 pub mod http_options;
 pub mod inbound;
+pub mod inputs;
 pub mod listener_filters;
 pub mod outbound;
 mod route_names;

@@ -61,19 +61,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Circles inside rooms that are left, each with its reason.
 const CIRCLES: &[(&[&str], &str)] = &[
     (
-        &[
-            "generate::listener::access_log",
-            "generate::listener::builder",
-            "generate::listener::stats",
-            "generate::listener::telemetry",
-            "generate::listener::telemetry::metrics",
-            "generate::listener::telemetry::overrides",
-            "generate::listener::telemetry::spans",
-            "generate::listener::tracing",
-        ],
-        "a builder keeps the telemetry of its classes of listeners, which is made once, out of the builder",
-    ),
-    (
         &["push::changes", "push::context"],
         "a context keeps its difference from the context that it was built after, which is a comparison of two contexts",
     ),

@@ -8,35 +8,29 @@ mod provider;
 
 pub use provider::{check_formats, of_provider};
 
-use super::{
-    builder::Builder,
-    telemetry::{
-        filter,
-        metrics::{CountingLogs, without_starts},
-    },
+use super::telemetry::{
+    filter,
+    metrics::{CountingLogs, without_starts},
 };
-use crate::{
-    generate::proxy_config::ListenerClass,
-    proto::{
-        envoy::{
-            config::{
-                accesslog::v3::{
-                    AccessLog, AccessLogFilter, AndFilter, ResponseFlagFilter, access_log::ConfigType,
-                    access_log_filter::FilterSpecifier,
-                },
-                core::v3::{ApiVersion, GrpcService, SubstitutionFormatString, grpc_service},
+use crate::proto::{
+    envoy::{
+        config::{
+            accesslog::v3::{
+                AccessLog, AccessLogFilter, AndFilter, ResponseFlagFilter, access_log::ConfigType,
+                access_log_filter::FilterSpecifier,
             },
-            extensions::{
-                access_loggers::{
-                    file::v3::{FileAccessLog, file_access_log::AccessLogFormat},
-                    grpc::v3::{CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig},
-                },
-                filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy::TcpAccessLogOptions},
-            },
+            core::v3::{ApiVersion, GrpcService, SubstitutionFormatString, grpc_service},
         },
-        mesh::MeshConfig,
-        to_any, wkt,
+        extensions::{
+            access_loggers::{
+                file::v3::{FileAccessLog, file_access_log::AccessLogFormat},
+                grpc::v3::{CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig},
+            },
+            filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy::TcpAccessLogOptions},
+        },
     },
+    mesh::MeshConfig,
+    to_any, wkt,
 };
 
 /// The cluster of the access log service; it is in the proxy's bootstrap.
@@ -111,26 +105,13 @@ impl AccessLogs {
         }
         self
     }
-}
 
-/// The logs of an HTTP connection manager.
-#[must_use]
-pub fn http(builder: &Builder, class: ListenerClass) -> Vec<AccessLog> {
-    builder.telemetry(class).logs.http.clone()
-}
-
-/// Gives a TCP proxy its logs.
-pub fn tcp(builder: &Builder, class: ListenerClass, proxy: &mut TcpProxy) {
-    let logs = &builder.telemetry(class).logs;
-    proxy.access_log.clone_from(&logs.tcp);
-    proxy.access_log_options =
-        logs.starts.then(|| TcpAccessLogOptions { flush_access_log_on_connected: true, ..Default::default() });
-}
-
-/// The logs of a listener itself.
-#[must_use]
-pub fn listener(builder: &Builder, class: ListenerClass) -> Vec<AccessLog> {
-    builder.telemetry(class).logs.listener.clone()
+    /// Gives a TCP proxy its logs.
+    pub fn log_connections(&self, proxy: &mut TcpProxy) {
+        proxy.access_log.clone_from(&self.tcp);
+        proxy.access_log_options =
+            self.starts.then(|| TcpAccessLogOptions { flush_access_log_on_connected: true, ..Default::default() });
+    }
 }
 
 /// The log with a filter of Telemetry, an expression of CEL.

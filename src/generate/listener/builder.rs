@@ -1,45 +1,33 @@
-//! The state that all listener builders of one proxy share: the context, the view, and values read from them once.
+//! The state that all listener builders of one proxy share: its inputs, and the parts that are made from them once for all
+//! chains.
 
-use std::{cell::OnceCell, net::IpAddr, sync::Arc};
+use std::{cell::OnceCell, net::IpAddr, ops::Deref};
 
-use super::telemetry::ClassTelemetry;
+use super::{inputs::Inputs, telemetry::ClassTelemetry};
 use crate::{
     generate::{
-        authorization,
-        check::Refusal,
-        extension::Extensions,
-        proxy_config::{self, ListenerClass, ProxyHeaders},
-        request_authentication,
+        authorization, check::Refusal, extension::Extensions, proxy_config::ListenerClass, request_authentication,
     },
-    model::{Features, Service},
-    proto::{
-        envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter,
-        go_duration,
-        mesh::{MeshConfig, ProxyConfig, mesh_config::outbound_traffic_policy::Mode, proxy_config::ConnectionSettings},
-        wkt,
-    },
-    push::{ProxyView, PushContext, SidecarScope},
+    proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter,
+    push::{ProxyView, PushContext},
 };
 
-/// The inputs of listener generation for one view.
+/// The builder of the listeners of one view.
 #[derive(Debug)]
 pub struct Builder<'a> {
-    /// All configuration.
-    pub context: &'a PushContext,
-    /// The proxy.
-    pub view: &'a ProxyView,
-    /// The part of the mesh that is visible to the proxy.
-    pub scope: Arc<SidecarScope>,
-    /// The proxy's own settings.
-    pub proxy_config: ProxyConfig,
-    /// Limits and timeouts of connections, with profile defaults.
-    pub connection_settings: Option<ConnectionSettings>,
-    /// Metadata `IDLE_TIMEOUT`.
-    pub idle_timeout: Option<wkt::Duration>,
+    inputs: Inputs<'a>,
     access: OnceCell<Access>,
     /// By class: inbound, outbound, gateway.
     telemetry: [OnceCell<ClassTelemetry>; 3],
     extensions: OnceCell<Extensions>,
+}
+
+impl<'a> Deref for Builder<'a> {
+    type Target = Inputs<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.inputs
+    }
 }
 
 /// The filters that authorize requests to the workload.
@@ -57,16 +45,8 @@ impl<'a> Builder<'a> {
     /// Reads the inputs of the builders.
     #[must_use]
     pub fn new(context: &'a PushContext, view: &'a ProxyView) -> Self {
-        let proxy_config = proxy_config::effective(context, view);
-        let connection_settings = proxy_config::connection_settings(context, view, &proxy_config);
-        let idle_timeout = go_duration(&view.metadata.idle_timeout).and_then(|d| wkt::Duration::try_from(d).ok());
         Self {
-            context,
-            view,
-            scope: context.scope(view),
-            proxy_config,
-            connection_settings,
-            idle_timeout,
+            inputs: Inputs::new(context, view),
             access: OnceCell::new(),
             telemetry: Default::default(),
             extensions: OnceCell::new(),
@@ -82,7 +62,7 @@ impl<'a> Builder<'a> {
             ListenerClass::SidecarOutbound => outbound,
             ListenerClass::Gateway => gateway,
         };
-        of_class.get_or_init(|| ClassTelemetry::of(self, class))
+        of_class.get_or_init(|| ClassTelemetry::of(&self.inputs, class))
     }
 
     /// The filters that authorize requests to the workload; read once, for all chains.
@@ -110,100 +90,10 @@ impl<'a> Builder<'a> {
         refused.extend(self.telemetry.iter().filter_map(OnceCell::get).flat_map(|t| &t.refused).cloned());
         refused
     }
-
-    /// Mesh settings.
-    #[must_use]
-    pub fn mesh(&self) -> &'a MeshConfig {
-        &self.context.mesh().config
-    }
-
-    /// Feature flags.
-    #[must_use]
-    pub fn features(&self) -> &'a Features {
-        self.context.features()
-    }
-
-    /// Header settings for a class of listener.
-    #[must_use]
-    pub fn headers(&self, class: ListenerClass) -> ProxyHeaders {
-        ProxyHeaders::of(&self.proxy_config, class)
-    }
-
-    /// The proxy is Istio's build of Envoy, which has Istio's filters.
-    #[must_use]
-    pub fn is_istio_proxy(&self) -> bool {
-        self.view.is_istio_proxy()
-    }
-
-    /// Whether the proxy is Istio's of at least one version, or another Envoy of at least the other; one that tells no version is
-    /// taken for the newest.
-    #[must_use]
-    pub fn is_at_least(&self, istio: (u32, u32), envoy: (u32, u32)) -> bool {
-        let metadata = &self.view.metadata;
-        match self.is_istio_proxy() {
-            true => version(&metadata.istio_version).is_none_or(|own| own >= istio),
-            false => metadata.envoy_version.is_none_or(|own| own >= envoy),
-        }
-    }
-
-    /// HTTP/1.0 is accepted.
-    #[must_use]
-    pub fn http10(&self) -> bool {
-        self.features().http10 || self.view.metadata.http10
-    }
-
-    /// The addresses that stand for "every address" of the proxy's families, IPv4 first.
-    #[must_use]
-    pub fn wildcards(&self) -> &'static [&'static str] {
-        by_family(self.view, &["0.0.0.0", "::"])
-    }
-
-    /// The loopback addresses of the proxy's families, IPv4 first.
-    #[must_use]
-    pub fn localhosts(&self) -> &'static [&'static str] {
-        by_family(self.view, &["127.0.0.1", "::1"])
-    }
-
-    /// ALPN names that distinguish plaintext HTTP from other traffic; with HTTP/1.0 only where it is accepted.
-    #[must_use]
-    pub fn plaintext_http_alpns(&self) -> Vec<String> {
-        // Istio reads the flag only: metadata `HTTP10` does not widen the match.
-        let names: &[&str] =
-            if self.features().http10 { &["http/1.0", "http/1.1", "h2c"] } else { &["http/1.1", "h2c"] };
-        names.iter().map(|n| (*n).to_string()).collect()
-    }
-
-    /// Policy for destinations that the scope does not know.
-    #[must_use]
-    pub fn outbound_mode(&self) -> Mode {
-        let mode = Mode::try_from(self.scope.outbound_traffic_policy.mode).unwrap_or(Mode::RegistryOnly);
-        // Only sidecars resolve unknown hosts themselves.
-        if mode == Mode::AllowAnyDynamicDns && self.view.is_router() { Mode::RegistryOnly } else { mode }
-    }
-
-    /// The service of a host in the proxy's scope.
-    #[must_use]
-    pub fn service(&self, host: &str) -> Option<&Arc<Service>> {
-        self.scope.services_by_host.get(host)
-    }
-}
-
-fn by_family(view: &ProxyView, both: &'static [&'static str; 2]) -> &'static [&'static str] {
-    match (view.ipv4, view.ipv6) {
-        (true, true) => both,
-        (false, true) => &both[1..],
-        _ => &both[..1],
-    }
 }
 
 /// Whether a text is an IP address.
 #[must_use]
 pub fn is_ip(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
-}
-
-/// Major and minor number of a version like `1.29.0-alpha`; `None` for another text.
-fn version(text: &str) -> Option<(u32, u32)> {
-    let mut numbers = text.split(['.', '-']);
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

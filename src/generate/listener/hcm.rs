@@ -6,7 +6,6 @@
 use std::net::IpAddr;
 
 use super::{
-    access_log,
     builder::Builder,
     filter::network_filter,
     http_filters,
@@ -88,7 +87,7 @@ pub fn build(builder: &Builder, options: HttpOptions) -> HttpConnectionManager {
         Routes::Rds(name) => RouteSpecifier::Rds(rds(name)),
         Routes::Inline(config) => RouteSpecifier::RouteConfig(*config),
     });
-    hcm.access_log = access_log::http(builder, class);
+    hcm.access_log = builder.telemetry(class).logs.http.clone();
     let spans = &builder.telemetry(class).spans;
     hcm.tracing.clone_from(&spans.tracing);
     hcm.http_filters = filters;

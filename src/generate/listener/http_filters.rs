@@ -56,7 +56,7 @@ pub fn build(builder: &Builder, options: &HttpOptions) -> Vec<HttpFilter> {
     }
     filters.push(http_filter("envoy.filters.http.fault", &HttpFault::default()));
     filters.push(http_filter("envoy.filters.http.cors", &Cors {}));
-    filters.extend(super::stats::http(builder, options.class));
+    filters.extend(builder.telemetry(options.class).stats.http.iter().cloned());
     if features.enable_persistent_session_filter && options.class != ListenerClass::SidecarInbound {
         filters.push(http_filter("envoy.filters.http.stateful_session", &StatefulSession::default()));
     }

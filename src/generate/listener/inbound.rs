@@ -13,11 +13,10 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use self::chains::ChainConfig;
 use super::{
-    access_log,
     bind::{self, Wanted, accepts_per_event, additional, address, can_bind},
     builder::Builder,
     conflict::Conflict,
-    listener_filters, stats,
+    listener_filters,
     tcp::{self, BLACK_HOLE_CLUSTER, tcp_filter, to_cluster},
 };
 use crate::{
@@ -105,7 +104,7 @@ fn listener(
         continue_on_listener_filters_timeout: true,
         max_connections_to_accept_per_socket_event: accepts_per_event(builder),
         transparent: tproxy.then_some(true),
-        access_log: access_log::listener(builder, CLASS),
+        access_log: builder.telemetry(CLASS).logs.listener.clone(),
         listener_filters: listener_filters::inbound(builder, &chains, bind_to_port),
         listener_filters_timeout: builder.mesh().protocol_detection_timeout,
         filter_chains: chains,
@@ -251,7 +250,7 @@ fn is_served(builder: &Builder, port: u32) -> bool {
 
 fn black_hole(builder: &Builder) -> FilterChain {
     let mut filters: Vec<_> = tcp::metadata_exchange(builder).into_iter().collect();
-    filters.extend(stats::tcp(builder, CLASS));
+    filters.extend(builder.telemetry(CLASS).stats.tcp.iter().cloned());
     filters.push(tcp_filter(&to_cluster(BLACK_HOLE_CLUSTER, BLACK_HOLE_CLUSTER)));
     FilterChain {
         name: "virtualInbound-blackhole".to_string(),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    builder::Builder,
     filter::{http_filter, network_filter},
+    inputs::Inputs,
     telemetry::{
         overrides::{self, ProviderMetrics, SideMetrics},
         providers,
@@ -35,32 +35,20 @@ pub struct StatsFilters {
 impl StatsFilters {
     /// The filters of these metrics, by provider.
     #[must_use]
-    pub fn of(builder: &Builder, class: ListenerClass, metrics: &BTreeMap<&str, ProviderMetrics>) -> Self {
+    pub fn of(inputs: &Inputs, class: ListenerClass, metrics: &BTreeMap<&str, ProviderMetrics>) -> Self {
         let is_prometheus = |name: &str| {
-            let provider = providers::find(builder.mesh(), name).and_then(|p| p.provider.as_ref());
+            let provider = providers::find(inputs.mesh(), name).and_then(|p| p.provider.as_ref());
             matches!(provider, Some(Provider::Prometheus(_)))
         };
-        let istio = builder.is_istio_proxy();
+        let istio = inputs.is_istio_proxy();
         let wanted = metrics.iter().filter(|(name, _)| istio && is_prometheus(name));
         let configs: Vec<PluginConfig> =
-            wanted.filter_map(|(_, metrics)| config(metrics, class, builder.view.node_type)).collect();
+            wanted.filter_map(|(_, metrics)| config(metrics, class, inputs.view.node_type)).collect();
         Self {
             http: configs.iter().map(|config| http_filter(NAME, config)).collect(),
             tcp: configs.iter().map(|config| network_filter(NAME, config)).collect(),
         }
     }
-}
-
-/// The HTTP filters.
-#[must_use]
-pub fn http(builder: &Builder, class: ListenerClass) -> Vec<HttpFilter> {
-    builder.telemetry(class).stats.http.clone()
-}
-
-/// The network filters.
-#[must_use]
-pub fn tcp(builder: &Builder, class: ListenerClass) -> Vec<Filter> {
-    builder.telemetry(class).stats.tcp.clone()
 }
 
 /// The filter's configuration; `None` where nothing is counted.

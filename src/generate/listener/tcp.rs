@@ -4,11 +4,9 @@
 use serde_json::json;
 
 use super::{
-    access_log,
     builder::Builder,
     dynamic_dns,
     filter::{METADATA_EXCHANGE, network_filter, network_filter_of_any, peer_metadata},
-    stats,
 };
 use crate::{
     generate::{names::host_port, proxy_config::ListenerClass, route::destination_cluster, stat_name},
@@ -127,7 +125,7 @@ pub fn complete(
     filters.extend(extensions(Phase::Authn).chain(extensions(Phase::Authz)));
     filters.extend(access.into_iter().flat_map(|access| access.tcp.iter().cloned()));
     filters.extend(extensions(Phase::Stats).chain(extensions(Phase::Unspecified)));
-    filters.extend(stats::tcp(builder, class));
+    filters.extend(builder.telemetry(class).stats.tcp.iter().cloned());
     if class == ListenerClass::SidecarOutbound {
         let resolved = service.filter(|s| is_dynamic_wildcard(s));
         filters.extend(resolved.map(|s| dynamic_dns::sni_filter(builder, &s.hostname, port)));
@@ -199,7 +197,7 @@ pub fn single(
 ) -> Vec<Filter> {
     let mut proxy = to_cluster(&target.stat_prefix, &target.cluster);
     apply_rule(builder, &mut proxy, rule, target.subset);
-    access_log::tcp(builder, class, &mut proxy);
+    builder.telemetry(class).logs.log_connections(&mut proxy);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &target.cluster);
     complete(builder, class, port.port, terminal, include_mx, target.service, target.is_authorized)
 }
@@ -232,7 +230,7 @@ fn weighted(
         ..Default::default()
     };
     apply_rule(builder, &mut proxy, rule, "");
-    access_log::tcp(builder, class, &mut proxy);
+    builder.telemetry(class).logs.log_connections(&mut proxy);
     let terminal = protocol_stack(builder, port.protocol, &proxy, &first);
     complete(builder, class, port.port, terminal, include_mx, None, true)
 }

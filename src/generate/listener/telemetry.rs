@@ -7,6 +7,7 @@
 pub mod filter;
 pub mod logs;
 pub mod metrics;
+mod mode;
 pub mod overrides;
 pub mod providers;
 pub mod spans;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use self::metrics::CountingLogs;
 use super::{
     access_log::{self, AccessLogs},
-    builder::Builder,
+    inputs::Inputs,
     stats::StatsFilters,
     tracing::Spans,
 };
@@ -28,8 +29,7 @@ use crate::{
     model::{Config, ConfigKey},
     proto::{
         envoy::config::accesslog::v3::AccessLog,
-        istio::telemetry::v1alpha1::{AccessLogging, Telemetry, WorkloadMode},
-        mesh::{MeshConfig, mesh_config::DefaultProviders},
+        istio::telemetry::v1alpha1::{AccessLogging, Telemetry},
     },
     push::PushContext,
 };
@@ -52,12 +52,12 @@ pub struct ClassTelemetry {
 impl ClassTelemetry {
     /// Merges the Telemetries of the workload.
     #[must_use]
-    pub fn of(builder: &Builder, class: ListenerClass) -> Self {
-        let applying = builder.context.telemetries.applying(builder.view, None);
+    pub fn of(inputs: &Inputs, class: ListenerClass) -> Self {
+        let applying = inputs.context.telemetries.applying(inputs.view, None);
         let told = Told { applying: &applying };
         let specs: Vec<&Telemetry> = applying.iter().filter_map(|config| config.telemetry()).collect();
         let mut refused = Vec::new();
-        let logs = logs_of(builder.context, &specs, class, |provider, reason| {
+        let logs = logs_of(inputs.context, &specs, class, |provider, reason| {
             refused.push(told.refusal(
                 provider,
                 names_of_logs,
@@ -66,44 +66,30 @@ impl ClassTelemetry {
             ));
         });
         let logs = match logs {
-            Some(logs) => AccessLogs::of_telemetry(logs, builder.mesh()),
+            Some(logs) => AccessLogs::of_telemetry(logs, inputs.mesh()),
             None => {
-                let (logs, outcome) = AccessLogs::of_mesh(builder.mesh());
+                let (logs, outcome) = AccessLogs::of_mesh(inputs.mesh());
                 let told =
                     outcome.err().map(|reason| format!("the access log of the mesh settings is left out: {reason}"));
                 refused.extend(told.map(|message| Refusal::new(None, message)));
                 logs
             }
         };
-        let (spans, untraced) = Spans::of(builder, spans::merge(&specs, builder.mesh(), class).as_ref());
+        let (spans, untraced) = Spans::of(inputs, spans::merge(&specs, inputs.mesh(), class).as_ref());
         refused.extend(
             untraced
                 .into_iter()
                 .map(|(provider, message)| Refusal::new(told.object(&provider, names_of_spans), message)),
         );
-        let wanted = overrides::of_telemetries(&specs, builder.mesh());
-        let stats = StatsFilters::of(builder, class, &wanted);
-        let counting = CountingLogs::of(builder, class, &wanted);
+        let wanted = overrides::of_telemetries(&specs, inputs.mesh());
+        let stats = StatsFilters::of(inputs, class, &wanted);
+        let counting = CountingLogs::of(inputs, class, &wanted);
         let counts = !counting.is_empty();
         let of_metrics = applying.iter().rev().find(|c| c.telemetry().is_some_and(|t| !t.metrics.is_empty()));
         let object = of_metrics.map(|config| config.key());
         refused.extend(counting.refused.iter().map(|reason| Refusal::new(object.clone(), reason.clone())));
         Self { logs: logs.with(counting), spans, stats, counts, refused }
     }
-}
-
-/// The workload's mode for a class of listeners.
-#[must_use]
-pub const fn mode(class: ListenerClass) -> WorkloadMode {
-    match class {
-        ListenerClass::SidecarInbound => WorkloadMode::Server,
-        ListenerClass::SidecarOutbound | ListenerClass::Gateway => WorkloadMode::Client,
-    }
-}
-
-/// The default providers of the mesh.
-fn defaults<'a>(mesh: &'a MeshConfig, of: impl Fn(&'a DefaultProviders) -> &'a Vec<String>) -> &'a [String] {
-    mesh.default_providers.as_ref().map_or(&[], |providers| of(providers))
 }
 
 /// The access logs of Telemetries and of default providers; `None` where neither asks for one, so that the mesh settings

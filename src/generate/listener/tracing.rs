@@ -6,7 +6,7 @@ mod tags;
 
 pub use provider::usable;
 
-use super::{builder::Builder, telemetry::spans::SpanSpec};
+use super::{inputs::Inputs, telemetry::spans::SpanSpec};
 use crate::proto::{
     envoy::{
         extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing,
@@ -36,8 +36,8 @@ pub type Untraced = (String, String);
 impl Spans {
     /// Tracing as Telemetries and default providers have it; without these, as the mesh settings do.
     #[must_use]
-    pub fn of(builder: &Builder, spec: Option<&SpanSpec>) -> (Self, Option<Untraced>) {
-        let Some(spec) = spec else { return (Self { tracing: of_mesh(builder), use_request_id: true }, None) };
+    pub fn of(inputs: &Inputs, spec: Option<&SpanSpec>) -> (Self, Option<Untraced>) {
+        let Some(spec) = spec else { return (Self { tracing: of_mesh(inputs), use_request_id: true }, None) };
         let none = Self { tracing: None, use_request_id: true };
         let provider = match (spec.provider, spec.name) {
             (Some(provider), _) if !spec.disabled => provider,
@@ -47,9 +47,9 @@ impl Spans {
             }
             _ => return (none, None),
         };
-        match provider::tracing(builder, provider) {
+        match provider::tracing(inputs, provider) {
             Ok((tracing, samples)) => {
-                let tracing = Some(complete(builder, spec, tracing, samples));
+                let tracing = Some(complete(inputs, spec, tracing, samples));
                 (Self { tracing, use_request_id: spec.use_request_id }, None)
             }
             Err(reason) => {
@@ -67,42 +67,42 @@ pub fn refused_tags(telemetry: &Telemetry) -> Vec<String> {
 }
 
 /// Sampling and tags beside the provider. A provider that samples itself gets all spans.
-fn complete(builder: &Builder, spec: &SpanSpec, mut tracing: Tracing, samples: bool) -> Tracing {
-    let given = builder.proxy_config.tracing.as_ref();
+fn complete(inputs: &Inputs, spec: &SpanSpec, mut tracing: Tracing, samples: bool) -> Tracing {
+    let given = inputs.proxy_config.tracing.as_ref();
     let share = match spec.sampling {
         _ if samples => 100.0,
         Some(share) => share,
-        None => sampling(builder, given),
+        None => sampling(inputs, given),
     };
     sample(&mut tracing, share);
     let mut tags: Vec<CustomTag> = Vec::new();
     if spec.istio_tags {
-        tags.extend(tags::istio(builder));
+        tags.extend(tags::istio(inputs));
     }
     match spec.tags {
-        Some(own) => tags.extend(tags::of_telemetry(builder, own)),
+        Some(own) => tags.extend(tags::of_telemetry(inputs, own)),
         None => tags.extend(tags::of_proxy(given)),
     }
     tracing.custom_tags = sorted(tags);
     tracing.max_path_tag_length = tracing.max_path_tag_length.or_else(|| most_path(given));
-    tracing.no_context_propagation = spec.no_propagation && builder.is_at_least(KEEPS_CONTEXT, ENVOY_KEEPS_CONTEXT);
+    tracing.no_context_propagation = spec.no_propagation && inputs.is_at_least(KEEPS_CONTEXT, ENVOY_KEEPS_CONTEXT);
     tracing
 }
 
 /// The tracing of mesh settings; `None` where the mesh does not trace.
-fn of_mesh(builder: &Builder) -> Option<Tracing> {
-    if !builder.mesh().enable_tracing {
+fn of_mesh(inputs: &Inputs) -> Option<Tracing> {
+    if !inputs.mesh().enable_tracing {
         return None;
     }
-    let given = builder.proxy_config.tracing.as_ref();
+    let given = inputs.proxy_config.tracing.as_ref();
     let mut tags: Vec<CustomTag> = Vec::new();
     if given.and_then(|t| t.enable_istio_tags).unwrap_or(true) {
-        tags.extend(tags::istio(builder));
+        tags.extend(tags::istio(inputs));
     }
     tags.extend(tags::of_proxy(given));
     let mut tracing =
         Tracing { max_path_tag_length: most_path(given), custom_tags: sorted(tags), ..Tracing::default() };
-    sample(&mut tracing, sampling(builder, given));
+    sample(&mut tracing, sampling(inputs, given));
     Some(tracing)
 }
 
@@ -123,10 +123,10 @@ fn sorted(mut tags: Vec<CustomTag>) -> Vec<CustomTag> {
 }
 
 /// Percentage of requests: the proxy's own, else `PILOT_TRACE_SAMPLING`. A percentage above 100 counts as 1, as in Istio.
-fn sampling(builder: &Builder, given: Option<&mesh::Tracing>) -> f64 {
+fn sampling(inputs: &Inputs, given: Option<&mesh::Tracing>) -> f64 {
     match given.map(|t| t.sampling).filter(|s| *s != 0.0) {
         Some(own) if own > 100.0 => 1.0,
         Some(own) => own,
-        None => builder.features().trace_sampling,
+        None => inputs.features().trace_sampling,
     }
 }

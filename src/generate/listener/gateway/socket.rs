@@ -3,7 +3,7 @@
 use super::chain::Chain;
 use crate::{
     generate::{
-        listener::{access_log, builder::Builder, listener_filters},
+        listener::{builder::Builder, listener_filters},
         names,
         proxy_config::ListenerClass,
     },
@@ -87,7 +87,7 @@ impl<'a> Socket<'a> {
                 downstream_socket_config: Some(UdpSocketConfig::default()),
                 ..Default::default()
             }),
-            access_log: access_log::listener(builder, ListenerClass::Gateway),
+            access_log: builder.telemetry(ListenerClass::Gateway).logs.listener.clone(),
             ..Default::default()
         }
     }

@@ -9,7 +9,6 @@ use super::{
 use crate::{
     generate::{
         listener::{
-            access_log,
             bind::listener_name,
             builder::Builder,
             hcm,
@@ -168,7 +167,7 @@ fn tcp_filters(builder: &Builder, config: &ChainConfig) -> Vec<Filter> {
     let stat_prefix = config.tcp_stat_prefix(&builder.mesh().inbound_cluster_stat_name);
     let mut proxy = tcp::to_cluster(&stat_prefix, &config.cluster);
     proxy.idle_timeout = builder.idle_timeout;
-    access_log::tcp(builder, CLASS, &mut proxy);
+    builder.telemetry(CLASS).logs.log_connections(&mut proxy);
     let terminal = tcp::protocol_stack(builder, config.port.protocol, &proxy, &config.cluster);
     tcp::complete(builder, CLASS, config.port.port, terminal, true, None, true)
 }

@@ -4,13 +4,11 @@
 use crate::{
     generate::{
         listener::{
-            access_log,
             bind::{accepts_per_event, additional, address, is_not_captured},
             builder::Builder,
             dynamic_dns, hcm,
             http_options::{HttpOptions, Routes},
             listener_filters::http_inspector,
-            stats,
             tcp::{BLACK_HOLE_CLUSTER, PASSTHROUGH_CLUSTER, tcp_filter, to_cluster},
         },
         proxy_config::ListenerClass,
@@ -69,14 +67,14 @@ pub fn build(builder: &Builder) -> Option<Listener> {
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: accepts_per_event(builder),
         listener_filters: dynamic.then(http_inspector).into_iter().collect(),
-        access_log: access_log::listener(builder, CLASS),
+        access_log: builder.telemetry(CLASS).logs.listener.clone(),
         ..Default::default()
     })
 }
 
 /// Traffic to the listener's own port would come back for ever.
 fn black_hole(builder: &Builder, port: u32) -> FilterChain {
-    let mut filters = stats::tcp(builder, CLASS);
+    let mut filters = builder.telemetry(CLASS).stats.tcp.clone();
     filters.push(tcp_filter(&to_cluster(BLACK_HOLE_CLUSTER, BLACK_HOLE_CLUSTER)));
     FilterChain {
         name: "virtualOutbound-blackhole".to_string(),
@@ -98,8 +96,8 @@ pub fn fallthrough(builder: &Builder) -> Vec<Filter> {
     };
     let mut proxy = to_cluster(&cluster, &cluster);
     proxy.idle_timeout = builder.idle_timeout;
-    access_log::tcp(builder, CLASS, &mut proxy);
-    let mut filters = stats::tcp(builder, CLASS);
+    builder.telemetry(CLASS).logs.log_connections(&mut proxy);
+    let mut filters = builder.telemetry(CLASS).stats.tcp.clone();
     filters.push(tcp_filter(&proxy));
     filters
 }

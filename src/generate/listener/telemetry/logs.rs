@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{defaults, mode, providers};
+use super::{
+    mode::mode,
+    providers::{self, defaults},
+};
 use crate::{
     generate::proxy_config::ListenerClass,
     proto::{

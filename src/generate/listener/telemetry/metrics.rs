@@ -24,7 +24,7 @@ use super::{
     providers,
 };
 use crate::{
-    generate::{listener::builder::Builder, proxy_config::ListenerClass},
+    generate::{listener::inputs::Inputs, proxy_config::ListenerClass},
     proto::{
         envoy::{
             config::accesslog::v3::{
@@ -81,16 +81,16 @@ const OF_REQUESTS: [Metric; 4] = [
 impl CountingLogs {
     /// The logs of these metrics; none where no Prometheus provider is among their providers, or the proxy cannot count.
     #[must_use]
-    pub fn of(builder: &Builder, class: ListenerClass, metrics: &BTreeMap<&str, ProviderMetrics>) -> Self {
+    pub fn of(inputs: &Inputs, class: ListenerClass, metrics: &BTreeMap<&str, ProviderMetrics>) -> Self {
         let is_prometheus = |name: &str| {
-            let provider = providers::find(builder.mesh(), name).and_then(|p| p.provider.as_ref());
+            let provider = providers::find(inputs.mesh(), name).and_then(|p| p.provider.as_ref());
             matches!(provider, Some(Provider::Prometheus(_)))
         };
         // A second provider would count everything twice under one name.
         let sides = metrics.iter().filter(|(name, _)| is_prometheus(name)).map(|(_, metrics)| metrics.side_of(class));
         let side = sides.into_iter().find(|side| !side.disabled);
-        let (Some(side), Some(own)) = (side, builder.view.own.as_deref()) else { return Self::default() };
-        let mut counting = Counting { builder, own, class, side, refused: Vec::new() };
+        let (Some(side), Some(own)) = (side, inputs.view.own.as_deref()) else { return Self::default() };
+        let mut counting = Counting { inputs, own, class, side, refused: Vec::new() };
         let http = counting.http();
         let tcp = counting.tcp();
         counting.refused.sort();
@@ -106,7 +106,7 @@ impl CountingLogs {
 }
 
 struct Counting<'a> {
-    builder: &'a Builder<'a>,
+    inputs: &'a Inputs<'a>,
     own: &'a OwnPeer,
     class: ListenerClass,
     side: &'a SideMetrics<'a>,
@@ -177,7 +177,7 @@ impl Counting<'_> {
             return None;
         }
         let mut config = Config { counters, histograms, ..Config::default() };
-        if self.builder.view.metadata.envoy_version.is_some_and(|version| version >= BOUNDED) {
+        if self.inputs.view.metadata.envoy_version.is_some_and(|version| version >= BOUNDED) {
             config.stats_scope = Some(Scope {
                 max_counters: Some(MOST),
                 max_histograms: Some(MOST),

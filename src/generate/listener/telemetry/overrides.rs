@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{defaults, providers};
+use super::providers::{self, defaults};
 use crate::{
     generate::proxy_config::ListenerClass,
     proto::{

@@ -5,7 +5,10 @@ use crate::{
     proto::{
         envoy::config::core::v3::{GrpcService, grpc_service},
         istio::telemetry::v1alpha1::ProviderRef,
-        mesh::{MeshConfig, mesh_config::ExtensionProvider},
+        mesh::{
+            MeshConfig,
+            mesh_config::{DefaultProviders, ExtensionProvider},
+        },
     },
     push::PushContext,
 };
@@ -14,6 +17,11 @@ use crate::{
 #[must_use]
 pub fn find<'a>(mesh: &'a MeshConfig, name: &str) -> Option<&'a ExtensionProvider> {
     mesh.extension_providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
+}
+
+/// The default providers of the mesh.
+pub(super) fn defaults<'a>(mesh: &'a MeshConfig, of: impl Fn(&'a DefaultProviders) -> &'a Vec<String>) -> &'a [String] {
+    mesh.default_providers.as_ref().map_or(&[], |providers| of(providers))
 }
 
 /// The names of references.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{defaults, mode, providers};
+use super::{
+    mode::mode,
+    providers::{self, defaults},
+};
 use crate::{
     generate::proxy_config::ListenerClass,
     proto::{

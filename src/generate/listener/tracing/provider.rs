@@ -2,7 +2,7 @@
 
 use crate::{
     generate::listener::{
-        builder::Builder,
+        inputs::Inputs,
         telemetry::providers::{self, Target},
     },
     model::NodeType,
@@ -76,19 +76,19 @@ pub fn usable(context: &PushContext, provider: &ExtensionProvider) -> Result<(),
 }
 
 /// The settings of a connection manager for a provider, and whether the provider samples itself.
-pub(super) fn tracing(builder: &Builder, provider: &ExtensionProvider) -> Result<(Tracing, bool), String> {
-    let context = builder.context;
+pub(super) fn tracing(inputs: &Inputs, provider: &ExtensionProvider) -> Result<(Tracing, bool), String> {
+    let context = inputs.context;
     usable(context, provider)?;
     let mut samples = false;
-    let names = &builder.view.span_names;
-    let mut child = builder.view.node_type == NodeType::Router;
+    let names = &inputs.view.span_names;
+    let mut child = inputs.view.node_type == NodeType::Router;
     let (name, config, most_path) = match &provider.provider {
         Some(Provider::Zipkin(p)) => {
-            let target = served(builder, providers::target(context, &p.service, p.port)?)?;
-            ("envoy.tracers.zipkin", to_any(&zipkin(builder, p, &target)), p.max_tag_length)
+            let target = served(inputs, providers::target(context, &p.service, p.port)?)?;
+            ("envoy.tracers.zipkin", to_any(&zipkin(inputs, p, &target)), p.max_tag_length)
         }
         Some(Provider::Datadog(p)) => {
-            let target = served(builder, providers::target(context, &p.service, p.port)?)?;
+            let target = served(inputs, providers::target(context, &p.service, p.port)?)?;
             let config = DatadogConfig {
                 collector_cluster: target.cluster,
                 collector_hostname: target.host,
@@ -123,17 +123,17 @@ pub(super) fn tracing(builder: &Builder, provider: &ExtensionProvider) -> Result
 }
 
 /// The service, if the proxy has its cluster: these tracers make Envoy refuse a listener whose collector it does not know.
-fn served(builder: &Builder, target: Target) -> Result<Target, String> {
-    let service = builder.service(&target.host);
+fn served(inputs: &Inputs, target: Target) -> Result<Target, String> {
+    let service = inputs.service(&target.host);
     let has =
         service.is_some_and(|s| *s.namespace == *target.namespace && s.ports.iter().any(|p| p.port == target.port));
     if has { Ok(target) } else { Err(format!("the proxy has no cluster of {}:{}", target.host, target.port)) }
 }
 
-fn zipkin(builder: &Builder, given: &ZipkinTracingProvider, target: &Target) -> ZipkinConfig {
+fn zipkin(inputs: &Inputs, given: &ZipkinTracingProvider, target: &Target) -> ZipkinConfig {
     let path = if given.path.is_empty() { ZIPKIN_PATH } else { &given.path };
-    let istio = builder.is_istio_proxy();
-    let new = builder.is_at_least(HTTP_SERVICE, HTTP_SERVICE);
+    let istio = inputs.is_istio_proxy();
+    let new = inputs.is_at_least(HTTP_SERVICE, HTTP_SERVICE);
     let mut config = ZipkinConfig {
         collector_endpoint_version: CollectorEndpointVersion::HttpJson.into(),
         trace_id_128bit: !given.enable_64bit_trace_id,
@@ -151,7 +151,7 @@ fn zipkin(builder: &Builder, given: &ZipkinTracingProvider, target: &Target) -> 
         let uri = format!("http://{}{slash}{path}", target.host);
         config.collector_service = Some(http(target, uri, given.timeout, &given.headers));
     }
-    if builder.is_at_least(W3C, W3C) {
+    if inputs.is_at_least(W3C, W3C) {
         let context = match given.trace_context_option() {
             TraceContextOption::UseB3 => Context::UseB3,
             TraceContextOption::UseB3WithW3cPropagation => Context::UseB3WithW3cPropagation,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    generate::{check, listener::builder::Builder},
+    generate::{check, listener::inputs::Inputs},
     proto::{
         envoy::r#type::{
             metadata::v3::{
@@ -30,8 +30,8 @@ const FORMATS: (u32, u32) = (1, 29);
 const ENVOY_FORMATS: (u32, u32) = (1, 37);
 
 /// Istio's own tags.
-pub(super) fn istio(builder: &Builder) -> impl Iterator<Item = CustomTag> {
-    service_tags(builder).chain(dry_run_tags())
+pub(super) fn istio(inputs: &Inputs) -> impl Iterator<Item = CustomTag> {
+    service_tags(inputs).chain(dry_run_tags())
 }
 
 /// The tags of a proxy's settings.
@@ -47,8 +47,8 @@ pub(super) fn of_proxy(given: Option<&mesh::Tracing>) -> impl Iterator<Item = Cu
 }
 
 /// The tags of a Telemetry that the proxy can take.
-pub(super) fn of_telemetry(builder: &Builder, given: &BTreeMap<String, GivenTag>) -> Vec<CustomTag> {
-    let formats = builder.is_at_least(FORMATS, ENVOY_FORMATS);
+pub(super) fn of_telemetry(inputs: &Inputs, given: &BTreeMap<String, GivenTag>) -> Vec<CustomTag> {
+    let formats = inputs.is_at_least(FORMATS, ENVOY_FORMATS);
     let can = |tag: &CustomTag| formats || !matches!(tag.r#type, Some(custom_tag::Type::Value(_)));
     taken(given).0.into_iter().filter(can).collect()
 }
@@ -103,11 +103,11 @@ fn header(name: &str, default: &str) -> custom_tag::Type {
     custom_tag::Type::RequestHeader(custom_tag::Header { name, default_value })
 }
 
-fn service_tags(builder: &Builder) -> impl Iterator<Item = CustomTag> {
-    let view = builder.view;
+fn service_tags(inputs: &Inputs) -> impl Iterator<Item = CustomTag> {
+    let view = inputs.view;
     let label = |key: &str| view.labels.get(key).map_or("", String::as_str);
     // Istio reads these values from metadata; a stock Envoy often has them in its id only.
-    let namespace = if builder.is_istio_proxy() { view.metadata.other("NAMESPACE") } else { &view.namespace };
+    let namespace = if inputs.is_istio_proxy() { view.metadata.other("NAMESPACE") } else { &view.namespace };
     let or = |value: &str, default: &str| if value.is_empty() { default.to_string() } else { value.to_string() };
     [
         ("istio.canonical_revision", or(label("service.istio.io/canonical-revision"), "latest")),
