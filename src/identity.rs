@@ -20,6 +20,7 @@ mod holders;
 pub mod issuer;
 pub mod join_token;
 mod jwt;
+mod reading;
 mod reviewed_tokens;
 mod revocations;
 mod root_config_maps;

@@ -1,12 +1,12 @@
 //! The actor that owns the registrations: connections in, tasks out, a few at a time.
 
+mod handle;
+
+pub use handle::RegistrationHandle;
+
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,24 +14,22 @@ use actix::{
     Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseFuture, SpawnHandle, Supervised,
     Supervisor, WrapFuture,
 };
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 
 use super::{
-    EntryKey, EntryStore, SOURCE, Setup,
-    cleanup::{Gone, Lost},
-    entry::wish,
-    plan::HealthReport,
-    registrations::{Registrations, Task, TaskOutcome},
+    EntryKey, Setup,
+    cleanup::Gone,
+    registrations::{Registrations, TaskOutcome},
     session::ProxySession,
     setup::{is_orphaned, same},
-    work::{Failure, Rules, clean, settle},
+    work::{self, Failure, Rules},
 };
 use crate::{
-    discovery::{Arrival, Presence, Registrar, RegistrationRefusal},
-    model::{Config, ConfigSnapshot, Features, Kind},
+    discovery::RegistrationRefusal,
+    model::{Config, ConfigSnapshot},
     runtime::{ActorHealth, Mailbox, Supervision},
 };
 
@@ -86,15 +84,6 @@ pub struct RegistrationActor {
     actor_health: ActorHealth,
 }
 
-/// Registers workloads, for the xDS server.
-#[derive(Clone)]
-pub struct RegistrationHandle {
-    mailbox: Mailbox<RegistrationActor>,
-    features: Arc<Features>,
-    session_table: SessionTable,
-    counter: Arc<AtomicU64>,
-}
-
 impl RegistrationActor {
     /// Starts the actor.
     #[must_use]
@@ -102,12 +91,7 @@ impl RegistrationActor {
         let actor_health = supervision.admit("registration");
         let (queue, session_table, features) = (actor_health.queue(), SessionTable::default(), setup.features.clone());
         let shared = session_table.clone();
-        let rules = Arc::new(Rules {
-            me: setup.me.clone(),
-            grace: features.workload_entry_grace_period,
-            validate: features.workload_entry_validate_identity,
-            health: features.enable_workload_entry_healthchecks,
-        });
+        let rules = Arc::new(Rules::of(&setup));
         let registrations = Registrations::default().within(setup.limits);
         let address = Supervisor::start(move |_| Self {
             setup,
@@ -134,7 +118,7 @@ impl RegistrationActor {
             registrations.due(now)
         });
         for (key, task) in due.unwrap_or_default() {
-            let work = self.work(key.clone(), task);
+            let work = work::run(&self.setup, self.rules.clone(), self.registrations.gone(), key.clone(), task);
             let mailbox = self.actor_health.mailbox(context);
             actix::spawn(async move { mailbox.tell(Done(key, work.await)) });
         }
@@ -210,65 +194,6 @@ impl RegistrationActor {
             (None, _) => {}
         });
         self.seen = now.or_else(|| self.seen.take());
-    }
-
-    fn group(&self, key: &EntryKey, name: &str) -> Option<Arc<Config>> {
-        let snapshot = self.setup.in_force()?;
-        let groups = snapshot.list(Kind::WorkloadGroup).iter().filter(|c| c.is_of_main_cluster());
-        groups.into_iter().find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *name).cloned()
-    }
-
-    /// Where an entry stands: where its group does, if that is a cluster that we write to.
-    fn store(&self, key: &EntryKey, group: Option<&Config>) -> Arc<dyn EntryStore> {
-        let cluster = self.setup.cluster.clone().filter(|_| !self.setup.memory.holds(key));
-        match (cluster, group) {
-            (Some(cluster), Some(group)) if group.origin.source.starts_with("kube:") => Arc::new(cluster),
-            (Some(cluster), None) => Arc::new(cluster),
-            _ => Arc::new(self.setup.memory.clone()),
-        }
-    }
-
-    fn work(&self, key: EntryKey, task: Task) -> BoxFuture<'static, Result<TaskOutcome, Failure>> {
-        let rules = self.rules.clone();
-        match task {
-            Task::Settle { session, .. } if session.group.is_empty() && self.is_elsewhere(&key) => {
-                async { Err(Failure::Ignored) }.boxed()
-            }
-            Task::Settle { session, claim, .. } => {
-                let group = self.group(&key, &session.group);
-                let store = self.store(&key, group.as_deref());
-                async move {
-                    let ours = settle(&*store, &session, &claim, group, &rules).await?;
-                    Ok(if ours { TaskOutcome::Settled } else { TaskOutcome::Left })
-                }
-                .boxed()
-            }
-            Task::Clean { abandoned } => {
-                let store = self.store(&key, None);
-                let lost = Lost { group: self.is_orphaned_in_memory(&key), connection: abandoned };
-                let gone = self.registrations.gone().clone();
-                async move {
-                    let waits = clean(&*store, &key, &rules, &gone, Timestamp::now(), lost).await?;
-                    Ok(waits.map_or(TaskOutcome::Left, TaskOutcome::Waits))
-                }
-                .boxed()
-            }
-        }
-    }
-
-    /// Whether an entry is in force that no process can write: one of a file, or of another control plane.
-    fn is_elsewhere(&self, key: &EntryKey) -> bool {
-        let Some(snapshot) = self.setup.in_force() else { return false };
-        let mut entries = snapshot.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
-        let found = entries.find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name);
-        let in_cluster = |source: &str| source.starts_with("kube:") && self.setup.cluster.is_some();
-        found.is_some_and(|c| !in_cluster(&c.origin.source) && *c.origin.source != *SOURCE)
-    }
-
-    fn is_orphaned_in_memory(&self, key: &EntryKey) -> bool {
-        let Some(snapshot) = self.setup.in_force() else { return false };
-        let of_key = |c: &&Arc<Config>| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name;
-        self.setup.memory.content().iter().find(of_key).is_some_and(|entry| is_orphaned(entry, &snapshot))
     }
 }
 
@@ -407,59 +332,6 @@ impl Handler<Done> for RegistrationActor {
                 mailbox.tell(Disconnect(key, id, Timestamp::now()));
             }
         });
-    }
-}
-
-/// A registered connection.
-struct Registered {
-    session: ProxySession,
-    handle: RegistrationHandle,
-}
-
-impl Presence for Registered {
-    fn health(&self, health: Result<(), String>) {
-        let report =
-            HealthReport { healthy: health.is_ok(), message: health.err().unwrap_or_default(), at: Timestamp::now() };
-        // One that waits already is replaced: only the last word counts.
-        if self.session.health.say(report) {
-            self.handle.mailbox.tell(ReadHealth(self.session.clone()));
-        }
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.handle.session_table.lock().remove(&self.session.id);
-        self.handle.mailbox.tell(Disconnect(self.session.key.clone(), self.session.id, Timestamp::now()));
-    }
-}
-
-impl Registrar for RegistrationHandle {
-    fn arrive(&self, arrival: Arrival) -> BoxFuture<'static, Result<Option<Box<dyn Presence>>, RegistrationRefusal>> {
-        let handle = self.clone();
-        async move {
-            let Some(wish) = wish(&arrival.node, &handle.features)? else { return Ok(None) };
-            let session = ProxySession {
-                id: handle.counter.fetch_add(1, Ordering::Relaxed),
-                key: wish.key,
-                group: wish.group.into(),
-                node: arrival.node,
-                identity: arrival.identity,
-                peer: arrival.peer.map(|address| address.ip().to_canonical()),
-                at: Timestamp::try_from(arrival.at).unwrap_or_default(),
-                health: Arc::default(),
-            };
-            let closed = |_| RegistrationRefusal::Unavailable("registration is not there".to_string());
-            let accepted = handle.mailbox.send(Connect(session)).await.map_err(closed)??;
-            Ok(accepted.map(|session| Box::new(Registered { session, handle }) as Box<dyn Presence>))
-        }
-        .boxed()
-    }
-}
-
-impl fmt::Debug for RegistrationHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegistrationHandle").field("mailbox", &self.mailbox).finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{ClusterEntries, MemoryEntries, SOURCE, cleanup::Gone, counts::Limits, entry::GROUP};
+use super::{ClusterEntries, EntryKey, EntryStore, MemoryEntries, SOURCE, cleanup::Gone, counts::Limits, entry::GROUP};
 use crate::model::{Config, ConfigSnapshot, Features, Kind};
 
 /// The inputs of the actor.
@@ -34,6 +34,39 @@ impl Setup {
     /// The objects in force; `None` before all sources have delivered.
     pub(super) fn in_force(&self) -> Option<Arc<ConfigSnapshot>> {
         (self.is_complete)().then(|| self.configs.borrow().clone())
+    }
+
+    /// A group of the entry's namespace.
+    pub(super) fn group(&self, key: &EntryKey, name: &str) -> Option<Arc<Config>> {
+        let snapshot = self.in_force()?;
+        let groups = snapshot.list(Kind::WorkloadGroup).iter().filter(|c| c.is_of_main_cluster());
+        groups.into_iter().find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *name).cloned()
+    }
+
+    /// Where an entry stands: where its group does, if that is a cluster that we write to.
+    pub(super) fn store(&self, key: &EntryKey, group: Option<&Config>) -> Arc<dyn EntryStore> {
+        let cluster = self.cluster.clone().filter(|_| !self.memory.holds(key));
+        match (cluster, group) {
+            (Some(cluster), Some(group)) if group.origin.source.starts_with("kube:") => Arc::new(cluster),
+            (Some(cluster), None) => Arc::new(cluster),
+            _ => Arc::new(self.memory.clone()),
+        }
+    }
+
+    /// Whether an entry is in force that no process can write: one of a file, or of another control plane.
+    pub(super) fn is_elsewhere(&self, key: &EntryKey) -> bool {
+        let Some(snapshot) = self.in_force() else { return false };
+        let mut entries = snapshot.list(Kind::WorkloadEntry).iter().filter(|c| c.is_of_main_cluster());
+        let found = entries.find(|c| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name);
+        let in_cluster = |source: &str| source.starts_with("kube:") && self.cluster.is_some();
+        found.is_some_and(|c| !in_cluster(&c.origin.source) && *c.origin.source != *SOURCE)
+    }
+
+    /// Whether an entry of our own source lost its group.
+    pub(super) fn is_orphaned_in_memory(&self, key: &EntryKey) -> bool {
+        let Some(snapshot) = self.in_force() else { return false };
+        let of_key = |c: &&Arc<Config>| *c.meta.namespace == *key.namespace && *c.meta.name == *key.name;
+        self.memory.content().iter().find(of_key).is_some_and(|entry| is_orphaned(entry, &snapshot))
     }
 }
 

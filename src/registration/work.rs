@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
@@ -10,7 +11,9 @@ use super::{
     cleanup::{Fate, Gone, Lost, Verdict, Viewer},
     entry::{HEALTH_CHECKS, document, may_control},
     plan::{Claim, HEALTHY, Step, annotation, connected, next, with_conditions},
+    registrations::{Task, TaskOutcome},
     session::ProxySession,
+    setup::Setup,
 };
 use crate::{discovery::RegistrationRefusal, model::Config, sources::WriteError};
 
@@ -50,6 +53,53 @@ pub struct Rules {
     pub validate: bool,
     /// Whether health is written.
     pub health: bool,
+}
+
+impl Rules {
+    /// Those of a process.
+    pub(super) fn of(setup: &Setup) -> Self {
+        let features = &setup.features;
+        Self {
+            me: setup.me.clone(),
+            grace: features.workload_entry_grace_period,
+            validate: features.workload_entry_validate_identity,
+            health: features.enable_workload_entry_healthchecks,
+        }
+    }
+}
+
+/// A task on the entry as it stands now, where it stands now.
+pub(super) fn run(
+    setup: &Setup,
+    rules: Arc<Rules>,
+    gone: &Gone,
+    key: EntryKey,
+    task: Task,
+) -> BoxFuture<'static, Result<TaskOutcome, Failure>> {
+    match task {
+        Task::Settle { session, .. } if session.group.is_empty() && setup.is_elsewhere(&key) => {
+            async { Err(Failure::Ignored) }.boxed()
+        }
+        Task::Settle { session, claim, .. } => {
+            let group = setup.group(&key, &session.group);
+            let store = setup.store(&key, group.as_deref());
+            async move {
+                let ours = settle(&*store, &session, &claim, group, &rules).await?;
+                Ok(if ours { TaskOutcome::Settled } else { TaskOutcome::Left })
+            }
+            .boxed()
+        }
+        Task::Clean { abandoned } => {
+            let store = setup.store(&key, None);
+            let lost = Lost { group: setup.is_orphaned_in_memory(&key), connection: abandoned };
+            let gone = gone.clone();
+            async move {
+                let waits = clean(&*store, &key, &rules, &gone, Timestamp::now(), lost).await?;
+                Ok(waits.map_or(TaskOutcome::Left, TaskOutcome::Waits))
+            }
+            .boxed()
+        }
+    }
 }
 
 /// Brings the stored entry in line with a claim. Returns whether the entry is ours in the end.

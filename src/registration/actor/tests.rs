@@ -1,6 +1,6 @@
 //! The events that wake the actor.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::{

@@ -4,8 +4,12 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::{
-    runtime::RestartBudget,
-    sources::{Applied, ConfigSink, SourceBatch, SourceBoard, kube::WantedCluster},
+    model::Mesh,
+    runtime::{RestartBudget, Shutdown},
+    settings::{KubeconfigText, RemoteCluster, RemoteSettings},
+    sources::{
+        Applied, ConfigSink, SourceBatch, SourceBoard, SourceId, SourceRegister, SourceStarter, kube::WantedCluster,
+    },
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
