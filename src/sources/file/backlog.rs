@@ -40,7 +40,7 @@ impl Backlog {
         let before: HashMap<Arc<PathBuf>, (Waiting, Instant)> =
             self.new.drain(..).map(|(file, since)| (file.path.clone(), (file, since))).collect();
         let (known, mut new): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_known);
-        new.sort_by_key(|file| file.stat.changed());
+        new.sort_by(|a, b| a.stat.changed().cmp(&b.stat.changed()).then_with(|| a.path.cmp(&b.path)));
         let since = |mut file: Waiting| match before.get(&file.path) {
             Some((old, since)) => {
                 file.is_closed |= old.is_closed && old.stat == file.stat;

@@ -258,7 +258,7 @@ impl Folder {
     }
 
     /// The files whose stat does not prove that their content is unchanged.
-    fn unsure(&self, files: BTreeMap<PathBuf, Stat>, closed: &BTreeSet<PathBuf>) -> Vec<Waiting> {
+    fn unsure(&self, files: HashMap<PathBuf, Stat>, closed: &BTreeSet<PathBuf>) -> Vec<Waiting> {
         let unsure = |(path, stat): (PathBuf, Stat)| {
             let known = self.seen.get(&path).filter(|seen| seen.stat == stat);
             let (is_closed, is_known) = (closed.contains(&path), known.is_some());
@@ -316,7 +316,7 @@ impl Folder {
                 false
             }
             Err(ReadError::Gone) => {
-                let known = self.tree.paths().any(|p| *p == path);
+                let known = self.tree.has(&path);
                 self.forget(&path);
                 known
             }

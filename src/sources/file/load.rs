@@ -99,6 +99,7 @@ fn read(path: &Path, base: &Origin, max_file_bytes: u64, mut look: impl FnMut(&A
     }
     let mut configs = Vec::new();
     let mut left: Vec<Arc<PathBuf>> = listing.files.into_keys().map(Arc::new).collect();
+    left.sort();
     while !left.is_empty() {
         let mut texts: Vec<(Arc<PathBuf>, String)> = Vec::new();
         for (path, result) in disk.read(&mut left, Follow::Yes, max_file_bytes) {

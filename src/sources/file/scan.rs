@@ -5,7 +5,7 @@
 //! of its paths comes first. Depth and number of entries are bounded.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -59,8 +59,8 @@ impl Request {
 pub struct Listing {
     /// Whether the folder itself could be read.
     pub root: Root,
-    /// Config files by path below the root.
-    pub files: BTreeMap<PathBuf, Stat>,
+    /// Config files by path below the root. Without an order: paths are dear to compare, and most lists are looked up in only.
+    pub files: HashMap<PathBuf, Stat>,
     /// Real folders to watch, with device and inode.
     pub watch: BTreeMap<PathBuf, (u64, u64)>,
     /// Folders and files that could not be read, with the reason. Files below them are not known to be gone.
@@ -81,7 +81,7 @@ impl Listing {
     fn empty() -> Self {
         Self {
             root: Root::Listed,
-            files: BTreeMap::new(),
+            files: HashMap::new(),
             watch: BTreeMap::new(),
             failures: Vec::new(),
             refused: Vec::new(),
@@ -314,7 +314,9 @@ mod tests {
     }
 
     fn names(root: &Path) -> Vec<String> {
-        look(root).files.keys().map(|p| p.strip_prefix(root).unwrap().display().to_string()).collect()
+        let mut files: Vec<PathBuf> = look(root).files.into_keys().collect();
+        files.sort();
+        files.iter().map(|p| p.strip_prefix(root).unwrap().display().to_string()).collect()
     }
 
     #[test]

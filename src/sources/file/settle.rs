@@ -2,16 +2,22 @@
 //!
 //! A file that was closed after writing, or renamed into place, is due at once; one that is being written, or was removed
 //! (an editor may put it back), when it has been quiet for a while, and after a bounded time also without a quiet moment.
+//! Looks at everything take a part of the time only: single files do not wait for one look after the other.
 //! Pure: the caller brings the time.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 /// Above this number of paths the whole folder is looked at, and the older half of them is left to that look.
 const MAX_PATHS: usize = 4096;
+/// The newest paths of each folder that are not left to that look: very many files in one folder hide none of another.
+const NEWEST: usize = 64;
+/// The pause after a look at everything, as a multiple of its duration.
+const PAUSE: u32 = 3;
 /// A path that is never quiet is due after this many quiet times.
 const MOST_QUIET_TIMES: u32 = 10;
 
@@ -79,6 +85,8 @@ pub struct Settle {
     quiet: Duration,
     due: BTreeMap<PathBuf, Waiting>,
     everything: Option<Due>,
+    /// The end of the pause after a look at everything.
+    pause: Option<Instant>,
     /// The number of events so far.
     events: u64,
 }
@@ -87,7 +95,7 @@ impl Settle {
     /// Nothing waits; unsettled files are due when they have been quiet for this long.
     #[must_use]
     pub fn new(quiet: Duration) -> Self {
-        Self { quiet, due: BTreeMap::new(), everything: None, events: 0 }
+        Self { quiet, due: BTreeMap::new(), everything: None, pause: None, events: 0 }
     }
 
     /// A file changed.
@@ -107,10 +115,20 @@ impl Settle {
 
     /// A file that changes among very many others does not wait for a look at all of them.
     fn forget_the_older_half(&mut self) {
-        let mut events: Vec<u64> = self.due.values().map(|waiting| waiting.event).collect();
-        let (_, median, _) = events.select_nth_unstable(MAX_PATHS / 2);
-        let median = *median;
-        self.due.retain(|_, waiting| waiting.event > median);
+        let mut events: Vec<(u64, PathBuf)> = self.due.iter().map(|(path, w)| (w.event, path.clone())).collect();
+        events.sort_unstable_by_key(|(event, _)| Reverse(*event));
+        let mut of_folders: HashMap<Option<&Path>, usize> = HashMap::new();
+        let mut kept = 0;
+        for (_, path) in &events {
+            let of_folder = of_folders.entry(path.parent()).or_default();
+            *of_folder += 1;
+            let most = if *of_folder <= NEWEST { MAX_PATHS / 4 * 3 } else { MAX_PATHS / 2 };
+            if kept < most {
+                kept += 1;
+            } else {
+                self.due.remove(path);
+            }
+        }
     }
 
     /// Many files may have changed.
@@ -118,15 +136,25 @@ impl Settle {
         self.everything = Some(Due::push_back(self.everything, self.quiet, now));
     }
 
+    /// A look at everything has ended, which took so long.
+    pub fn looked_around(&mut self, took: Duration, now: Instant) {
+        self.pause = Some(now + took * PAUSE);
+    }
+
+    /// The time of the next look at everything.
+    fn everything_at(&self) -> Option<Instant> {
+        self.everything.map(|due| self.pause.map_or(due.at, |pause| due.at.max(pause)))
+    }
+
     /// The time of the next work.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.values().map(|waiting| waiting.due.at).chain(self.everything.map(|due| due.at)).min()
+        self.due.values().map(|waiting| waiting.due.at).chain(self.everything_at()).min()
     }
 
     /// The work that is due now.
     pub fn take(&mut self, now: Instant) -> Option<Work> {
-        let everything = self.everything.is_some_and(|due| due.at <= now);
+        let everything = self.everything_at().is_some_and(|at| at <= now);
         if everything {
             self.everything = None;
         }
@@ -202,6 +230,39 @@ mod tests {
         assert!(!work.everything && work.paths == newest && work.closed == newest, "{:?}", work.paths);
         assert_eq!(settle.take(now), None);
         assert_eq!(settle.take(now + QUIET), Some(Work::everything()));
+    }
+
+    #[test]
+    fn many_paths_of_one_folder_hide_none_of_another() {
+        let now = Instant::now();
+        let mut settle = Settle::new(QUIET);
+        settle.file(Path::new("a/quiet"), Signal::Complete, now);
+        for i in 0..MAX_PATHS * 3 {
+            settle.file(&Path::new("b").join(i.to_string()), Signal::Complete, now);
+            assert!(settle.due.len() <= MAX_PATHS);
+        }
+        for i in 0..MAX_PATHS * 3 {
+            settle.file(&Path::new(&i.to_string()).join("alone"), Signal::Complete, now);
+            assert!(settle.due.len() <= MAX_PATHS);
+            if i == MAX_PATHS / 4 {
+                assert!(settle.due.contains_key(Path::new("a/quiet")));
+            }
+        }
+    }
+
+    #[test]
+    fn looks_at_everything_take_a_part_of_the_time() {
+        let begin = Instant::now();
+        let mut settle = Settle::new(QUIET);
+        settle.folder(begin);
+        assert_eq!(settle.take(begin + QUIET), Some(Work::everything()));
+        let ended = begin + QUIET * 11;
+        settle.looked_around(QUIET * 10, ended);
+        settle.folder(ended);
+        settle.file(Path::new("a"), Signal::Complete, ended);
+        assert_eq!(settle.take(ended), Some(Work::closed(Path::new("a"))), "a file does not wait");
+        assert_eq!((settle.take(ended + QUIET * 29), settle.next_due()), (None, Some(ended + QUIET * 30)));
+        assert_eq!(settle.take(ended + QUIET * 30), Some(Work::everything()));
     }
 
     #[test]

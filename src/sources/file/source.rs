@@ -164,10 +164,14 @@ impl Run {
                 // Files that are known to have changed do not wait for a look at all the others.
                 self.take_in(Work { everything: false, ..work.clone() }).await?;
             }
-            if work.everything {
-                self.looked_around = Instant::now();
+            let (everything, began) = (work.everything, Instant::now());
+            if everything {
+                self.looked_around = began;
             }
             self.take_in(work).await?;
+            if everything {
+                self.watcher.looked_around(began.elapsed());
+            }
             if first && self.delivery.is_delivered() {
                 self.log_folder();
             }

@@ -107,6 +107,12 @@ impl Tree {
         self.files.get(path).map_or(&[], |f| &f.documents)
     }
 
+    /// Whether a file is known.
+    #[must_use]
+    pub fn has(&self, path: &Arc<PathBuf>) -> bool {
+        self.files.contains_key(path)
+    }
+
     /// The files that are known.
     pub fn paths(&self) -> impl Iterator<Item = &Arc<PathBuf>> {
         self.files.keys()

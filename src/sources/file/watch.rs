@@ -92,6 +92,11 @@ impl Watcher {
         self.shared.wake.notify_one();
     }
 
+    /// A look at everything has ended, which took so long.
+    pub fn looked_around(&self, took: Duration) {
+        self.shared.with(|settle| settle.looked_around(took, Instant::now()));
+    }
+
     /// Waits for work.
     pub async fn next(&self) -> Work {
         loop {
