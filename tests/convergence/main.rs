@@ -25,12 +25,20 @@
 //! `CONVERGENCE_SOAK=600 cargo test --release --test convergence soak -- --nocapture` runs one process of the program for ten minutes
 //! (a few seconds without it): its memory, descriptors, threads, tasks and queues come back to the figures of the beginning.
 //!
+//! The API server of these runs is a fake one, which sends all that a watch may send. Another test plays its runs (one;
+//! `CONVERGENCE_API_SERVERS` says how many) against the real API machinery, which defaults, prunes and refuses.
+//!
 //! `CONVERGENCE_FROM` is the first seed of the long form, `CONVERGENCE_PATIENCE` the seconds that convergence may take.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "the tests of the Kubernetes source use the rest")]
+#[path = "../kubernetes/admin.rs"]
+mod admin;
 mod apis;
+mod cluster;
 mod compare;
+mod extensions;
 #[allow(dead_code, reason = "the tests of the Kubernetes source use the rest")]
 #[path = "../kubernetes/fake.rs"]
 mod fake;
@@ -44,7 +52,12 @@ mod ports;
 mod proxy;
 mod random;
 mod refers;
+#[allow(dead_code, reason = "the tests of the Kubernetes source use the rest")]
+#[path = "../kubernetes/server.rs"]
+mod server;
 mod shrink;
+#[path = "../clients/skipped.rs"]
+mod skipped;
 mod soak;
 mod trace;
 mod traffic;
@@ -167,7 +180,7 @@ fn clients_that_stay_hold_the_resources_of_new_ones_of_a_new_process() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let done = done.lock().unwrap();
-    let Tally { edits, comparisons, resources, excused } = done.0;
+    let Tally { edits, comparisons, resources, excused, .. } = done.0;
     println!("{edits} edits, {comparisons} comparisons of {resources} resources in {:.1?}", began.elapsed());
     println!(
         "excused: {} resources that the client refused, {} that are gone and that state of the world cannot take away",
@@ -179,6 +192,25 @@ fn clients_that_stay_hold_the_resources_of_new_ones_of_a_new_process() {
         done.1.len(),
     );
     assert!(done.1.is_empty(), "{} runs fail\n{}", done.1.len(), done.1.join("\n"));
+}
+
+#[test]
+fn clients_that_stay_follow_a_real_api_server() {
+    let from = number("CONVERGENCE_FROM").unwrap_or(1);
+    let runs = number("CONVERGENCE_API_SERVERS").unwrap_or(1);
+    let mut tally = Tally::default();
+    let all = async {
+        for seed in from..from + runs {
+            let Some(cluster) = cluster::Cluster::real().await else { return };
+            let trace = Trace::of_cluster(seed, 2 * nodes::all().len());
+            if let Err(failure) = world::play_with(Some(cluster), &trace, &mut tally).await {
+                panic!("{}", tell(&trace, &failure));
+            }
+        }
+        assert!(tally.taken > tally.refused * 4, "a real API server refuses the objects of this test: {tally:?}");
+    };
+    pilothouse::runtime::block_on(all).unwrap();
+    println!("{tally:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

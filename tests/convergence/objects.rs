@@ -3,7 +3,7 @@
 use pilothouse::model::{Origin, decode, validation};
 use serde_json::{Value, json};
 
-use crate::{apis, kubernetes, patches, random::Random, traffic};
+use crate::{apis, extensions, kubernetes, patches, random::Random, traffic};
 
 /// Namespaces of objects.
 pub const NAMESPACES: [&str; 4] = ["shop", "bank", "lone", "istio-system"];
@@ -66,6 +66,7 @@ const fn cluster_wide(weight: usize, kind: &'static str, names: &'static [&'stat
 }
 
 const NET: &str = "networking.istio.io/v1";
+const EXT: &str = "extensions.istio.io/v1alpha1";
 const SEC: &str = "security.istio.io/v1";
 const GWAPI: &str = "gateway.networking.k8s.io/v1";
 const ENTRIES: &[&str] = &["e0", "e1", "e2"];
@@ -98,6 +99,8 @@ pub const RECIPES: &[Recipe] = &[
     recipe(4, SEC, "RequestAuthentication", &["default", "t0"], traffic::request_authentication),
     recipe(5, "telemetry.istio.io/v1", "Telemetry", &["default", "l0"], traffic::telemetry),
     recipe(5, "networking.istio.io/v1alpha3", "EnvoyFilter", &["default", "f0"], patches::envoy_filter),
+    recipe(3, EXT, "WasmPlugin", &["default", "m0"], extensions::wasm_plugin),
+    recipe(4, EXT, "TrafficExtension", &["default", "x0"], extensions::traffic_extension),
     recipe(2, "networking.istio.io/v1beta1", "ProxyConfig", &["default", "x0"], traffic::proxy_config),
     recipe(5, GWAPI, "Gateway", &["k0", "k1"], apis::gateway),
     recipe(6, GWAPI, "HTTPRoute", &["h0", "h1", "h2"], apis::http_route),

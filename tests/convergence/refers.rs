@@ -81,11 +81,20 @@ pub fn routes<'a>(listeners: impl Iterator<Item = &'a [u8]>) -> Names {
     listeners.flat_map(|bytes| managers(&decode(bytes))).filter_map(rds).collect()
 }
 
-/// The ECDS names in listeners.
+/// The ECDS names in listeners, of HTTP filters and of network filters.
 pub fn extensions<'a>(listeners: impl Iterator<Item = &'a [u8]>) -> Names {
-    let filters = listeners.flat_map(|bytes| managers(&decode(bytes))).flat_map(|manager| manager.http_filters);
-    let found = |filter: &http_filter::ConfigType| matches!(filter, http_filter::ConfigType::ConfigDiscovery(_));
-    filters.filter(|f| f.config_type.as_ref().is_some_and(found)).map(|f| f.name).collect()
+    let of_one = |bytes: &[u8]| {
+        let listener: Listener = decode(bytes);
+        let found = |config: &http_filter::ConfigType| matches!(config, http_filter::ConfigType::ConfigDiscovery(_));
+        let http = managers(&listener).into_iter().flat_map(|manager| manager.http_filters);
+        let mut names: Names = http.filter(|f| f.config_type.as_ref().is_some_and(found)).map(|f| f.name).collect();
+        let found = |config: &filter::ConfigType| matches!(config, filter::ConfigType::ConfigDiscovery(_));
+        let chains = listener.filter_chains.into_iter().chain(listener.default_filter_chain);
+        let network = chains.flat_map(|chain| chain.filters);
+        names.extend(network.filter(|f| f.config_type.as_ref().is_some_and(found)).map(|f| f.name));
+        names
+    };
+    listeners.flat_map(of_one).collect()
 }
 
 /// The clusters of routes: a gRPC client asks for these.

@@ -142,6 +142,13 @@ impl Trace {
         Self::with(seed, random, setup, clients)
     }
 
+    /// The run of a seed with an API server, whose objects are most of all.
+    pub fn of_cluster(seed: u64, clients: usize) -> Self {
+        let mut random = Random::new(seed);
+        let setup = Setup { api_server: true, upstream: None, ..Self::setup(&mut random) };
+        Self::with(seed, random, setup, clients)
+    }
+
     /// Adds restarts of the upstream and of the process, and longer pauses.
     fn roughen(&mut self) {
         let mut random = Random::new(!self.seed);

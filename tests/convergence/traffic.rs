@@ -340,7 +340,7 @@ pub fn peer_authentication(random: &mut Random, name: &str) -> Value {
 }
 
 /// The workloads of a policy: all of the namespace, those with a label, or a Gateway of the Gateway API.
-fn targets(random: &mut Random, name: &str) -> Value {
+pub fn targets(random: &mut Random, name: &str) -> Value {
     match (name, random.below(3)) {
         ("default", _) => json!({}),
         (_, 0) => {

@@ -10,7 +10,6 @@ use std::{
 use pilothouse::{
     app::{self, Running},
     discovery::Composer,
-    model::Kind,
     push::PushContext,
     runtime::Shutdown,
     settings::{
@@ -21,12 +20,12 @@ use pilothouse::{
 use tempfile::TempDir;
 
 use crate::{
+    cluster::Cluster,
     compare::{self, Difference, Excused},
-    fake::Fake,
     nodes,
     objects::Object,
     proxy::{Proxy, Speaks, Who},
-    trace::{FOLDERS, How, Setup, Step, Timed, Trace, UPSTREAM, place_of},
+    trace::{FOLDERS, How, Setup, Step, Timed, Trace, UPSTREAM},
 };
 
 /// The longest time that convergence may take. A run that converges takes a fraction of it.
@@ -41,6 +40,9 @@ pub struct Tally {
     pub comparisons: usize,
     pub resources: usize,
     pub excused: Excused,
+    /// Changes that a real API server took, and those that it refused.
+    pub taken: usize,
+    pub refused: usize,
 }
 
 impl Tally {
@@ -59,6 +61,8 @@ impl Tally {
         self.resources += other.resources;
         self.excused.refused += other.excused.refused;
         self.excused.never_taken += other.excused.never_taken;
+        self.taken += other.taken;
+        self.refused += other.refused;
     }
 }
 
@@ -73,7 +77,7 @@ pub struct Failure {
 struct World {
     dir: TempDir,
     setup: Setup,
-    fake: Option<Fake>,
+    cluster: Option<Cluster>,
     upstream: Option<Running>,
     live: Running,
     who: Vec<Who>,
@@ -82,7 +86,13 @@ struct World {
 
 /// Plays a run.
 pub async fn play(trace: &Trace, tally: &mut Tally) -> Result<(), Failure> {
-    let mut world = World::start(trace).await;
+    let cluster = if trace.setup.api_server { Some(Cluster::fake().await) } else { None };
+    play_with(cluster, trace, tally).await
+}
+
+/// Plays a run with this API server.
+pub async fn play_with(cluster: Option<Cluster>, trace: &Trace, tally: &mut Tally) -> Result<(), Failure> {
+    let mut world = World::start(cluster, trace).await;
     let mut outcome = Ok(());
     for (at, burst) in trace.bursts.iter().enumerate() {
         for timed in burst {
@@ -94,6 +104,8 @@ pub async fn play(trace: &Trace, tally: &mut Tally) -> Result<(), Failure> {
             break;
         }
     }
+    let counts = world.cluster.as_ref().map(Cluster::counts).unwrap_or_default();
+    (tally.taken, tally.refused) = (tally.taken + counts.0, tally.refused + counts.1);
     world.end().await;
     outcome
 }
@@ -113,27 +125,24 @@ async fn upstream(dir: &Path, setup: &Setup, port: u16) -> Running {
 }
 
 impl World {
-    async fn start(trace: &Trace) -> Self {
+    async fn start(cluster: Option<Cluster>, trace: &Trace) -> Self {
         let dir = folders();
-        let fake = if trace.setup.api_server { Some(Fake::start().await) } else { None };
-        // A cluster has the kinds before it has objects of them.
-        fake.iter().for_each(|fake| Kind::ALL.iter().for_each(|kind| fake.serve_kind(kind.plural())));
         for timed in &trace.first {
-            edit(dir.path(), fake.as_ref(), &timed.step).await;
+            edit(dir.path(), cluster.as_ref(), &timed.step).await;
         }
         let setup = trace.setup;
         let source = match setup.upstream {
             Some(_) => Some(upstream(dir.path(), &setup, 0).await),
             None => None,
         };
-        let settings = settings(dir.path(), &setup, fake.as_ref(), source.as_ref());
+        let settings = settings(dir.path(), &setup, cluster.as_ref(), source.as_ref());
         let live = app::build(settings, Shutdown::default()).await.unwrap();
         let who = nodes::all();
         let stayed = who
             .iter()
             .flat_map(|who| [Speaks::Sotw, Speaks::Delta].map(|speaks| Proxy::start(who, speaks, live.addresses.grpc)))
             .collect();
-        Self { dir, setup, fake, upstream: source, live, who, stayed }
+        Self { dir, setup, cluster, upstream: source, live, who, stayed }
     }
 
     async fn end(self) {
@@ -161,13 +170,13 @@ impl World {
                     self.upstream = Some(upstream(self.dir.path(), &self.setup, port).await);
                 }
             }
-            step => edit(self.dir.path(), self.fake.as_ref(), step).await,
+            step => edit(self.dir.path(), self.cluster.as_ref(), step).await,
         }
     }
 
     /// A process on the same inputs.
     async fn process(&self) -> Running {
-        let settings = settings(self.dir.path(), &self.setup, self.fake.as_ref(), self.upstream.as_ref());
+        let settings = settings(self.dir.path(), &self.setup, self.cluster.as_ref(), self.upstream.as_ref());
         app::build(settings, Shutdown::default()).await.unwrap()
     }
 
@@ -297,7 +306,7 @@ fn bare(setup: &Setup) -> Settings {
     settings
 }
 
-fn settings(dir: &Path, setup: &Setup, fake: Option<&Fake>, upstream: Option<&Running>) -> Settings {
+fn settings(dir: &Path, setup: &Setup, cluster: Option<&Cluster>, upstream: Option<&Running>) -> Settings {
     let mut settings = bare(setup);
     settings.sources.config_dirs = vec![dir.join("0"), dir.join("1")];
     settings.mesh = MeshSettings { config_file: Some(dir.join("mesh.yaml")), ..MeshSettings::default() };
@@ -305,14 +314,8 @@ fn settings(dir: &Path, setup: &Setup, fake: Option<&Fake>, upstream: Option<&Ru
     if let Some(quiet) = setup.quiet {
         settings.features.debounce_after = quiet;
     }
-    if let Some(fake) = fake {
-        let path = dir.join("kubeconfig");
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: c, user: u}}\n\
-             clusters:\n- name: c\n  cluster: {{server: \"{}\"}}\nusers:\n- name: u\n  user: {{}}\n",
-            fake.url
-        );
-        fs::write(&path, text).unwrap();
+    if let Some(cluster) = cluster {
+        let path = cluster.kubeconfig(dir);
         settings.sources.kubernetes = Some(KubeSettings {
             first_pause: Duration::from_millis(5),
             longest_pause: Duration::from_millis(200),
@@ -329,21 +332,14 @@ fn settings(dir: &Path, setup: &Setup, fake: Option<&Fake>, upstream: Option<&Ru
 }
 
 /// Applies a step to files or to the API server.
-pub async fn edit(dir: &Path, fake: Option<&Fake>, step: &Step) {
+pub async fn edit(dir: &Path, cluster: Option<&Cluster>, step: &Step) {
     match step {
         Step::File { folder, file, objects, how } => {
             write(&dir.join(folder.to_string()).join(file), objects, *how).await;
         }
         Step::Kube { key, object } => {
-            let Some(fake) = fake else { return };
-            let (resource, place) = place_of(key);
-            match object {
-                None => fake.delete(&resource, &place),
-                Some(object) => fake.put_raw(&resource, &place, |version| {
-                    let mut value = object.value.clone();
-                    value["metadata"]["resourceVersion"] = version.to_string().into();
-                    value
-                }),
+            if let Some(cluster) = cluster {
+                cluster.edit(key, object.as_ref()).await;
             }
         }
         Step::Mesh(mesh) => fs::write(dir.join("mesh.yaml"), mesh.to_string()).unwrap(),
