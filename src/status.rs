@@ -1,8 +1,9 @@
 //! The status of each object: computed here, shown at `/debug/statusz`.
 //!
-//! Statuses have three sources: the translation (Gateway API, Ingress), the distribution (the generation of an Istio object
-//! that all proxies hold, from their acknowledgements) and the allocator of addresses for ServiceEntries. All three are
-//! pure; the actor reads them a few times a second, and computes only after a change.
+//! Statuses have four sources: the translation (Gateway API, Ingress), the distribution (the generation of an Istio object
+//! that all proxies hold, from their acknowledgements), the allocator of addresses for ServiceEntries and, where
+//! `PILOT_ENABLE_ANALYSIS` is on, the analysis of all objects. All are pure; the actor reads the first three a few times a
+//! second, and computes only after a change.
 //!
 //! The process that holds the lease writes them to the objects' cluster. Invariants: a status never runs ahead of the
 //! configuration in force; for one generation it never goes back, also across leaders; equal status is not written; a write
@@ -11,6 +12,7 @@
 
 pub mod actor;
 mod addresses;
+mod analysis;
 pub mod cluster;
 mod desired;
 pub mod distribution;

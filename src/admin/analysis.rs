@@ -5,10 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::AdminState;
-use crate::{
-    analysis::{self, Object, Subject},
-    model::validation::validate,
-};
+use crate::analysis::{self, Object, Subject};
 
 /// The messages, in the form of `pilothouse analyze -o json`; the place is that of the object. An analysis runs beside the other
 /// work, since it looks at all objects.
@@ -16,9 +13,7 @@ pub(super) async fn messages(state: &AdminState) -> Value {
     let Some(context) = state.context() else { return json!([]) };
     let snapshot = state.store.snapshot();
     let run = move || {
-        let configs = snapshot.by_kind.values().flat_map(|list| list.iter());
-        let objects: Vec<Object> =
-            configs.map(|config| Object::read(config.clone(), validate(config).warnings)).collect();
+        let objects = Object::all_of(&snapshot);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let found = analysis::analyze(&objects, &context, i64::try_from(now).unwrap_or(i64::MAX));
         let shown = found.iter().map(|message| {

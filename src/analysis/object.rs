@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
 
-use crate::model::{Config, Kind, Labels};
+use crate::model::{Config, ConfigSnapshot, Kind, Labels, validation::validate};
 
 /// The content of an object.
 #[derive(Debug, Clone)]
@@ -48,6 +48,13 @@ impl Object {
             content: Content::Read(config),
             warnings,
         }
+    }
+
+    /// All objects of a snapshot, with the warnings of their validation.
+    #[must_use]
+    pub fn all_of(snapshot: &ConfigSnapshot) -> Vec<Self> {
+        let configs = snapshot.by_kind.values().flat_map(|list| list.iter());
+        configs.map(|config| Self::read(config.clone(), validate(config).warnings)).collect()
     }
 
     /// An object of a kind that is not read; `None` for a document without kind or name.

@@ -25,16 +25,16 @@ pub struct StatusArgs {
 /// A server that does not answer.
 pub fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let statuses = args.server.fetch("/debug/statusz")?;
-    let sources = match args.output {
-        Output::Table => args.server.fetch("/debug/sourcez")?,
-        _ => Value::Null,
+    let [sources, analysis] = match args.output {
+        Output::Table => [args.server.fetch("/debug/sourcez")?, args.server.fetch("/debug/analysisz")?],
+        _ => [Value::Null, Value::Null],
     };
-    args.output.write(&statuses, |statuses| shown(statuses, &sources))?;
+    args.output.write(&statuses, |statuses| shown(statuses, &sources, &analysis))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// One line for each part of a status that has conditions or addresses of its own.
-fn shown(statuses: &Value, sources: &Value) -> String {
+fn shown(statuses: &Value, sources: &Value, analysis: &Value) -> String {
     let mut rows = vec![["KIND", "NAMESPACE", "NAME", "OF", "STATUS", "MESSAGE"].map(String::from)];
     for object in list(statuses) {
         let mut parts = parts(&object["status"]);
@@ -53,7 +53,17 @@ fn shown(statuses: &Value, sources: &Value) -> String {
         let [kind, namespace, name] = ["kind", "namespace", "name"].map(|key| text(refused, key));
         rows.push([kind, namespace, name, String::new(), "refused".to_string(), message]);
     }
+    rows.extend(list(analysis).iter().filter_map(finding));
     table::aligned(&rows)
+}
+
+/// A warning or an error of the analysis.
+fn finding(message: &Value) -> Option<[String; 6]> {
+    let (code, level, origin) = (text(message, "code"), text(message, "level"), text(message, "origin"));
+    let (kind, full_name) = origin.split_once(' ')?;
+    let (namespace, name) = full_name.split_once('/').unwrap_or(("", full_name));
+    let told = format!("{}: {}", text(message, "path"), text(message, "message"));
+    (level != "Info").then(|| [kind.to_string(), namespace.to_string(), name.to_string(), code, level, told])
 }
 
 /// The kind, with its group if that is the older one whose kinds share the names of Gateway API's.
@@ -142,6 +152,11 @@ mod tests {
             ]),
             &json!([{"findings": {"refused": [
             {"file": "a.yaml", "line": 7, "kind": "Sidecar", "namespace": "shop", "name": "s", "reason": "no egress"}]}}]),
+            &json!([
+                {"code": "IST0118", "level": "Info", "origin": "Service shop/s", "path": "", "message": "no name"},
+                {"code": "IST0101", "level": "Error", "origin": "VirtualService shop/v", "path": "spec.gateways[0]",
+                 "message": "no such gateway"},
+            ]),
         );
         let lines: Vec<Vec<&str>> =
             text.lines().map(|l| l.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect()).collect();
@@ -152,5 +167,7 @@ mod tests {
         assert_eq!(lines[5], ["HTTPRoute.networking.x-k8s.io", "shop", "odd", "report", "spec.rules: no list"]);
         assert_eq!(lines[6], ["VirtualService", "shop", "v", "Reconciled=True", "3/3 proxies up to date"]);
         assert_eq!(lines[7], ["Sidecar", "shop", "s", "refused", "a.yaml:7: no egress"]);
+        let finding = ["VirtualService", "shop", "v", "IST0101", "Error", "spec.gateways[0]: no such gateway"];
+        assert_eq!(lines[8..], [finding]);
     }
 }

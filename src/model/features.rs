@@ -88,6 +88,7 @@ features! {
     enable_selector_based_k8s_gateway_policy: bool = true, "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY";
     enable_strict_gateway_merging: bool = true, "PILOT_ENABLE_STRICT_GATEWAY_MERGING";
     enable_status: bool = false, "PILOT_ENABLE_STATUS";
+    enable_analysis: bool = false, "PILOT_ENABLE_ANALYSIS";
     enable_gateway_api_status: bool = true, "PILOT_ENABLE_GATEWAY_API_STATUS";
     enable_telemetry_label: bool = true, "PILOT_ENABLE_TELEMETRY_LABEL";
     endpoint_telemetry_label: bool = true, "PILOT_ENDPOINT_TELEMETRY_LABEL";
@@ -193,14 +194,13 @@ impl Features {
 }
 
 /// Flags that Istio's charts or guides set and that have nothing to act on here.
-const WITHOUT_EFFECT: [(&str, &str); 8] = [
+const WITHOUT_EFFECT: [(&str, &str); 7] = [
     ("PILOT_ENABLE_SENDING_HBONE", AMBIENT),
     ("PILOT_PREFER_SENDING_HBONE", AMBIENT),
     ("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", AMBIENT),
     ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "waypoints are not served"),
     ("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", "certificates of key servers are always verified"),
     ("ENABLE_PROXY_FIND_POD_BY_IP", "the Pod of a proxy is found by its name alone, as by Istio's default"),
-    ("PILOT_ENABLE_ANALYSIS", "analysis is not written to the status of objects; `validate` names such findings"),
     ("PILOT_ENABLE_AGENTGATEWAY", "the resources of agentgateway are not served"),
 ];
 const AMBIENT: &str = "HBONE, the protocol of ambient mode, is not served";

@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, Supervised, Supervisor, WrapFuture};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Leadership, Levels, Report, ReportBoard, Reporter,
+    analysis::{Analysis, Pace, analyse},
     desired::{Messages, Omitted},
     plan::{Job, WriteOutcome},
     ports::StatusSink,
@@ -51,6 +52,11 @@ pub struct Writing {
 #[rtype(result = "()")]
 struct Wrote(Vec<(Job, WriteOutcome)>);
 
+/// The outcome of an analysis; none where it failed.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Analysed(Option<Analysis>);
+
 /// Requests the report on the leader.
 #[derive(Message)]
 #[rtype(result = "Value")]
@@ -72,6 +78,7 @@ pub struct StatusReporterActor {
     /// Whether a caller has asked for statuses. Without writing there is no other reason to compute them.
     asked: bool,
     reported: Option<Instant>,
+    pace: Pace,
     actor_health: ActorHealth,
 }
 
@@ -95,6 +102,7 @@ impl StatusReporterActor {
             under_way: false,
             asked: false,
             reported: None,
+            pace: Pace::default(),
             actor_health,
         });
         StatusHandle { mailbox: Mailbox::new(address, queue) }
@@ -134,6 +142,25 @@ impl StatusReporterActor {
             if may && free { core.due(Instant::now(), BATCH) } else { Vec::new() }
         });
         self.write(jobs.unwrap_or_default(), context);
+        self.analyse(context);
+    }
+
+    /// Begins an analysis of the publication in force, if its messages are written or were asked for.
+    fn analyse(&mut self, context: &mut Context<Self>) {
+        let is_read = self.asked || self.term.is_some();
+        let Some(published) = self.xds.current().filter(|p| is_read && p.context.features().enable_analysis) else {
+            return;
+        };
+        if !self.pace.begins(&published.context, Instant::now()) {
+            return;
+        }
+        let mailbox = self.actor_health.mailbox(context);
+        actix::spawn(async move {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let now = i64::try_from(now).unwrap_or(i64::MAX);
+            let found = tokio::task::spawn_blocking(move || analyse(&published.context, now)).await;
+            mailbox.tell(Analysed(found.ok()));
+        });
     }
 
     /// Looks when something may have changed, with a pause between two looks.
@@ -225,6 +252,7 @@ impl Supervised for StatusReporterActor {
         self.actor_health.restarting();
         self.core = Reporter::default();
         (self.term, self.under_way, self.reported) = (None, false, None);
+        self.pace = Pace::default();
     }
 }
 
@@ -241,6 +269,24 @@ impl Handler<Wrote> for StatusReporterActor {
             let (object, error) = (failure.object, failure.error);
             tracing::warn!(%object, error, "a status was not written (--write-status), trying again");
         }
+    }
+}
+
+impl Handler<Analysed> for StatusReporterActor {
+    type Result = ();
+
+    fn handle(&mut self, Analysed(found): Analysed, context: &mut Self::Context) {
+        let pause = self.pace.ended(Instant::now());
+        let core = &mut self.core;
+        match found {
+            Some(analysis) => self.actor_health.guard(context, || core.analysed(analysis)),
+            None => {
+                tracing::error!("the analysis of the objects failed");
+                None
+            }
+        };
+        self.look(context);
+        context.run_later(pause, Self::look);
     }
 }
 
@@ -270,6 +316,7 @@ impl Handler<AskStatuses> for StatusReporterActor {
             look(core, xds, peers.as_deref().unwrap_or_default());
             core.rows()
         });
+        self.analyse(context);
         rows.unwrap_or_default()
     }
 }

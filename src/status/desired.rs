@@ -94,8 +94,8 @@ fn not_in_force_of<'a>(
     policies.chain(without_effect).chain(omitted.into_iter().flatten())
 }
 
-/// The part of a status that is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on, of Gateway
-/// API's everything unless `PILOT_ENABLE_GATEWAY_API_STATUS` is off.
+/// The part of a status that is written: of Istio's kinds the conditions only where `PILOT_ENABLE_STATUS` is on (messages of
+/// the analysis are there only where `PILOT_ENABLE_ANALYSIS` is), of Gateway API's everything unless `PILOT_ENABLE_GATEWAY_API_STATUS` is off.
 #[must_use]
 pub fn written(key: &ConfigKey, mut status: Value, features: &Features) -> Option<Value> {
     match key.kind.class() {

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{
     addresses::{AddressClaims, Ranges},
+    analysis::{self, Analysis},
     desired::{self, LeftOut, Messages, Omitted},
     distribution::{Distribution, Levels},
     plan::{Failure, Job, Plan, WriteOutcome},
@@ -25,6 +26,7 @@ pub struct Reporter {
     context: Option<Arc<PushContext>>,
     left_out: LeftOut,
     left_out_version: Option<u64>,
+    analysis: Analysis,
     plan: Plan,
     /// Whether anything has changed since the last plan.
     moved: bool,
@@ -63,6 +65,12 @@ impl Reporter {
         let now = LeftOut { found, complaints };
         self.moved |= !known || now.complaints != self.left_out.complaints;
         self.left_out = now;
+    }
+
+    /// Takes in the messages of an analysis.
+    pub fn analysed(&mut self, analysis: Analysis) {
+        self.moved |= analysis != self.analysis;
+        self.analysis = analysis;
     }
 
     /// Addresses are for entries of a cluster, where they can be written: one that no registry ever reads is none.
@@ -131,10 +139,12 @@ impl Reporter {
     /// Every status, without transition times.
     #[must_use]
     pub fn statuses(&self) -> BTreeMap<ConfigKey, Value> {
-        self.context
-            .as_ref()
-            .map(|c| desired::statuses(c, &self.distribution, &self.claims, &self.left_out))
-            .unwrap_or_default()
+        let Some(context) = &self.context else { return BTreeMap::new() };
+        let mut statuses = desired::statuses(context, &self.distribution, &self.claims, &self.left_out);
+        if context.features().enable_analysis {
+            analysis::add_to(&mut statuses, &self.analysis, &context.inputs.configs);
+        }
+        statuses
     }
 
     /// Every object that has a status or findings of the translation, in the order of kind, namespace and name.

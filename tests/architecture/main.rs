@@ -38,7 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["generate", "handlers", "identity", "model", "proto", "push", "registry", "runtime", "telemetry", "xds"],
     ),
     ("registration", &["discovery", "model", "proto", "runtime", "sources", "store"]),
-    ("status", &["discovery", "model", "proto", "push", "runtime", "sources"]),
+    ("status", &["analysis", "discovery", "model", "proto", "push", "runtime", "sources"]),
     (
         "admin",
         &[

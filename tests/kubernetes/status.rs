@@ -101,3 +101,29 @@ async fn statuses_are_written_by_the_holder_of_the_lease_and_once() {
     end(two).await;
     assert_eq!(admin.get(&lease).await["spec"]["holderIdentity"], "", "given back");
 }
+
+#[actix::test]
+async fn messages_of_the_analysis_are_in_the_status_until_their_cause_is_gone() {
+    let Some((server, admin)) = everything().await else { return };
+    let routes = json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": {"name": "routes", "namespace": "shop"},
+        "spec": {"hosts": ["a.example"], "gateways": ["edge"], "http": [{"directResponse": {"status": 200}}]}});
+    let gateway = json!({"apiVersion": "networking.istio.io/v1", "kind": "Gateway",
+        "metadata": {"name": "edge", "namespace": "shop"},
+        "spec": {"servers": [{"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": ["a.example"]}]}});
+    let other = json!({"apiVersion": "networking.istio.io/v1", "kind": "Gateway",
+        "metadata": {"name": "other", "namespace": "shop"}, "spec": gateway["spec"]});
+    admin.apply_soon(&routes).await;
+    admin.apply_soon(&other).await;
+    let process = start_with(&server.kubeconfig, Features { enable_analysis: true, ..Features::default() }).await;
+    let codes = |object: &Value| {
+        let messages = object["status"]["validationMessages"].as_array().cloned();
+        messages.map(|m| m.iter().map(|m| m["type"]["code"].as_str().unwrap().to_string()).collect::<Vec<_>>())
+    };
+    let told = until(&admin, &routes, |o| codes(o).is_some_and(|codes| codes == ["IST0101", "IST0132"])).await;
+    assert_eq!(told["status"]["validationMessages"][0]["level"], "ERROR");
+    assert_eq!(condition(&told, "Reconciled"), &Value::Null, "conditions have a flag of their own");
+    admin.apply(&gateway).await;
+    until(&admin, &routes, |o| codes(o).is_some_and(|codes| codes.is_empty())).await;
+    end(process).await;
+}
