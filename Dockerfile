@@ -1,4 +1,4 @@
-# Build: the toolchain and the locked dependencies. Run: a shell-less image with one binary.
+# Build: the toolchain and the locked dependencies. Run: a shell-less image with one binary, which needs no writable root.
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
@@ -14,9 +14,15 @@ LABEL org.opencontainers.image.title="pilothouse" \
       org.opencontainers.image.description="An Istio-API control plane in one binary" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /pilothouse /usr/local/bin/pilothouse
-COPY config /etc/pilothouse
+COPY config/demo /etc/pilothouse/demo
 USER 1337:1337
-EXPOSE 15010 8080 15014
-# Listens on all interfaces: inside a container loopback is unreachable from outside. Probe GET /ready on 8080.
+# Inside a container loopback is unreachable from outside: the listeners of istiod's container, by the variables of their
+# flags. Without a folder for its state the secure listener makes a new root at each start; a cluster keeps the root itself.
+ENV PILOTHOUSE_GRPC_ADDR=:15010 \
+    PILOTHOUSE_HTTP_ADDR=:8080 \
+    PILOTHOUSE_MONITORING_ADDR=:15014 \
+    PILOTHOUSE_SECURE_GRPC_ADDR=:15012
+# xDS in plain text and over TLS, pages with GET /ready, metrics.
+EXPOSE 15010 15012 8080 15014
 ENTRYPOINT ["/usr/local/bin/pilothouse"]
-CMD ["serve", "--config-dir", "/etc/pilothouse/demo", "--grpc-addr", ":15010", "--http-addr", ":8080", "--monitoring-addr", ":15014"]
+CMD ["serve", "--config-dir", "/etc/pilothouse/demo"]

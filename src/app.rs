@@ -39,7 +39,7 @@ use sources::Sinks;
 
 use crate::{
     discovery::Ports,
-    runtime::Shutdown,
+    runtime::{Inherited, Shutdown},
     settings::{ListenAddress, Settings},
     sources::{Source, SourceList},
     status::ReportBoard,
@@ -65,6 +65,14 @@ pub enum Error {
         path: std::path::PathBuf,
         /// The reason.
         error: std::io::Error,
+    },
+    /// A socket of the service manager cannot be used.
+    #[error("socket {name:?} of the service manager: {reason}")]
+    Inherited {
+        /// Its name.
+        name: String,
+        /// The reason.
+        reason: String,
     },
     /// The mesh settings cannot be read.
     #[error("{0}")]
@@ -97,13 +105,30 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
     build_with(settings, Vec::new(), shutdown).await
 }
 
+/// As [`build`], on sockets that a service manager opened; the other addresses are bound.
+///
+/// # Errors
+/// As [`build`].
+pub async fn build_on(settings: Settings, inherited: Inherited, shutdown: Shutdown) -> Result<Running, Error> {
+    let sockets = Sockets::bind(&settings.xds, &settings.admin, inherited).await?;
+    start(settings, sockets, Vec::new(), shutdown).await
+}
+
 /// As [`build`], with the sources of the caller after the configured ones.
 ///
 /// # Errors
 /// As [`build`].
 pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
-    let sockets = Sockets::bind(&settings.xds, &settings.admin).await?;
+    let sockets = Sockets::bind(&settings.xds, &settings.admin, Inherited::new()).await?;
+    start(settings, sockets, more, shutdown).await
+}
 
+async fn start(
+    settings: Settings,
+    sockets: Sockets,
+    more: Vec<Arc<dyn Source>>,
+    shutdown: Shutdown,
+) -> Result<Running, Error> {
     // The published parts have readers before any room starts.
     let (process, publishers) = Process::new(&settings, shutdown)?;
     let issued = identity::issuer(&process.inputs)?;

@@ -122,7 +122,7 @@ pub struct MeshArgs {
         long,
         alias = "clusterID",
         env = "PILOTHOUSE_CLUSTER_ID",
-        default_value_t = std::env::var("CLUSTER_ID").unwrap_or_else(|_| "Kubernetes".to_string()),
+        default_value_t = from_env("CLUSTER_ID", "Kubernetes"),
         value_name = "ID"
     )]
     pub cluster_id: String,
@@ -183,6 +183,11 @@ pub fn main() -> ExitCode {
         complain(&format!("{error:#}"));
         ExitCode::from(if error.is::<Refusal>() { EXIT_DATA } else { EXIT_SOFTWARE })
     })
+}
+
+/// A default that Istio's manifests set by an environment variable of another name; an empty one is none.
+fn from_env(name: &str, otherwise: &str) -> String {
+    std::env::var(name).ok().filter(|value| !value.is_empty()).unwrap_or_else(|| otherwise.to_string())
 }
 
 /// Whether one of these paths does not exist; the first one is named on standard error.

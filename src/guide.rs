@@ -3,6 +3,7 @@
 //!
 //! | chapter | content |
 //! |---|---|
+//! | [`install`] | systemd, compose, Helm, a container; the flags of istiod |
 //! | [`files`] | a folder of YAML, Envoy as a gateway, a gRPC program |
 //! | [`sources`] | precedence, readiness, the last good content on disk |
 //! | [`kubernetes`] | a cluster, remote clusters, rights, status |
@@ -26,6 +27,8 @@ pub mod envoy_filters {}
 pub mod files {}
 #[doc = include_str!("guide/identity.md")]
 pub mod identity {}
+#[doc = include_str!("guide/install.md")]
+pub mod install {}
 #[doc = include_str!("guide/kubernetes.md")]
 pub mod kubernetes {}
 #[doc = include_str!("guide/operations.md")]

@@ -12,8 +12,10 @@ mod descriptors;
 #[cfg(any(test, feature = "testing"))]
 mod faults;
 mod guard;
+mod inherited;
 mod queue;
 mod readiness;
+mod service_manager;
 mod shutdown;
 mod system;
 mod task;
@@ -25,8 +27,10 @@ pub use descriptors::{descriptors_for_connections, raise_descriptor_limit};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Faults;
 pub use guard::{Panicked, catch, install_panic_hook};
+pub use inherited::{Inherited, inherited_sockets};
 pub use queue::{Mailbox, QueueCounters, QueueReport};
 pub use readiness::{Readiness, ReadyGuard};
+pub use service_manager::ServiceManager;
 pub use shutdown::{Shutdown, listen_for_signals};
 pub use system::block_on;
 pub use task::catch_task;

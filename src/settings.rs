@@ -203,6 +203,8 @@ pub struct XdsSettings {
     pub trust_loopback: Option<bool>,
     /// Maximum number of connections; `None` for the server's default.
     pub max_connections: Option<usize>,
+    /// A connection without a sign of life for the first time is asked for one, and closed after the second without it.
+    pub keepalive: (Duration, Duration),
     /// Age at which connections are closed gracefully; `None` for no limit.
     pub max_connection_age: Option<Duration>,
     /// Bytes of responses that wait for all clients to read; `None` for the server's default.
@@ -217,6 +219,7 @@ impl Default for XdsSettings {
             unix_socket: None,
             trust_loopback: None,
             max_connections: None,
+            keepalive: (Duration::from_secs(30), Duration::from_secs(10)),
             max_connection_age: None,
             max_unread_bytes: None,
         }

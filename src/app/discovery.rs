@@ -45,6 +45,7 @@ fn options(features: &Features, settings: &XdsSettings) -> XdsOptions {
         max_connections: settings.max_connections.unwrap_or(defaults.max_connections),
         max_streams: features.max_concurrent_streams,
         max_request_bytes: features.max_recv_msg_size as usize,
+        keepalive: settings.keepalive,
         max_connection_age: settings.max_connection_age,
         unread: (settings.max_unread_bytes.unwrap_or(defaults.unread.0), defaults.unread.1),
         ..defaults

@@ -56,6 +56,15 @@ pub struct Running {
 }
 
 impl Running {
+    /// Names the parts that are not ready, whenever it is asked: none where `/ready` answers 200.
+    pub fn waiting_for(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let (readiness, state) = (self.readiness.clone(), self.state.clone());
+        move || match readiness.waiting_for() {
+            parts if parts.is_empty() && state.current().is_none() => vec!["first push".to_string()],
+            parts => parts,
+        }
+    }
+
     /// Waits for the shutdown to begin, and ends all parts in order within the time for a drain.
     ///
     /// # Errors

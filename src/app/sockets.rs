@@ -1,4 +1,4 @@
-//! The addresses that the process listens on, bound before anything is started.
+//! The addresses that the process listens on, bound before anything is started, or inherited from a service manager.
 
 use std::{io, net::SocketAddr};
 
@@ -6,9 +6,17 @@ use tokio::net::TcpListener;
 
 use super::Error;
 use crate::{
+    runtime::Inherited,
     settings::{AdminSettings, ListenAddress, UnixSocketSettings, XdsSettings},
     xds::UnixSocket,
 };
+
+/// Names of sockets that a service manager may hand over.
+const NAMES: [&str; 4] = [GRPC, SECURE_GRPC, HTTP, MONITORING];
+const GRPC: &str = "grpc";
+const SECURE_GRPC: &str = "secure-grpc";
+const HTTP: &str = "http";
+const MONITORING: &str = "monitoring";
 
 /// The addresses that were bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,17 +47,28 @@ pub(super) struct ClientSockets {
 }
 
 impl Sockets {
-    /// Binds every address that the settings name.
-    pub(super) async fn bind(xds: &XdsSettings, admin: &AdminSettings) -> Result<Self, Error> {
-        let grpc = bind(&xds.grpc_address).await?;
-        let secure_grpc = match &xds.secure_grpc_address {
-            Some(address) => Some(bind(address).await?),
-            None => None,
+    /// The inherited sockets, and every other address that the settings name, bound.
+    pub(super) async fn bind(xds: &XdsSettings, admin: &AdminSettings, inherited: Inherited) -> Result<Self, Error> {
+        let mut inherited = inherited;
+        if let Some(name) = inherited.keys().find(|name| !NAMES.contains(&name.as_str())) {
+            let reason = format!("it is none of {}", NAMES.join(", "));
+            return Err(Error::Inherited { name: name.clone(), reason });
+        }
+        let mut open = async |name: &str, address: Option<&ListenAddress>| match (inherited.remove(name), address) {
+            (Some(socket), _) => adopt(socket)
+                .map(Some)
+                .map_err(|error| Error::Inherited { name: name.to_string(), reason: error.to_string() }),
+            (None, Some(address)) => bind(address).await.map(Some),
+            (None, None) => Ok(None),
         };
+        let grpc = open(GRPC, Some(&xds.grpc_address)).await?.ok_or(io::Error::from(io::ErrorKind::NotFound))?;
+        let secure_grpc = open(SECURE_GRPC, xds.secure_grpc_address.as_ref()).await?;
         let unix = xds.unix_socket.as_ref().map(unix_socket).transpose()?;
         let mut pages = Vec::new();
-        for address in std::iter::once(&admin.http_address).chain(&admin.monitoring_address) {
-            pages.push(bind(address).await?.into_std()?);
+        for (name, address) in [(HTTP, Some(&admin.http_address)), (MONITORING, admin.monitoring_address.as_ref())] {
+            if let Some(socket) = open(name, address).await? {
+                pages.push(socket.into_std()?);
+            }
         }
         let mut bound = pages.iter().map(std::net::TcpListener::local_addr);
         let http = bound.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
@@ -69,6 +88,12 @@ fn unix_socket(settings: &UnixSocketSettings) -> Result<UnixSocket, Error> {
         tracing::warn!(%path, mode, "the mode of the Unix socket lets no other user in, although --unix-peer names some");
     }
     Ok(socket)
+}
+
+/// An inherited socket, for the use of this process.
+fn adopt(socket: std::net::TcpListener) -> io::Result<TcpListener> {
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket)
 }
 
 async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {

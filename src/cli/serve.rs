@@ -7,6 +7,7 @@ mod upstream;
 
 use std::{collections::BTreeSet, io::Write, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 
 pub use istiod::IstiodArgs;
@@ -19,7 +20,8 @@ use crate::{
     model::Features,
     proto::go_duration,
     runtime::{
-        Shutdown, block_on, descriptors_for_connections, install_panic_hook, listen_for_signals, raise_descriptor_limit,
+        ServiceManager, Shutdown, block_on, descriptors_for_connections, inherited_sockets, install_panic_hook,
+        listen_for_signals, raise_descriptor_limit,
     },
     settings::{
         AdminSettings, ClusterAlias, IdentitySettings, ListenAddress, ListenerTls, MeshSettings, NameSettings,
@@ -228,7 +230,7 @@ pub struct ServeArgs {
     /// Other control planes, and the saved content for a start without sources.
     #[command(flatten)]
     pub upstream: UpstreamArgs,
-    /// istiod's flags that have nothing to act on here.
+    /// Further flags of istiod.
     #[command(flatten)]
     pub of_istiod: IstiodArgs,
 }
@@ -247,8 +249,6 @@ impl ServeArgs {
         for error in wrong {
             complain(&format!("{error}; the default stays"));
         }
-        Features::without_effect().iter().for_each(|text| complain(text));
-        self.of_istiod.given().iter().for_each(|flag| complain(&format!("{flag} has no effect here")));
         let monitoring_address = match self.monitoring_addr.as_str() {
             "" => None,
             text => Some(text.parse()?),
@@ -299,6 +299,7 @@ impl ServeArgs {
                 }),
                 trust_loopback: self.trust_loopback,
                 max_connections: None,
+                keepalive: self.of_istiod.keepalive()?,
                 max_connection_age: Some(self.keepalive_max_server_connection_age).filter(|age| !age.is_zero()),
                 max_unread_bytes: Some(self.max_unread_bytes),
             },
@@ -343,9 +344,14 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// An error that prevents the start, or the fault that ends the server.
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let format = if args.log_as_json { LogFormat::Json } else { args.log_format };
-    init_log(&args.log_level, &args.log_output_level, format).map_err(anyhow::Error::msg)?;
-    let mut settings = args.settings()?;
+    // No other thread may run yet.
+    let inherited = inherited_sockets().context("sockets of the service manager")?;
+    start_log(&args)?;
+    let settings = args.settings();
+    if settings.is_err() {
+        flush_log(PATIENCE);
+    }
+    let mut settings = settings?;
     settings.xds.max_connections = raise_descriptor_limit().map(descriptors_for_connections);
     let sources = &settings.sources;
     let read = !sources.config_dirs.is_empty() || !sources.remote_clusters.is_empty() || sources.kubernetes.is_some();
@@ -357,12 +363,30 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         let shutdown = Shutdown::default();
         install_panic_hook(&shutdown);
         listen_for_signals(&shutdown)?;
-        let running = app::build(settings, shutdown).await?;
+        let manager = ServiceManager::of_env().context("NOTIFY_SOCKET")?;
+        let running = app::build_on(settings, inherited, shutdown.clone()).await?;
         announce(&running.addresses, demo);
-        running.wait().await.map_err(anyhow::Error::msg)
+        let waiting = running.waiting_for();
+        let told = manager.map(|manager| tokio::spawn(manager.follow(waiting, shutdown)));
+        let ended = running.wait().await;
+        if let Some(told) = told {
+            let _ = told.await;
+        }
+        ended.map_err(anyhow::Error::msg)
     });
     flush_log(PATIENCE);
     ended?.map(|()| ExitCode::SUCCESS)
+}
+
+/// Installs the log, and names the settings that change nothing, each once.
+fn start_log(args: &ServeArgs) -> anyhow::Result<()> {
+    let format = if args.log_as_json { LogFormat::Json } else { args.log_format };
+    init_log(&args.log_level, &args.log_output_level, format).map_err(anyhow::Error::msg)?;
+    let texts: Vec<String> = Features::without_effect().into_iter().chain(args.of_istiod.without_effect()).collect();
+    if !texts.is_empty() {
+        tracing::warn!(settings = texts.join("; "), "settings of istiod without an effect here");
+    }
+    Ok(())
 }
 
 fn announce(addresses: &Addresses, demo: bool) {
@@ -414,6 +438,8 @@ mod tests {
             "--log_output_level=default:info,ads:debug",
             "--log_as_json",
             "--kubernetesApiQPS=80",
+            "-n",
+            "mesh",
         ]);
         let args = args.unwrap().serve;
         assert_eq!(args.config_dir, [PathBuf::from("a"), PathBuf::from("b")]);
@@ -422,7 +448,8 @@ mod tests {
         assert!(settings.admin.monitoring_address.is_none());
         assert_eq!(settings.mesh.cluster_id, "c1");
         assert_eq!((args.log_output_level.len(), args.log_as_json), (2, true));
-        assert_eq!(args.of_istiod.given(), ["--kubernetesApiQPS"]);
+        assert_eq!(args.of_istiod.without_effect().len(), 1);
+        assert_eq!(args.kube.namespace, "mesh");
         assert_eq!(settings.xds.trust_loopback, None);
         for (flag, wanted) in [("--trust-loopback", true), ("--trust-loopback=false", false)] {
             let args = Alone::try_parse_from(["pilothouse", flag]).unwrap().serve;

@@ -3,6 +3,8 @@
 //! The flags are read once from the environment; tests and `render` may set other values. Durations are in Istio's form
 //! (`100ms`, `10s`) or, in recorded data, in nanoseconds.
 
+mod without_effect;
+
 use std::{
     collections::BTreeSet,
     net::{Ipv4Addr, Ipv6Addr},
@@ -185,25 +187,12 @@ impl Features {
         (features, errors)
     }
 
-    /// Flags of Istio that are set in the process environment and change nothing here, each with the reason, as texts.
+    /// Flags of Istio that ask for something in the process environment and change nothing here, each with the reason, as texts.
     #[must_use]
     pub fn without_effect() -> Vec<String> {
-        let is_set = |(name, _): &&(&str, &str)| std::env::var_os(name).is_some();
-        WITHOUT_EFFECT.iter().filter(is_set).map(|(name, why)| format!("{name} has no effect: {why}")).collect()
+        without_effect::without_effect(|name| std::env::var(name).ok())
     }
 }
-
-/// Flags that Istio's charts or guides set and that have nothing to act on here.
-const WITHOUT_EFFECT: [(&str, &str); 7] = [
-    ("PILOT_ENABLE_SENDING_HBONE", AMBIENT),
-    ("PILOT_PREFER_SENDING_HBONE", AMBIENT),
-    ("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", AMBIENT),
-    ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "waypoints are not served"),
-    ("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", "certificates of key servers are always verified"),
-    ("ENABLE_PROXY_FIND_POD_BY_IP", "the Pod of a proxy is found by its name alone, as by Istio's default"),
-    ("PILOT_ENABLE_AGENTGATEWAY", "the resources of agentgateway are not served"),
-];
-const AMBIENT: &str = "HBONE, the protocol of ambient mode, is not served";
 
 /// A flag whose value does not fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -242,7 +242,7 @@ fn lists(names: &[&str]) -> Value {
 }
 
 /// The definition of a kind of roles or bindings, with the fields that it has in Kubernetes.
-fn definition(kind: &str) -> Value {
+pub fn definition(kind: &str) -> Value {
     let properties = if kind.ends_with("Binding") {
         let text = json!({"type": "string"});
         let reference = json!({"apiGroup": text, "kind": text, "name": text});

@@ -7,6 +7,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod admin;
+#[allow(dead_code, reason = "the tests of the lifecycle use more of it")]
+#[path = "../lifecycle/binary.rs"]
+mod binary;
+mod chart;
 mod churn;
 mod counts;
 mod fake;
@@ -14,6 +18,7 @@ mod faults;
 mod followers;
 #[allow(dead_code, reason = "the tests with Envoy use more of it")]
 mod gate;
+mod helm;
 mod identities;
 mod leaders;
 mod lists;

@@ -31,6 +31,7 @@ mod loopback;
 mod names;
 mod omissions;
 mod operations;
+mod packages;
 mod pages;
 mod policies;
 #[path = "../clients/ports.rs"]
@@ -52,6 +53,7 @@ mod source_fault;
 mod stage;
 mod status;
 mod store_fault;
+mod systemd;
 mod told;
 mod traces;
 mod unix;

@@ -151,7 +151,7 @@ fn arguments_and_variables_of_istiods_charts_start_the_server() {
         "--profile=false",
     ];
     let mut server = Binary::serve(dir.path(), &of_chart, &[("CLUSTER_ID", "west")]);
-    let named = |line: &str| line.contains("--kubernetesApiQPS has no effect here").then_some(());
+    let named = |line: &str| line.contains("--kubernetesApiQPS has no effect: ").then_some(());
     server.until("the flag without effect", named);
     let (_, http) = server.addresses();
     let until = std::time::Instant::now() + DEADLINE;

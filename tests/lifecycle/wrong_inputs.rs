@@ -96,7 +96,7 @@ fn a_prefix_that_is_none_ends_the_start_and_other_flags_are_complained_of() {
     let said = run(&[("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.0.0.0")], &[]);
     assert!(said.contains("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX: \"10.0.0.0\" is not an IPv4 prefix"), "{said}");
     // Ends for another reason, after the flags were read.
-    let idle = ["PILOT_ENABLE_SENDING_HBONE", "ENABLE_PROXY_FIND_POD_BY_IP", "PILOT_ENABLE_ANALYSIS"];
+    let idle = ["PILOT_ENABLE_SENDING_HBONE", "ENABLE_PROXY_FIND_POD_BY_IP", "PILOT_ENABLE_AGENTGATEWAY"];
     let flags = [&idle.map(|name| (name, "true"))[..], &[("PILOT_TRACE_SAMPLING", "150")]].concat();
     let said = run(&flags, &["--write-status"]);
     assert!(said.contains("PILOT_ENABLE_SENDING_HBONE has no effect: HBONE"), "{said}");

@@ -4,6 +4,7 @@ use std::{env, path::PathBuf, time::Duration};
 
 use clap::Args;
 
+use super::super::from_env;
 use crate::{
     model::{Features, Kind},
     proto::go_duration,
@@ -14,7 +15,7 @@ use crate::{
 #[derive(Debug, Clone, Default, Args)]
 pub struct KubeArgs {
     /// Read config, services and pods from the cluster of this kubeconfig, after the folders. Inside a cluster, without
-    /// --config-dir, that cluster is read.
+    /// --config-dir, that cluster is read; or, as by istiod, the one of the file that KUBECONFIG names, where there is one.
     #[arg(long, env = "PILOTHOUSE_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; its current one when this is not given.
@@ -43,6 +44,7 @@ pub struct KubeArgs {
     /// Namespace of the ConfigMap with the mesh settings (`istio`, or `istio-REVISION`).
     #[arg(
         long,
+        short = 'n',
         env = "PILOTHOUSE_NAMESPACE",
         default_value_t = from_env("POD_NAMESPACE", "istio-system"),
         value_name = "NAMESPACE"
@@ -83,9 +85,9 @@ fn registry(text: &str) -> Result<String, String> {
     }
 }
 
-/// A default that Istio's manifests set by an environment variable of another name.
-fn from_env(name: &str, otherwise: &str) -> String {
-    env::var(name).unwrap_or_else(|_| otherwise.to_string())
+/// The file of KUBECONFIG, which Istio's chart always names: it is there where its optional Secret is.
+fn mounted(path: Option<PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0))
 }
 
 impl KubeArgs {
@@ -115,11 +117,14 @@ impl KubeArgs {
         let access = match &self.kubeconfig {
             Some(path) => KubeAccess::Kubeconfig { path: path.clone(), context: self.kube_context.clone() },
             None if alone && env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
-                KubeAccess::InCluster { account: self.service_account_dir.clone() }
+                match mounted(env::var_os("KUBECONFIG").map(PathBuf::from)) {
+                    Some(path) => KubeAccess::Kubeconfig { path, context: None },
+                    None => KubeAccess::InCluster { account: self.service_account_dir.clone() },
+                }
             }
             None => return None,
         };
-        let write_status = self.write_status.unwrap_or(matches!(access, KubeAccess::InCluster { .. }));
+        let write_status = self.write_status.unwrap_or(self.kubeconfig.is_none());
         let of_flag = self.watch_namespace.iter().filter(|n| !n.is_empty());
         let mut watch_namespaces: Vec<String> = of_flag.cloned().collect();
         if watch_namespaces.is_empty() && !features.informer_watch_namespace.is_empty() {
@@ -155,6 +160,17 @@ mod tests {
     fn parsed(more: &[&str]) -> KubeArgs {
         let args = ["pilothouse", "--kubeconfig", "here"].into_iter().chain(more.iter().copied());
         Alone::try_parse_from(args).unwrap().kube
+    }
+
+    #[test]
+    fn a_kubeconfig_that_is_not_mounted_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config");
+        assert_eq!((mounted(None), mounted(Some(path.clone())), mounted(Some(dir.path().into()))), (None, None, None));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(mounted(Some(path.clone())), None);
+        std::fs::write(&path, "kind: Config").unwrap();
+        assert_eq!(mounted(Some(path.clone())), Some(path));
     }
 
     #[test]

@@ -1,0 +1,139 @@
+//! The container image and the compose file: their commands and variables are ones that the program has, their files are there,
+//! and the gateway of the compose file gets the listener that is published.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use clap::{CommandFactory, Parser};
+use pilothouse::{cli::Cli, sources::yaml};
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The variables of the flags of `serve`.
+fn twins() -> BTreeSet<String> {
+    let command = Cli::command();
+    let serve = command.get_subcommands().find(|c| c.get_name() == "serve").unwrap();
+    serve.get_arguments().filter_map(|a| Some(a.get_env()?.to_str()?.to_string())).collect()
+}
+
+fn words(list: &Value) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_string()).collect()
+}
+
+fn parse(words: &[String]) {
+    let program = std::iter::once("pilothouse".to_string());
+    Cli::try_parse_from(program.chain(words.iter().cloned())).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+}
+
+#[test]
+fn the_image_starts_the_program_with_flags_that_it_has_and_exposes_its_ports() {
+    let file = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let lines: Vec<String> = file.replace("\\\n", " ").lines().map(str::to_string).collect();
+    let all = |key: &str| lines.iter().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>();
+    let twins = twins();
+    let mut ports = BTreeSet::new();
+    for pair in all("ENV ").iter().flat_map(|line| line.split_whitespace()) {
+        let (name, value) = pair.split_once('=').unwrap();
+        assert!(twins.contains(name), "no flag has the variable {name}");
+        ports.extend(value.strip_prefix(':'));
+    }
+    let exposed: BTreeSet<&str> = all("EXPOSE ").iter().flat_map(|line| line.split_whitespace()).collect();
+    assert_eq!(exposed, ports);
+    assert_eq!(exposed, BTreeSet::from(["15010", "15012", "15014", "8080"]));
+    let user = all("USER ").pop().unwrap();
+    assert!(
+        user.split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)),
+        "a number, so that runAsNonRoot can be checked"
+    );
+    let command: Value = serde_json::from_str(all("CMD ").pop().unwrap()).unwrap();
+    parse(&words(&command));
+    for copied in all("COPY ").iter().filter(|line| !line.starts_with("--from")) {
+        let paths: Vec<&str> = copied.split_whitespace().collect();
+        for path in &paths[..paths.len() - 1] {
+            assert!(root().join(path).exists(), "{path}");
+        }
+    }
+    let folder = words(&command).last().unwrap().clone();
+    let copied = lines.iter().any(|line| line.starts_with("COPY config/") && line.ends_with(&folder));
+    assert!(copied, "{folder} is in the image");
+}
+
+fn compose() -> (PathBuf, Value) {
+    let folder = root().join("config/compose");
+    let text = fs::read_to_string(folder.join("compose.yaml")).unwrap();
+    (folder, yaml::values(&text).unwrap().remove(0))
+}
+
+#[test]
+fn the_commands_and_files_of_the_compose_file_are_there() {
+    let (folder, compose) = compose();
+    let services = compose["services"].as_object().unwrap();
+    let own: Vec<&Value> = services.values().filter(|s| s["image"] == "pilothouse").collect();
+    assert_eq!((own.len(), services.len()), (2, 5));
+    for service in &own {
+        parse(&words(&service["command"]));
+        assert_eq!(service["read_only"], true);
+    }
+    assert!(folder.join(services["pilothouse"]["build"]["context"].as_str().unwrap()).join("Dockerfile").is_file());
+    for (name, service) in services {
+        for volume in service["volumes"].as_array().into_iter().flatten() {
+            let source = volume.as_str().unwrap().split(':').next().unwrap();
+            let there = if source.starts_with('.') {
+                folder.join(source).exists()
+            } else {
+                compose["volumes"].get(source).is_some()
+            };
+            assert!(there, "{name}: {source}");
+        }
+        for other in service["depends_on"].as_object().into_iter().flatten() {
+            assert!(services.contains_key(other.0), "{name}: {}", other.0);
+        }
+    }
+}
+
+#[test]
+fn the_gateway_of_the_compose_file_has_its_bootstrap_and_its_listener() {
+    let (folder, compose) = compose();
+    let dir = tempfile::tempdir().unwrap();
+    let run = |arguments: &[String]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_pilothouse")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let command = words(&compose["services"]["bootstrap"]["command"]);
+    let out = dir.path().join("bootstrap");
+    let command: Vec<String> =
+        command.iter().map(|word| word.replace("--out=/bootstrap", &format!("--out={}", out.display()))).collect();
+    run(&command);
+    let bootstrap: Value = serde_json::from_slice(&fs::read(out.join("envoy.json")).unwrap()).unwrap();
+    let address =
+        "/static_resources/clusters/0/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address";
+    assert_eq!(bootstrap.pointer(address).unwrap()["address"], "pilothouse", "{bootstrap:#}");
+    let gateway = &compose["services"]["gateway"];
+    assert_eq!(words(&gateway["command"]), ["-c", "/bootstrap/envoy.json"]);
+    let mesh = folder.join("mesh");
+    let said = run(&["validate".into(), "--strict".into(), "-o".into(), "json".into(), mesh.display().to_string()]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&said["warned"], &said["objects"]), (&Value::Array(Vec::new()), &4.into()), "{said:#}");
+    let node = command.iter().find(|word| word.starts_with("--node=")).unwrap();
+    let rendered = dir.path().join("rendered");
+    run(&[
+        "render".into(),
+        format!("--config-dir={}", mesh.display()),
+        node.clone(),
+        format!("--out={}", rendered.display()),
+    ]);
+    let mut text = String::new();
+    for entry in fs::read_dir(&rendered).unwrap() {
+        text += &fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+    }
+    let published = gateway["ports"][0].as_str().unwrap().rsplit(':').next().unwrap();
+    assert!(text.contains(&format!("0.0.0.0_{published}")) && text.contains("hello-v1"), "{text}");
+}
