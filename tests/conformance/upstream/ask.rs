@@ -125,7 +125,7 @@ impl Ask<'_> {
         let answer = async { Connection::open(self.target()).await?.send(self.request()).await };
         match answer.await {
             Ok(answer) if answer.status >= 400 || answer.code().is_some_and(|code| code != 0) => Ok(()),
-            Ok(answer) => Err(format!("it was answered: {} {}", answer.status, answer.seen())),
+            Ok(answer) => Err(format!("{}: {}", self.told(), answer.told())),
             Err(_) if self.target().tls.is_some() => Ok(()),
             Err(why) => Err(format!("no answer over HTTP: {why}")),
         }
@@ -144,7 +144,15 @@ impl Ask<'_> {
         }
         let answer = Connection::open(self.target()).await?.send(self.request()).await?;
         self.known(answer.certificate.as_ref().map(AsRef::as_ref))?;
-        self.compare(&answer)
+        self.compare(&answer).map_err(|why| format!("{}: {}: {why}", self.told(), answer.told()))
+    }
+
+    /// The request in words that are the same in every run.
+    fn told(&self) -> String {
+        let request = self.request();
+        let version = if self.target().http2 { "HTTP/2" } else { "HTTP/1.1" };
+        let name = self.target().tls.map(|tls| format!(" for {}", tls.server_name)).unwrap_or_default();
+        format!("{} {} over {version}{name}", request.method(), request.uri())
     }
 
     /// Whether an answer is the expected one.

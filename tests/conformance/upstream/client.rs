@@ -55,6 +55,24 @@ impl Answer {
         serde_json::from_slice(json).unwrap_or_default()
     }
 
+    /// The answer in words that are the same in every run.
+    pub fn told(&self) -> String {
+        let mut told = format!("status {}", self.status);
+        if let Some(code) = self.code() {
+            told += &format!(", code {code}");
+        }
+        if let Some(location) = self.headers.get("location").and_then(|l| l.to_str().ok()) {
+            told += &format!(", location {location}");
+        }
+        let seen = self.seen();
+        if seen.is_null() {
+            return told + ", of no backend";
+        }
+        let part = |name: &str| seen[name].as_str().unwrap_or_default().to_string();
+        told += &format!(", of {}/{}", part("namespace"), part("pod"));
+        told + &format!(", which saw {} {}{}", part("method"), part("host"), part("path"))
+    }
+
     /// The gRPC code; that of a trailers-only answer is in the headers.
     pub fn code(&self) -> Option<u64> {
         let found = self.trailers.get("grpc-status").or(self.headers.get("grpc-status"))?;

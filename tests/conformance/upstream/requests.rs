@@ -358,7 +358,8 @@ impl Scene {
             if answer.status == retry.status {
                 Ok(())
             } else {
-                Err(format!("{} and not {}", answer.status, retry.status))
+                let sent = format!("GET {} to a backend with {} times {}", retry.path, retry.times, retry.fault);
+                Err(format!("{sent}: {}: status {} and not {}", answer.told(), answer.status, retry.status))
             }
         };
         eventually(patience, once).await
