@@ -18,7 +18,7 @@ const EXTERNAL: &str = "external.shop.svc.cluster.local";
 const NOT_APPLIED: &str = "pilothouse_grpc_config_not_applied";
 
 /// A ServiceEntry of a gRPC port whose endpoints are these.
-fn resolved(host: &str, port: u16, resolution: &str, endpoints: &Value) -> String {
+pub fn resolved(host: &str, port: u16, resolution: &str, endpoints: &Value) -> String {
     let mut spec = json!({
         "hosts": [host], "location": "MESH_INTERNAL", "resolution": resolution,
         "ports": [{"number": port, "name": "grpc", "protocol": "GRPC"}],
@@ -29,7 +29,7 @@ fn resolved(host: &str, port: u16, resolution: &str, endpoints: &Value) -> Strin
     object("ServiceEntry", &format!("{}-{port}", host.replace('.', "-")), &spec)
 }
 
-fn at(address: &str, port: u16, version: &str) -> Value {
+pub fn at(address: &str, port: u16, version: &str) -> Value {
     json!({"address": address, "ports": {"grpc": port}, "labels": {"version": version}})
 }
 

@@ -14,6 +14,7 @@ use crate::{
     certificate_files::{authority, metadata},
     config::{object, service},
     grpc::{Client, GO, Grpc, HOST, JAVA, OLDER_GO, OLDER_JAVA, bootstrap_from, bootstrap_with, serve},
+    grpc_destinations::{at, resolved},
     joined::Mesh,
     mesh::ControlPlane,
     policies::{authorization, policy},
@@ -118,6 +119,47 @@ fn go_proves_itself_to_a_strict_server() {
 fn java_proves_itself_to_a_strict_server() {
     proves_itself_to_a_strict_server(JAVA, JAVA);
     proves_itself_to_a_strict_server(OLDER_JAVA, OLDER_JAVA);
+}
+
+/// A server that is found by DNS proves the same, as one in EDS does.
+fn proves_itself_to_a_server_by_name(grpc: Grpc) {
+    const NAMED: &str = "named.shop.svc.cluster.local";
+    let Some(server) = grpc.server() else { return };
+    let (mine, port) = (authority(), free_port());
+    let by_name = |of_server: &str| {
+        let tls = json!({"mode": "ISTIO_MUTUAL", "subjectAltNames": [of_server]});
+        let rule = json!({"host": NAMED, "trafficPolicy": {"tls": tls}});
+        strict(port, SERVER)
+            + &resolved(NAMED, 9000, "DNS", &json!([at("localhost", port, "v1")]))
+            + &object("DestinationRule", "named", &rule)
+    };
+    let plane = ControlPlane::start(&[("echo.yaml", by_name(SERVER))]);
+    let bootstrap = bootstrap_with(&plane, "server", "127.0.0.1", &metadata(&mine, "server", SERVER));
+    let _server = serve(server, "v1", port, Some(&bootstrap));
+    let of_client = bootstrap_with(&plane, "client", "10.9.9.9", &metadata(&mine, "client", CLIENT));
+    let start = || {
+        let mut command = grpc.client(&format!("xds:///{NAMED}:9000")).unwrap();
+        command.arg("tls");
+        Client::start(command, &of_client)
+    };
+    let mut client = start();
+    wait_until("a client of the mesh is let in", || {
+        let answer = client.attempt();
+        if answer == "v1" { Ok(()) } else { Err(answer) }
+    });
+    plane.write("echo.yaml", &by_name("spiffe://cluster.local/ns/shop/sa/other"));
+    wait_until("a new client refuses a server of another identity", || {
+        let answer = start().attempt();
+        if answer.to_uppercase().contains("UNAVAILABLE") { Ok(()) } else { Err(answer) }
+    });
+    assert_eq!(plane.debug("/debug/push_status"), json!({}), "a client refused config");
+}
+
+#[test]
+fn a_server_by_name_proves_itself() {
+    for grpc in [Grpc::Python, GO, JAVA] {
+        proves_itself_to_a_server_by_name(grpc);
+    }
 }
 
 /// Without an agent: `pilothouse certificate` writes and renews the files, which both programs follow.
