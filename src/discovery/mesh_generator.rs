@@ -288,6 +288,7 @@ impl Generator for MeshGenerator {
             ResourceType::Cluster | ResourceType::Endpoint => {
                 EndpointPlan::of(context, view).with(name, |inputs| inputs.rule_or_object()).flatten()
             }
+            ResourceType::Extension => extensions::object_of(context, view, name),
             _ => None,
         }
     }

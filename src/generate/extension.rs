@@ -4,6 +4,8 @@
 //! Istio's proxies have an agent that fetches modules of any kind. A stock Envoy fetches itself: files, and modules over HTTP
 //! whose digest is given, through a cluster that is made for their server. A module that it cannot fetch is loaded by nobody:
 //! its place is taken by a filter that refuses everything, or by none where the extension is to fail open, and its object says so.
+//! Envoy refuses the configuration of a file that is absent or no module. Until it takes one, the failure strategy is in force
+//! by a filter that the listener holds as its default.
 
 mod module;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use super::{
     proxy_config::ListenerClass,
 };
 use crate::{
-    model::Identity,
+    model::{ConfigKey, Identity},
     proto::{
         envoy::{
             config::{
@@ -42,7 +44,8 @@ use crate::{
                 wasm::v3::PluginConfig,
             },
         },
-        seconds, to_any,
+        istio::extensions::v1alpha1::WasmConfig,
+        seconds, to_any, wkt,
     },
     push::{
         ProxyView, PushContext,
@@ -86,19 +89,16 @@ impl Extensions {
                     Some(http_filter(&name, &Lua { default_source_code: Some(source), ..Lua::default() }))
                 }
                 Fetched::ByEnvoy(config) => Some(http_filter(&name, &HttpWasm { config: Some(*config) })),
-                Fetched::OverEcds => Some(HttpFilter {
+                Fetched::OverEcds { without_it } => Some(HttpFilter {
                     name,
-                    config_type: Some(ConfigType::ConfigDiscovery(over_ads([
-                        "envoy.extensions.filters.http.wasm.v3.Wasm",
-                        "envoy.extensions.filters.http.rbac.v3.RBAC",
-                    ]))),
+                    config_type: Some(ConfigType::ConfigDiscovery(over_ads(
+                        ["envoy.extensions.filters.http.wasm.v3.Wasm", "envoy.extensions.filters.http.rbac.v3.RBAC"],
+                        without_it.map(|fate| to_any(&fate.of_requests())),
+                    ))),
                     ..HttpFilter::default()
                 }),
-                Fetched::Refusing => {
-                    let rules = Some(Rbac::default());
-                    Some(http_filter(&name, &HttpRbac { rules, ..HttpRbac::default() }))
-                }
-                Fetched::Absent => None,
+                Fetched::ByNobody(fate @ Fate::Refused) => Some(http_filter(&name, &fate.of_requests())),
+                Fetched::ByNobody(Fate::Passes) => None,
             }
         })
     }
@@ -109,18 +109,18 @@ impl Extensions {
             let name = resource_name(extension);
             match self.fetched(extension) {
                 Fetched::ByEnvoy(config) => Some(network_filter(&name, &NetworkWasm { config: Some(*config) })),
-                Fetched::OverEcds => Some(Filter {
+                Fetched::OverEcds { without_it } => Some(Filter {
                     name,
-                    config_type: Some(NetworkConfig::ConfigDiscovery(over_ads([
-                        "envoy.extensions.filters.network.wasm.v3.Wasm",
-                        "envoy.extensions.filters.network.rbac.v3.RBAC",
-                    ]))),
+                    config_type: Some(NetworkConfig::ConfigDiscovery(over_ads(
+                        [
+                            "envoy.extensions.filters.network.wasm.v3.Wasm",
+                            "envoy.extensions.filters.network.rbac.v3.RBAC",
+                        ],
+                        without_it.map(|fate| to_any(&fate.of_connections())),
+                    ))),
                 }),
-                Fetched::Refusing => {
-                    let (rules, stat_prefix) = (Some(Rbac::default()), REFUSING.to_string());
-                    Some(network_filter(&name, &NetworkRbac { rules, stat_prefix, ..NetworkRbac::default() }))
-                }
-                Fetched::InPlace(_) | Fetched::Absent => None,
+                Fetched::ByNobody(fate @ Fate::Refused) => Some(network_filter(&name, &fate.of_connections())),
+                Fetched::InPlace(_) | Fetched::ByNobody(Fate::Passes) => None,
             }
         })
     }
@@ -141,9 +141,10 @@ impl Extensions {
             Ok(source @ Source::Server { .. }) => {
                 Fetched::ByEnvoy(Box::new(module::plugin(extension, wasm, &source, None)))
             }
-            Ok(_) => Fetched::OverEcds,
-            Err(_) if module::fails_open(wasm) => Fetched::Absent,
-            Err(_) => Fetched::Refusing,
+            // An agent fetches before Envoy sees the configuration.
+            Ok(Source::Agent { .. }) => Fetched::OverEcds { without_it: None },
+            Ok(Source::File(_)) => Fetched::OverEcds { without_it: Some(Fate::without(wasm)) },
+            Err(_) => Fetched::ByNobody(Fate::without(wasm)),
         }
     }
 }
@@ -154,12 +155,37 @@ enum Fetched<'a> {
     InPlace(&'a String),
     /// Envoy asks a server for it.
     ByEnvoy(Box<PluginConfig>),
-    /// The proxy asks for it by name.
-    OverEcds,
-    /// It cannot be loaded, and everything is refused.
-    Refusing,
-    /// It cannot be loaded, and everything passes.
-    Absent,
+    /// The proxy asks for it by name. A default is in force where it refuses the configuration.
+    OverEcds { without_it: Option<Fate> },
+    /// It cannot be loaded.
+    ByNobody(Fate),
+}
+
+/// The fate of traffic whose extension is not loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Refused,
+    Passes,
+}
+
+impl Fate {
+    /// By the failure strategy.
+    fn without(wasm: &WasmConfig) -> Self {
+        if module::fails_open(wasm) { Self::Passes } else { Self::Refused }
+    }
+
+    /// Rules that allow nothing, or none.
+    fn rules(self) -> Option<Rbac> {
+        (self == Self::Refused).then(Rbac::default)
+    }
+
+    fn of_requests(self) -> HttpRbac {
+        HttpRbac { rules: self.rules(), ..HttpRbac::default() }
+    }
+
+    fn of_connections(self) -> NetworkRbac {
+        NetworkRbac { rules: self.rules(), stat_prefix: REFUSING.to_string(), ..NetworkRbac::default() }
+    }
 }
 
 /// The name of the resource and of the filter.
@@ -169,7 +195,7 @@ pub fn resource_name(extension: &Extension) -> String {
 }
 
 /// A proxy waits for the extension: it may be there for security.
-fn over_ads(types: [&str; 2]) -> ExtensionConfigSource {
+fn over_ads(types: [&str; 2], default: Option<wkt::Any>) -> ExtensionConfigSource {
     ExtensionConfigSource {
         config_source: Some(ConfigSource {
             config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
@@ -178,6 +204,7 @@ fn over_ads(types: [&str; 2]) -> ExtensionConfigSource {
             ..ConfigSource::default()
         }),
         type_urls: types.map(|name| format!("type.googleapis.com/{name}")).to_vec(),
+        default_config: default,
         ..ExtensionConfigSource::default()
     }
 }
@@ -191,7 +218,7 @@ pub fn configuration(
     name: &str,
     identity: Option<&Identity>,
 ) -> Option<TypedExtensionConfig> {
-    let extension = context.extensions.of(view).into_iter().find(|extension| resource_name(extension) == name)?;
+    let extension = named(context, view, name)?;
     let Program::Wasm(wasm) = &extension.program else { return None };
     let source = Source::of(wasm, view.is_istio_proxy()).ok()?;
     let agent = view.is_istio_proxy().then_some(Agent { context, view, identity });
@@ -201,4 +228,14 @@ pub fn configuration(
         Level::Network => to_any(&NetworkWasm { config }),
     };
     Some(TypedExtensionConfig { name: name.to_string(), typed_config: Some(typed_config) })
+}
+
+/// The object of the extension of this resource name.
+#[must_use]
+pub fn object_of(context: &PushContext, view: &ProxyView, name: &str) -> Option<ConfigKey> {
+    named(context, view, name).map(|extension| extension.config.key())
+}
+
+fn named(context: &PushContext, view: &ProxyView, name: &str) -> Option<Arc<Extension>> {
+    context.extensions.of(view).into_iter().find(|extension| resource_name(extension) == name)
 }

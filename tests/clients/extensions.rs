@@ -193,7 +193,11 @@ fn modules_come_from_a_server_by_their_digest_and_from_files() {
     edge.until("the other module runs", 200, Some("two"));
     let file = scratch().join("three.wasm");
     fs::write(&file, module("three")).unwrap();
-    let of_file = |path: &Path| wasm("module", &format!("file://{}", path.display()), &json!({}));
+    // The older form of the same.
+    let of_file = |path: &Path| {
+        let spec = json!({"url": format!("file://{}", path.display())});
+        document("extensions.istio.io/v1alpha1", "WasmPlugin", "module", &spec)
+    };
     edge.plane.write("extensions.yaml", &of_file(&file));
     edge.until("the module of the file runs", 200, Some("three"));
     let other = file.with_file_name("four.wasm");
@@ -205,31 +209,91 @@ fn modules_come_from_a_server_by_their_digest_and_from_files() {
     assert!(dump.contains(PREFIX), "{dump}");
 }
 
+/// A server that takes connections and says nothing.
+fn hanging() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let connections: Vec<_> = listener.incoming().flatten().collect();
+        drop(connections);
+    });
+    port
+}
+
+/// A module that does not load: the strategy is in force, with this status, until a module that loads takes its place.
+fn strategy_decides(what: &str, url: &str, sha256: &str, (strategy, status): (&str, u16), then: &str) {
+    let mut more = json!({"failStrategy": strategy});
+    if !sha256.is_empty() {
+        more["sha256"] = sha256.into();
+    }
+    let edge = Edge::start(&wasm("module", url, &more));
+    edge.until(&format!("{what} with {strategy}"), status, None);
+    if sha256.is_empty() {
+        edge.until_told("module", "refuses it");
+    }
+    edge.plane.write("extensions.yaml", then);
+    edge.until(&format!("a module that loads, after {what}"), 200, Some("good"));
+    if !sha256.is_empty() {
+        edge.envoy.assert_no_nacks();
+    }
+}
+
+/// Each case has an Envoy of its own: one that has a body which is no module refuses further listeners with it.
 #[test]
-#[ignore = "takes longer than its limits: Envoy 1.40 keeps a module that failed, by its digest"]
 fn the_strategy_decides_about_modules_that_do_not_load() {
-    let good = module("good");
-    let large = vec![7; 10 << 20];
+    let (good, large) = (module("good"), vec![7; 10 << 20]);
     let port = serve([("/large".to_string(), large.clone()), ("/good".to_string(), good.clone())].into());
     let at = |path: &str| format!("http://127.0.0.1:{port}{path}");
-    let cases = [
-        ("a digest of other bytes", at("/good"), digest(b"other")),
-        // Envoy asks for no module twice, by whichever path: these have digests of their own.
-        ("a path that is not found", at("/none"), digest(&module("none"))),
-        ("a body of 10 MB that is no module", at("/large"), digest(&large)),
-        ("an unknown host", "http://nowhere.invalid/a.wasm".to_string(), digest(&module("nowhere"))),
-    ];
+    let folder = scratch();
+    let (absent, wrong) = (folder.join("absent.wasm"), folder.join("wrong.wasm"));
+    fs::write(&wrong, &large).unwrap();
+    let file = |path: &Path| format!("file://{}", path.display());
     let loads = wasm("module", &at("/good"), &json!({"sha256": digest(&good)}));
-    let edge = Edge::start(&loads);
-    for (what, url, sha256) in &cases {
-        for (strategy, status) in [("FAIL_CLOSE", 503), ("FAIL_OPEN", 200)] {
-            let more = json!({"sha256": sha256, "failStrategy": strategy});
-            edge.plane.write("extensions.yaml", &wasm("module", url, &more));
-            edge.until(&format!("{what} with {strategy}"), status, None);
-            edge.plane.write("extensions.yaml", &loads);
-            edge.until("a module that loads", 200, Some("good"));
+    let cases = [
+        ("a digest of other bytes", at("/good"), digest(b"other"), 503),
+        ("a path that is not found", at("/none"), digest(b"none"), 503),
+        ("a body of 10 MB that is no module", at("/large"), digest(&large), 503),
+        ("an unknown host", "http://nowhere.invalid/a.wasm".to_string(), digest(b"nowhere"), 503),
+        ("a server that hangs", format!("http://127.0.0.1:{}/a", hanging()), digest(b"hangs"), 503),
+        ("a file that is absent", file(&absent), String::new(), 403),
+        ("a file that is no module", file(&wrong), String::new(), 403),
+    ];
+    let loads = loads.as_str();
+    thread::scope(|scope| {
+        for (what, url, sha256, refused) in &cases {
+            for fate in [("FAIL_CLOSE", *refused), ("FAIL_OPEN", 200)] {
+                scope.spawn(move || strategy_decides(what, url, sha256, fate, loads));
+            }
         }
-    }
+    });
+}
+
+#[test]
+fn a_file_that_appears_later_is_loaded() {
+    let file = scratch().join("later.wasm");
+    let edge = Edge::start(&wasm("module", &format!("file://{}", file.display()), &json!({})));
+    edge.until("requests are refused", 403, None);
+    edge.until_told("module", "refuses it");
+    fs::write(&file, module("later")).unwrap();
+    edge.until("the module runs", 200, Some("later"));
+}
+
+#[test]
+fn one_module_of_a_server_runs_in_all_listeners() {
+    let one = module("one");
+    let port = serve([("/one.wasm".to_string(), one.clone())].into());
+    let other = free_port();
+    let more = json!({"selector": {"app": "edge"}, "servers":
+        [{"port": {"number": other, "name": "other", "protocol": "HTTP"}, "hosts": ["*"]}]});
+    let module = wasm("module", &format!("http://127.0.0.1:{port}/one.wasm"), &json!({"sha256": digest(&one)}));
+    let route =
+        json!({"hosts": ["*"], "gateways": ["other"], "http": [{"route": [{"destination": {"host": "web.example"}}]}]});
+    let edge = Edge::start(&(module + &object("Gateway", "other", &more) + &object("VirtualService", "other", &route)));
+    edge.until("the module runs", 200, Some("one"));
+    wait_for("the module runs in the other listener", || {
+        let stamped = |answer: &Answer| answer.headers.get("x-wasm").is_some_and(|value| value == "one");
+        get(other, "a", "/", &[]).ok().filter(stamped)
+    });
     edge.envoy.assert_no_nacks();
 }
 

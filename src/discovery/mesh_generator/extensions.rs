@@ -8,7 +8,9 @@ use super::super::{
 };
 use crate::{
     generate::{check::Refusal, extension},
-    push::{ProxyView, PushContext},
+    model::ConfigKey,
+    proto::networking::envoy_filter::ApplyTo,
+    push::{ProxyView, PushContext, envoy_filters::Patch},
     xds::Resource,
 };
 
@@ -17,6 +19,13 @@ pub(super) fn named(context: &PushContext, slot: &Slot, names: &[Arc<str>]) -> V
     let identity = slot.identity.as_ref();
     let made = names.iter().filter_map(|name| extension::configuration(context, &slot.view, name, identity));
     made.map(|config| Arc::new(Resource::encode(config.name.as_str(), &config))).collect()
+}
+
+/// The object that says the configuration of this name: an EnvoyFilter that adds it, or an extension.
+pub(super) fn object_of(context: &PushContext, view: &ProxyView, name: &str) -> Option<ConfigKey> {
+    let adds = |patch: &&Arc<Patch>| patch.value.as_ref().is_some_and(|value| value.name == name);
+    let patch = view.patches.of(ApplyTo::ExtensionConfig).iter().find(adds);
+    patch.map(|patch| patch.filter.clone()).or_else(|| extension::object_of(context, view, name))
 }
 
 /// Extensions that the proxy cannot load.

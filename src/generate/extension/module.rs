@@ -1,6 +1,8 @@
 //! Wasm modules: where a proxy fetches one, its configuration, and the clusters of the servers that Envoy asks itself.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, hash::Hash, net::IpAddr};
+
+use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
     generate::{check::Refusal, cluster::Capabilities, dns_cache, names, sds, secret::pull_secret},
@@ -47,7 +49,8 @@ const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 const RESOURCE_VERSION: &str = "ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION";
 /// The cluster of modules that an agent fetches: it writes another one.
 const AGENT_CLUSTER: &str = "_";
-const FETCH_SECONDS: i64 = 30;
+/// The longest time of one fetch, as that of Istio's agent. Envoy fetches twice, and the listener waits for it.
+const FETCH_SECONDS: i64 = 15;
 
 /// Whether requests pass where the module cannot be loaded.
 pub(super) fn fails_open(wasm: &WasmConfig) -> bool {
@@ -247,6 +250,17 @@ pub(super) struct Agent<'a> {
     pub(super) identity: Option<&'a Identity>,
 }
 
+/// Tells modules with other environment variables apart: Envoy runs equal code in one virtual machine, with the variables of
+/// the first.
+fn environment_id(variables: &BTreeMap<String, String>, of_host: &[String]) -> String {
+    if variables.is_empty() && of_host.is_empty() {
+        return String::new();
+    }
+    let mut hasher = Xxh3Default::new();
+    (variables, of_host).hash(&mut hasher);
+    format!("-{:032x}", hasher.digest128())
+}
+
 /// The configuration of a module.
 pub(super) fn plugin(extension: &Extension, wasm: &WasmConfig, source: &Source, agent: Option<&Agent>) -> PluginConfig {
     let meta = &extension.config.meta;
@@ -279,10 +293,11 @@ pub(super) fn plugin(extension: &Extension, wasm: &WasmConfig, source: &Source, 
         FailStrategy::FailOpen => FailurePolicy::FailOpen,
         FailStrategy::FailReload => FailurePolicy::FailReload,
     };
-    // Envoy keeps running the module of before where only its server's answer differs.
     let vm_id = match source {
-        Source::Server { sha256, .. } => sha256.clone(),
-        Source::File(_) | Source::Agent { .. } => String::new(),
+        // Envoy keeps running the module of before where only its server's answer differs.
+        Source::Server { sha256, .. } => format!("{sha256}{}", environment_id(&variables, &of_host)),
+        Source::File(_) => environment_id(&variables, &of_host),
+        Source::Agent { .. } => String::new(),
     };
     let vm = VmConfig {
         vm_id,

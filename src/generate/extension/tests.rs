@@ -144,6 +144,61 @@ fn a_module_that_a_stock_envoy_cannot_fetch_is_told_and_its_strategy_decides() {
 }
 
 #[test]
+fn equal_modules_with_other_variables_run_apart() {
+    let of = |name: &str, url: &str, env: &Value| {
+        let wasm = wasm(url, &json!({"sha256": SHA, "vmConfig": {"env": env}}));
+        object("TrafficExtension", name, &json!({"wasm": wasm}))
+    };
+    let vm_ids = |url: &str| {
+        let variable = |value: &str| json!([{"name": "A", "value": value}]);
+        let of_host = json!([{"name": "A", "valueFrom": "HOST"}]);
+        let all = [json!([]), variable("1"), variable("2"), of_host, variable("1")];
+        let all = all.iter().enumerate().map(|(n, env)| of(&format!("e{n}"), url, env));
+        let context = context(&all.collect::<Vec<_>>());
+        let stock = view(&context, None);
+        let extensions = context.extensions.of(&stock);
+        let config = |e: &Arc<Extension>| configuration(&context, &stock, &resource_name(e), None).unwrap();
+        extensions.iter().map(|e| plugin_of(&config(e))["vmConfig"]["vmId"].to_string()).collect::<Vec<_>>()
+    };
+    for url in ["file:///a.wasm", "http://h/a.wasm"] {
+        let ids = vm_ids(url);
+        assert_eq!(ids[1], ids[4]);
+        assert_eq!(ids[..4].iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{ids:?}");
+    }
+}
+
+#[test]
+fn the_strategy_is_in_force_while_envoy_refuses_a_file() {
+    let of = |name: &str, strategy: &str, kind: &str| {
+        let wasm = wasm("file:///a.wasm", &json!({"failStrategy": strategy, "type": kind}));
+        object("TrafficExtension", name, &json!({"wasm": wasm}))
+    };
+    let all = [of("a", "FAIL_CLOSE", "HTTP"), of("b", "FAIL_OPEN", "HTTP"), of("c", "FAIL_RELOAD", "NETWORK")];
+    let context = context(&all);
+    let default = |source: ExtensionConfigSource| source.default_config.map(|any| any.value);
+    let of_http = |version: Option<&str>| {
+        let filters = Extensions::of(&context, &view(&context, version));
+        let http = filters.http(Phase::Unspecified, ListenerClass::Gateway, 80);
+        http.map(|filter| match filter.config_type {
+            Some(ConfigType::ConfigDiscovery(source)) => default(source),
+            other => panic!("{other:?}"),
+        })
+        .collect::<Vec<_>>()
+    };
+    let refusing = HttpRbac { rules: Some(Rbac::default()), ..HttpRbac::default() };
+    assert_eq!(of_http(None), [Some(refusing.encode_to_vec()), Some(HttpRbac::default().encode_to_vec())]);
+    assert_eq!(of_http(Some("1.30.0")), [None, None], "an agent fetches before Envoy sees the configuration");
+    let connections = Extensions::of(&context, &view(&context, None)).before_http(ListenerClass::Gateway, 80);
+    let Some(NetworkConfig::ConfigDiscovery(source)) = connections[0].config_type.clone() else { panic!("in place") };
+    let value = default(source).expect("a default");
+    assert_eq!(NetworkRbac::decode(value.as_slice()).unwrap().rules, Some(Rbac::default()));
+    let stock = view(&context, None);
+    let name = resource_name(&context.extensions.of(&stock)[0]);
+    assert_eq!(object_of(&context, &stock, &name).unwrap().kind, crate::model::Kind::TrafficExtension);
+    assert_eq!(object_of(&context, &stock, "a"), None);
+}
+
+#[test]
 fn an_agent_is_sent_the_hints_and_the_secret_of_the_extension() {
     let settings = json!({"imagePullSecret": "pull", "imagePullPolicy": "Always", "pluginConfig": {"b": 1, "a": ["x"]}, "pluginName": "root"});
     let all = [object("WasmPlugin", "image", &wasm("reg.example/a:1", &settings)), secret()];
