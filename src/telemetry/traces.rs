@@ -153,7 +153,12 @@ fn resource(instance: &str) -> Resource {
 
 fn exporter(settings: &TraceSettings) -> Result<SpanExporter, String> {
     let authorities = settings.authorities.as_ref();
-    let authorities = authorities.map(|path| fs::read(path).map_err(|e| format!("{path}: {e}"))).transpose()?;
+    let read = |path: &String| {
+        let pem = fs::read(path).map_err(|e| format!("{path}: {e}"))?;
+        let any = CertificateDer::pem_slice_iter(&pem).next().is_some();
+        if any { Ok(pem) } else { Err(format!("{path} holds no certificate")) }
+    };
+    let authorities = authorities.map(read).transpose()?;
     let built = match settings.protocol {
         Protocol::Grpc => {
             let builder = SpanExporter::builder().with_tonic();

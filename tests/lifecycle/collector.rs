@@ -1,8 +1,11 @@
-//! A collector of traces: OTLP over gRPC or HTTP on a free port, as OpenTelemetry's own collector takes it.
+//! A collector of traces: OTLP over gRPC or HTTP on a free port, with or without TLS, as OpenTelemetry's own collector takes it.
 
 use std::{
     net::SocketAddr,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
     time::Instant,
 };
 
@@ -19,8 +22,15 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use prost::Message;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::net::TcpListener;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{ServerConfig, crypto::ring},
+};
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 
 use crate::stage::DEADLINE;
 
@@ -50,12 +60,66 @@ impl TraceService for Service {
     }
 }
 
+/// A certificate of 127.0.0.1 and the authority that vouches for it, in PEM.
+pub struct Certified {
+    pub authority: String,
+    chain: String,
+    key: String,
+}
+
+impl Certified {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let own = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
+        let chain = own.signed_by(&key, &authority).unwrap().pem();
+        Self { authority: authority.pem(), chain, key: key.serialize_pem() }
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        let chain = vec![CertificateDer::from_pem_slice(self.chain.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        Arc::new(config.with_single_cert(chain, key).unwrap()).into()
+    }
+}
+
 impl Collector {
     /// Over gRPC.
     pub async fn grpc() -> Self {
+        Self::grpc_from(Server::builder()).await
+    }
+
+    /// Over gRPC with TLS.
+    pub async fn grpc_with_tls(certified: &Certified) -> Self {
+        let tls = ServerTlsConfig::new().identity(Identity::from_pem(&certified.chain, &certified.key));
+        Self::grpc_from(Server::builder().tls_config(tls).unwrap()).await
+    }
+
+    async fn grpc_from(mut server: Server) -> Self {
         let (listener, sender, collector) = Self::listen().await;
-        let server = tonic::transport::Server::builder().add_service(TraceServiceServer::new(Service(sender)));
+        let server = server.add_service(TraceServiceServer::new(Service(sender)));
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        collector
+    }
+
+    /// Over HTTP with TLS, on `/v1/traces`.
+    pub async fn http_with_tls(certified: &Certified) -> Self {
+        let (listener, sender, collector) = Self::listen().await;
+        let acceptor = certified.acceptor();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (sender, acceptor) = (sender.clone(), acceptor.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request| answer(sender.clone(), request));
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
         collector
     }
 

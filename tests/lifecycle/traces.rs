@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     binary::Binary,
-    collector::{Collector, attribute},
+    collector::{Certified, Collector, attribute},
     drain::connect_when_ready,
     proxy::Proxies,
     stage::{DEADLINE, entry},
@@ -119,6 +119,61 @@ async fn a_push_is_a_trace_over_http() {
     a_push_is_a_trace(collector, &env).await;
 }
 
+/// Over TLS, with the authority of the environment.
+async fn a_push_is_a_trace_over_tls(protocol: &str) {
+    let (certified, dir) = (Certified::new(), tempfile::tempdir().unwrap());
+    let authority = dir.path().join("ca.pem");
+    fs::write(&authority, &certified.authority).unwrap();
+    let collector = match protocol {
+        "grpc" => Collector::grpc_with_tls(&certified).await,
+        _ => Collector::http_with_tls(&certified).await,
+    };
+    let endpoint = format!("https://{}", collector.address);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", authority.to_str().unwrap()),
+    ];
+    a_push_is_a_trace(collector, &env).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_is_a_trace_over_grpc_with_tls() {
+    a_push_is_a_trace_over_tls("grpc").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_push_is_a_trace_over_https() {
+    a_push_is_a_trace_over_tls("http/protobuf").await;
+}
+
+/// A collector that another authority vouches for, or none, gets no spans.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_the_authority_does_not_vouch_for_gets_nothing() {
+    let (certified, files) = (Certified::new(), tempfile::tempdir().unwrap());
+    let authority = files.path().join("ca.pem");
+    fs::write(&authority, Certified::new().authority).unwrap();
+    for protocol in ["grpc", "http/protobuf"] {
+        let collector = match protocol {
+            "grpc" => Collector::grpc_with_tls(&certified).await,
+            _ => Collector::http_with_tls(&certified).await,
+        };
+        let endpoint = format!("https://{}", collector.address);
+        let env = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", authority.to_str().unwrap()),
+            ("OTEL_BSP_SCHEDULE_DELAY", "1"),
+        ];
+        let dir = folder();
+        let (mut server, _, mut proxies) = serve(&dir, &env).await;
+        add(&dir, "b");
+        proxies.until("b.example").await;
+        server.until("a line about lost spans", |line| line.contains("spans of traces are dropped").then_some(()));
+        assert_eq!(collector.waiting(), 0, "{protocol}");
+    }
+}
+
 /// Without a collector that takes anything pushes go on, and the end of the process does not wait for it.
 async fn pushes_go_on(endpoint: &str, protocol: &str) {
     let dir = folder();
@@ -188,9 +243,17 @@ async fn what_is_not_sampled_or_off_is_not_exported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_endpoint_is_told() {
     let dir = folder();
-    let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://no endpoint"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
-    let mut server = Binary::serve(dir.path(), &[], &env);
-    server.until("an error", |line| line.contains("traces are off").then_some(()));
-    let (grpc, _) = server.addresses();
-    connect_when_ready(grpc).await.until("a.example").await;
+    let nothing = dir.path().join("empty.pem");
+    fs::write(&nothing, "").unwrap();
+    let tls = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://127.0.0.1:1");
+    for env in [
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://no endpoint"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")],
+        [tls, ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem")],
+        [tls, ("OTEL_EXPORTER_OTLP_CERTIFICATE", nothing.to_str().unwrap())],
+    ] {
+        let mut server = Binary::serve(dir.path(), &[], &env);
+        server.until("an error", |line| line.contains("traces are off").then_some(()));
+        let (grpc, _) = server.addresses();
+        connect_when_ready(grpc).await.until("a.example").await;
+    }
 }
