@@ -13,6 +13,7 @@
 //! | [`policies`] | access to workloads: AuthorizationPolicy, tokens, external authorizers |
 //! | [`telemetry`] | access logs, tracing, Istio's metrics from a stock Envoy |
 //! | [`envoy_filters`] | patches of the generated configuration |
+//! | [`kinds`] | every kind that is read: its effect, its tests |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`operations`] | day two: the configuration of proxies, objects in force, log levels, reports, traces of pushes |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
@@ -29,6 +30,8 @@ pub mod files {}
 pub mod identity {}
 #[doc = include_str!("guide/install.md")]
 pub mod install {}
+#[doc = include_str!("guide/kinds.md")]
+pub mod kinds {}
 #[doc = include_str!("guide/kubernetes.md")]
 pub mod kubernetes {}
 #[doc = include_str!("guide/operations.md")]

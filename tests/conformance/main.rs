@@ -35,6 +35,7 @@ mod generate;
 #[allow(dead_code, reason = "shared with the tests of real clients")]
 mod http;
 mod ingress;
+mod kinds;
 mod loader;
 #[path = "../clients/network.rs"]
 #[allow(dead_code, reason = "shared with the tests of real clients")]
@@ -79,6 +80,11 @@ fn run(family: &str, cases: fn() -> Vec<Case>, check: fn(&Case) -> data::Verdict
         report.add(case.id, verdict);
     }
     report.finish(verbose);
+}
+
+#[test]
+fn the_table_of_kinds_is_that_of_the_lists() {
+    kinds::check();
 }
 
 #[test]

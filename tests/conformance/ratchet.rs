@@ -169,7 +169,8 @@ pub fn passing() -> BTreeSet<String> {
     lines(&passing_list())
 }
 
-fn lines(path: &PathBuf) -> BTreeSet<String> {
+/// The lines of a list.
+pub fn lines(path: &PathBuf) -> BTreeSet<String> {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.lines().map(String::from).collect()
 }
@@ -178,7 +179,8 @@ fn write(path: &PathBuf, lines: &BTreeSet<String>) {
     fs::write(path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
 }
 
-fn passing_list() -> PathBuf {
+/// The list of cases that pass.
+pub fn passing_list() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/passing.txt")
 }
 
