@@ -66,6 +66,15 @@ async fn everything_is_in_it_but_keys() {
     let http = running.addresses.http.to_string();
     let folder = dir.path().to_path_buf();
     aside(move || {
+        let table = said(&["proxy-config", "secret", "gw.edge", "--http-addr", &http]);
+        let row: Vec<&str> =
+            table.lines().nth(1).unwrap().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+        assert_eq!(row[..4], ["kubernetes://tls", "Cert Chain", "ACTIVE", "true"], "{table}");
+        assert_eq!(row.last(), Some(&"Secret/tls"), "{table}");
+        for form in ["json", "yaml"] {
+            let document = said(&["pc", "secret", "gw.edge", "--http-addr", &http, "-o", form]);
+            assert!(document.contains("[redacted]") && !document.contains(&key_line), "{document}");
+        }
         let archive = folder.join("report.tar.gz");
         let path = archive.to_str().unwrap();
         let text = said(&["bug-report", "--archive", path, "--http-addr", &http]);

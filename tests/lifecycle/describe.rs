@@ -26,6 +26,7 @@ pub fn mesh() -> String {
     };
     let to = json!({"destination": {"host": "web.example", "subset": "v1"}});
     let route = json!([{"route": [to]}]);
+    let twice = json!({"hosts": ["twice.example"], "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}], "resolution": "DNS"});
     [
         object(
             "networking",
@@ -63,6 +64,8 @@ pub fn mesh() -> String {
             "selector": {"app": "edge"},
             "servers": [{"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": ["web.example"]}]}),
         ),
+        object("networking", "ServiceEntry", "a", "twice", &twice),
+        object("networking", "ServiceEntry", "b", "twice", &twice),
         object("security", "PeerAuthentication", "shop", "strict", &json!({"mtls": {"mode": "STRICT"}})),
         object(
             "security",
@@ -132,6 +135,9 @@ async fn the_objects_in_force_are_named() {
         assert!(text.starts_with(&format!("Workload: {proxy} (sidecar, connected)\n")), "{text}");
         assert!(text.contains("Mutual TLS: PERMISSIVE") && text.contains("RequestAuthentication: tokens"), "{text}");
         assert!(refusal(&["describe", "service", "nobody.shop", "--http-addr", &http], 65).contains("nobody.shop"));
+        let line = refusal(&["describe", "service", "twice.example", "--http-addr", &http], 65);
+        assert!(line.contains("a/twice.example, b/twice.example"), "{line}");
+        assert!(describe("service", "twice.example.b", &[]).starts_with("ServiceEntry: twice.b\n"));
         assert!(refusal(&["describe", "workload", "nobody", "--http-addr", &http], 65).contains("nobody"));
         refusal(&["describe", "gateway", "x"], 64);
     })

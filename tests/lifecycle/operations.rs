@@ -85,7 +85,7 @@ async fn parts_of_the_context_are_pages_and_a_stream_ends_on_request() {
         "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}});
     fs::write(dir.path().join("mesh.yaml"), format!("{}---\n{gateway}\n", mesh())).unwrap();
     let running = start(&[dir.path()], None).await;
-    until(&running, |c| c.inputs.registry.services.len() == 2).await;
+    until(&running, |c| c.inputs.registry.services.len() == 4).await;
     let mut proxies = Proxies::connect(running.addresses.grpc).await;
     proxies.until("web.example").await;
     let http = running.addresses.http;

@@ -99,8 +99,10 @@ pub(super) fn table(listeners: &[Value]) -> String {
     for listener in listeners {
         let (addresses, port) = (addresses(listener).join(","), port(listener).to_string());
         let shown = |chain: &Value| {
+            let destination = destination(chain);
             let object = object_of(&chain["metadata"]).or_else(|| object_of(&listener["metadata"]));
-            [matches(&chain["filterChainMatch"]), destination(chain), object.unwrap_or_else(|| NONE.to_string())]
+            let object = object.or_else(|| gateway_of(&destination)).unwrap_or_else(|| NONE.to_string());
+            [matches(&chain["filterChainMatch"]), destination, object]
         };
         let mut shown: Vec<[String; 3]> = chains(listener).map(shown).collect();
         shown.sort_by(|a, b| b[1].cmp(&a[1]));
@@ -109,6 +111,18 @@ pub(super) fn table(listeners: &[Value]) -> String {
         }
     }
     table::aligned(&rows)
+}
+
+/// The Gateway in the name of an HTTPS server's routes: `https.PORT.NAME-OF-PORT.GATEWAY.NAMESPACE`.
+fn gateway_of(destination: &str) -> Option<String> {
+    let mut parts = destination.strip_prefix("Route: https.")?.splitn(3, '.');
+    parts.next()?.parse::<u16>().ok()?;
+    let (gateway, namespace) = parts.nth(1)?.rsplit_once('.')?;
+    // An address that the server is bound to stands at the end.
+    if namespace.contains(':') || namespace.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(format!("Gateway/{gateway}.{namespace}"))
 }
 
 fn texts(value: &Value) -> Vec<&str> {
@@ -230,6 +244,21 @@ mod tests {
             rows[4],
             ["0.0.0.0,::", "15006", "SNI: a,b; Trans: tls; App: HTTP TLS", "Cluster: inbound|80||", "-"]
         );
+    }
+
+    #[test]
+    fn routes_of_https_name_their_gateway() {
+        assert_eq!(gateway_of("Route: https.443.https.edge.v1.shop").as_deref(), Some("Gateway/edge.v1.shop"));
+        for other in [
+            "Route: http.80",
+            "Route: https.x.https.edge.shop",
+            "Route: https.443.https.edge.shop.10.0.0.1",
+            "Route: https.443.https.edge",
+            "Route: 80",
+            "HTTP",
+        ] {
+            assert_eq!(gateway_of(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -77,8 +77,8 @@ fn object_of(name: &str) -> Option<String> {
         "configmap" => "ConfigMap",
         _ => return None,
     };
-    let (namespace, name) = rest.split_once('/')?;
-    Some(format!("{kind}/{name}.{namespace}"))
+    // Without a namespace it is that of the proxy.
+    Some(rest.split_once('/').map_or_else(|| format!("{kind}/{rest}"), |(ns, name)| format!("{kind}/{name}.{ns}")))
 }
 
 #[cfg(test)]
