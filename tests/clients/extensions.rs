@@ -269,16 +269,6 @@ fn the_strategy_decides_about_modules_that_do_not_load() {
 }
 
 #[test]
-fn a_file_that_appears_later_is_loaded() {
-    let file = scratch().join("later.wasm");
-    let edge = Edge::start(&wasm("module", &format!("file://{}", file.display()), &json!({})));
-    edge.until("requests are refused", 403, None);
-    edge.until_told("module", "refuses it");
-    fs::write(&file, module("later")).unwrap();
-    edge.until("the module runs", 200, Some("later"));
-}
-
-#[test]
 fn one_module_of_a_server_runs_in_all_listeners() {
     let one = module("one");
     let port = serve([("/one.wasm".to_string(), one.clone())].into());
