@@ -141,9 +141,9 @@ impl Extensions {
             Ok(source @ Source::Server { .. }) => {
                 Fetched::ByEnvoy(Box::new(module::plugin(extension, wasm, &source, None)))
             }
-            // An agent fetches before Envoy sees the configuration.
-            Ok(Source::Agent { .. }) => Fetched::OverEcds { without_it: None },
-            Ok(Source::File(_)) => Fetched::OverEcds { without_it: Some(Fate::without(wasm)) },
+            // As Istio has it: an agent fetches before Envoy sees the configuration.
+            Ok(Source::File(_) | Source::Agent { .. }) if self.istio_proxy => Fetched::OverEcds { without_it: None },
+            Ok(Source::File(_) | Source::Agent { .. }) => Fetched::OverEcds { without_it: Some(Fate::without(wasm)) },
             Err(_) => Fetched::ByNobody(Fate::without(wasm)),
         }
     }
