@@ -49,8 +49,10 @@ const PULL_POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 const RESOURCE_VERSION: &str = "ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION";
 /// The cluster of modules that an agent fetches: it writes another one.
 const AGENT_CLUSTER: &str = "_";
-/// The longest time of one fetch, as that of Istio's agent. Envoy fetches twice, and the listener waits for it.
-const FETCH_SECONDS: i64 = 15;
+/// The longest time of one fetch, in seconds: by an agent as istiod says it, and by Envoy, which fetches twice while the listener
+/// waits.
+const AGENT_SECONDS: i64 = 30;
+const ENVOY_SECONDS: i64 = 15;
 
 /// Whether requests pass where the module cannot be loaded.
 pub(super) fn fails_open(wasm: &WasmConfig) -> bool {
@@ -112,10 +114,10 @@ impl Source {
     }
 
     fn code(&self) -> AsyncDataSource {
-        let remote = |uri: &String, cluster: String, sha256: &String| {
+        let remote = |uri: &String, cluster: String, sha256: &String, longest: i64| {
             let http_uri = HttpUri {
                 uri: uri.clone(),
-                timeout: Some(seconds(FETCH_SECONDS)),
+                timeout: Some(seconds(longest)),
                 http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
             };
             let source = RemoteDataSource { http_uri: Some(http_uri), sha256: sha256.clone(), ..Default::default() };
@@ -126,8 +128,8 @@ impl Source {
                 let specifier = Some(Specifier::Filename(path.clone()));
                 async_data_source::Specifier::Local(DataSource { specifier, ..Default::default() })
             }
-            Self::Agent { uri, sha256 } => remote(uri, AGENT_CLUSTER.to_string(), sha256),
-            Self::Server { server, uri, sha256 } => remote(uri, server.cluster_name(), sha256),
+            Self::Agent { uri, sha256 } => remote(uri, AGENT_CLUSTER.to_string(), sha256, AGENT_SECONDS),
+            Self::Server { server, uri, sha256 } => remote(uri, server.cluster_name(), sha256, ENVOY_SECONDS),
         };
         AsyncDataSource { specifier: Some(specifier) }
     }
