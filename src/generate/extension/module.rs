@@ -298,8 +298,8 @@ pub(super) fn plugin(extension: &Extension, wasm: &WasmConfig, source: &Source, 
     let vm_id = match source {
         // Envoy keeps running the module of before where only its server's answer differs.
         Source::Server { sha256, .. } => format!("{sha256}{}", environment_id(&variables, &of_host)),
-        Source::File(_) => environment_id(&variables, &of_host),
-        Source::Agent { .. } => String::new(),
+        Source::File(_) if agent.is_none() => environment_id(&variables, &of_host),
+        Source::File(_) | Source::Agent { .. } => String::new(),
     };
     let vm = VmConfig {
         vm_id,
