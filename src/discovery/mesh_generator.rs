@@ -21,6 +21,7 @@ use prost::Name;
 use rayon::prelude::*;
 
 use left_out::{SECRET_ERRORS, of_policy, omission, others};
+use patch_status::PatchStatus;
 
 use super::{
     generator::{Affected, Audience, Claim, Generator, Layout, Part, Slot},
@@ -61,6 +62,7 @@ const WORTH_A_THREAD: usize = 64;
 pub struct MeshGenerator {
     virtual_hosts: VirtualHostMemo,
     omissions: Omissions,
+    patch_status: PatchStatus,
     clusters: Table<u128, Resource>,
     endpoints: Table<u128, Resource>,
 }
@@ -270,7 +272,9 @@ impl Generator for MeshGenerator {
     }
 
     fn omissions(&self) -> Vec<Omission> {
-        self.omissions.all()
+        let all = self.omissions.all();
+        self.patch_status.settle(&all);
+        all
     }
 
     fn omission_changes(&self) -> u64 {

@@ -9,7 +9,6 @@ use super::{
         omissions::NewOmissions,
     },
     MeshGenerator,
-    patch_status::count_skipped,
 };
 use crate::{generate::check::Refusal, telemetry::count_rejected, xds::ResourceType};
 
@@ -53,7 +52,7 @@ impl MeshGenerator {
         let Some(NewOmissions { line, new }) = self.omissions.set(slot, kind, about, found) else { return };
         for refused in new.iter().filter(|o| o.metric == REJECTED) {
             count_rejected(if kind == ResourceType::Listener { "gateway" } else { kind.label() }, &refused.resource);
-            refused.object.iter().for_each(count_skipped);
+            refused.object.iter().for_each(|object| self.patch_status.skipped(object));
         }
         let Some(times) = line else { return };
         for Omission { resource, message, object, .. } in new.iter().filter(|o| !o.is_conflict()).take(SHOWN) {

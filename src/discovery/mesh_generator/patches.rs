@@ -12,7 +12,6 @@ use super::{
     },
     MeshGenerator, extensions,
     left_out::omission,
-    patch_status::count_applied,
 };
 use crate::{
     generate::{
@@ -140,10 +139,9 @@ impl MeshGenerator {
 
     /// Sets the gauge for the patches of a slot, where it is asked for.
     pub(super) fn count_patches(&self, context: &PushContext, slot: &Slot) {
-        if slot.view.patches.is_empty() || !context.features().enable_envoy_filter_metrics {
-            return;
+        if context.features().enable_envoy_filter_metrics {
+            self.patch_status.applied(context, &slot.view.patches);
         }
-        slot.view.patches.all().for_each(|patch| count_applied(patch));
     }
 }
 

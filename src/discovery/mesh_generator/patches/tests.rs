@@ -178,3 +178,40 @@ fn ten_thousand_filters_on_nothing_change_nothing() {
     }
     assert_eq!(routes(&generator, &plain).any(), routes(&generator, &many).any());
 }
+
+#[test]
+fn the_gauges_of_a_filter_end_with_it() {
+    let add = json!({"applyTo": "CLUSTER", "patch": {"operation": "ADD", "value": {"name": "outbound|80||a.test", "connect_timeout": "1s"}}});
+    let merge = json!({"applyTo": "CLUSTER", "patch": {"operation": "MERGE", "value": {"connect_timeout": "2.5s"}}});
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let says = |labels: &str, value: u8| {
+        let line = format!("pilot_envoy_filter_status{{name=\"shop/f\",{labels}}} {value}");
+        let page = recorder.handle().render();
+        assert!(page.lines().any(|said| said == line), "{line} in {page}");
+    };
+    let (error, applied) = ("result=\"error\"", "patch=\"cluster\",result=\"applied\"");
+    metrics::with_local_recorder(&recorder, || {
+        let generator = MeshGenerator::default();
+        let publish = |filters: &[Arc<Config>]| {
+            let mut context = context(filters);
+            let mut features = (*context.inputs.features).clone();
+            features.enable_envoy_filter_metrics = true;
+            context.inputs.features = Arc::new(features);
+            let audience = audience(&generator, &context, "shop");
+            generator.list(&context, &audience.slots[Part::Routing.index()], ResourceType::Cluster);
+            let _ = generator.omissions();
+            audience
+        };
+        let held = publish(&[object("EnvoyFilter", "f", "shop", json!({"configPatches": [add, merge.clone()]}))]);
+        says(error, 1);
+        says(applied, 1);
+        drop(held);
+        let held = publish(&[object("EnvoyFilter", "f", "shop", json!({"configPatches": [merge]}))]);
+        says(error, 0);
+        says(applied, 1);
+        drop(held);
+        publish(&[]);
+        says(error, 0);
+        says(applied, 0);
+    });
+}
