@@ -228,7 +228,7 @@ impl XdsState {
         }
         let mut connections: Vec<Arc<Connection>> = self.inner.connections.iter().map(|c| c.clone()).collect();
         connections.retain(|connection| {
-            if !nodes.touch(&connection.node) {
+            if !nodes.touch(&connection.node, || published.context.labels_of(&connection.node)) {
                 return false;
             }
             let (node, claim) = (&connection.node, connection.claim());

@@ -43,7 +43,7 @@ pub struct Changes {
     pub(super) pools: bool,
     /// Permissions by ReferenceGrants.
     pub(super) grants: bool,
-    /// Proxies with other services, labels or another locality.
+    /// Proxies with other services, labels, patches or another locality.
     pub(super) nodes: MovedNodes,
 }
 
@@ -65,9 +65,14 @@ impl Changes {
         let everything = inputs.settings || networks;
         let (old, new) = (&before.inputs.registry, &now.inputs.registry);
         let mut nodes = new.moved_since(old);
-        // A Sidecar decides whether a proxy's own addresses are read, an EnvoyFilter is a part of the views it applies to.
-        if everything || inputs.any(&[Kind::Sidecar, Kind::EnvoyFilter]) || before.read_keys != now.read_keys {
+        // A Sidecar decides whether a proxy's own addresses are read.
+        if everything || inputs.any(&[Kind::Sidecar]) || before.read_keys != now.read_keys {
             nodes = MovedNodes::all();
+        }
+        // An EnvoyFilter is a part of the views of the proxies that it selects, or selected.
+        if inputs.any(&[Kind::EnvoyFilter]) {
+            let changed: HashSet<_> = inputs.of_kind(Kind::EnvoyFilter).collect();
+            [before, now].into_iter().for_each(|context| context.envoy_filters.select(&changed, &mut nodes));
         }
         let services = difference::of_lists(&before.services.all, &now.services.all, |s| s.stamp);
         let same = |a: &Arc<EndpointSet>, b: &Arc<EndpointSet>| Arc::ptr_eq(a, b) || a.stamp == b.stamp;

@@ -8,7 +8,7 @@ mod patch;
 mod set;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Weak},
 };
 
@@ -21,7 +21,7 @@ pub use self::{
 };
 use super::{ProxyView, context::PushInputs};
 use crate::{
-    model::{Config, Kind, Node, NodeType},
+    model::{Config, Kind, MovedNodes, Node, NodeType},
     proto::networking::envoy_filter::PatchContext,
 };
 
@@ -88,6 +88,17 @@ impl EnvoyFilterIndex {
         let mut services = BTreeSet::new();
         filters.iter().for_each(|filter| services.extend(filter.services.iter().cloned()));
         self.interned(PatchSet::new(patches, services))
+    }
+
+    /// Adds the proxies that filters of these names (`(namespace, name)`) may select.
+    pub(super) fn select(&self, names: &HashSet<&(Arc<str>, Arc<str>)>, nodes: &mut MovedNodes) {
+        for filter in self.by_namespace.values().flatten() {
+            let namespace = &filter.key.namespace;
+            if names.contains(&(namespace.clone(), filter.key.name.clone())) {
+                let namespace = (**namespace != *self.root).then_some(namespace);
+                nodes.select(namespace, filter.targets.selector());
+            }
+        }
     }
 
     /// The patches of an EnvoyFilter that no resource can take, each with its place and the reason.

@@ -11,7 +11,8 @@ use super::{
     view::{SpanNames, TEMPLATE_HASHES},
 };
 use crate::model::{
-    Labels, Locality, Node, NodeMetadata, NodeType, Resolution, labels::whole_locality, node::InterceptionMode,
+    Labels, Locality, Node, NodeMetadata, NodeType, Resolution, Workload, labels::whole_locality,
+    node::InterceptionMode,
 };
 
 impl PushContext {
@@ -22,10 +23,7 @@ impl PushContext {
         let mut view = ProxyView::of_node(node);
         let registry = &self.inputs.registry;
         let workload = registry.workload_of(node);
-        if let Some(workload) = &workload {
-            view.labels = static_labels(node);
-            view.labels.extend(workload.labels.clone());
-        }
+        view.labels = labels_with(node, workload.as_ref());
         let known = workload.map(|w| w.locality).filter(|locality| !locality.is_empty());
         if let Some(locality) = known.or_else(|| locality_of(&view.labels)) {
             view.locality = locality;
@@ -49,6 +47,12 @@ impl PushContext {
             view.ips.clear();
         }
         view
+    }
+
+    /// The labels of a proxy's workload: those of the registry where it knows the workload, else those that the node tells.
+    #[must_use]
+    pub fn labels_of(&self, node: &Node) -> Labels {
+        labels_with(node, self.inputs.registry.workload_of(node).as_ref())
     }
 
     /// Whether the resources of a view can hold its own IPs.
@@ -137,6 +141,13 @@ fn span_names(node: &Node, labels: &Labels) -> SpanNames {
     ];
     let service = given.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("unknown_service");
     SpanNames { cluster: node.service_cluster.clone(), service: service.into() }
+}
+
+fn labels_with(node: &Node, workload: Option<&Workload>) -> Labels {
+    let Some(workload) = workload else { return node.labels.clone() };
+    let mut labels = static_labels(node);
+    labels.extend(workload.labels.clone());
+    labels
 }
 
 /// Labels that a node carries whatever the registry says.

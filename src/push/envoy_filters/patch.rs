@@ -50,6 +50,11 @@ impl Targets {
         labels::matches(&self.selector, workload)
     }
 
+    /// The labels of the workloads; those that references name may have any.
+    pub(super) const fn selector(&self) -> &Labels {
+        &self.selector
+    }
+
     pub(super) fn name_gateway(&self, gateway: &str, namespace: &str) -> bool {
         let here = |r: &PolicyTargetReference| r.namespace.is_empty() || r.namespace == namespace;
         let is_gateway = |r: &PolicyTargetReference| r.group == GATEWAY_GROUP && r.kind == "Gateway";

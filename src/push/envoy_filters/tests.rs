@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     model::{Config, ConfigSnapshot, Locality, Origin, decode},
     proto::networking::envoy_filter::ApplyTo,
-    push::PushContext,
+    push::{Change, PushContext},
 };
 
 fn filter(namespace: &str, name: &str, created: u32, spec: Value) -> Arc<Config> {
@@ -125,4 +125,65 @@ fn patches_without_effect_are_named_and_the_others_count() {
     assert_eq!(faults.len(), 2);
     assert_eq!(faults[0], "configPatches[0] is skipped: REPLACE has no effect on CLUSTER");
     assert!(faults[1].starts_with("configPatches[1] is skipped: "), "{faults:?}");
+}
+
+#[test]
+fn a_change_is_for_the_proxies_that_a_filter_selects_or_selected() {
+    let selecting = |app: &str, timeout: &str| {
+        let mut patch = patch("ANY", json!({}));
+        patch["patch"]["value"]["connect_timeout"] = timeout.into();
+        let mut spec = json!({"configPatches": [patch]});
+        if !app.is_empty() {
+            spec["workloadSelector"] = json!({"labels": {"app": app}});
+        }
+        spec
+    };
+    let of_gateway = json!({"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "g"}],
+        "configPatches": [patch("ANY", json!({}))]});
+    let filters = [
+        vec![],
+        vec![filter("shop", "f", 0, selecting("", "1s"))],
+        vec![filter("shop", "f", 0, selecting("a", "1s"))],
+        vec![filter("shop", "f", 0, selecting("b", "1s"))],
+        vec![filter("istio-system", "f", 0, selecting("a", "1s"))],
+        vec![filter("istio-system", "f", 0, selecting("", "1s")), filter("bank", "f", 0, selecting("a", "1s"))],
+        vec![filter("istio-system", "f", 0, selecting("", "1s")), filter("bank", "f", 0, selecting("a", "2s"))],
+        vec![filter("shop", "g", 0, of_gateway)],
+    ];
+    let node = |namespace: &str, app: &str| {
+        let id = format!("sidecar~10.0.0.1~p.{namespace}~{namespace}.svc.cluster.local");
+        let labels = json!({"LABELS": {"app": app, "gateway.networking.k8s.io/gateway-name": if app == "g" { app } else { "" }}});
+        Node::from_parts(&id, labels, Locality::default()).expect("a node")
+    };
+    let places = [("shop", "a"), ("shop", "b"), ("bank", "a"), ("bank", "b"), ("istio-system", "b"), ("shop", "g")];
+    let nodes: Vec<Node> = places.iter().map(|(namespace, app)| node(namespace, app)).collect();
+    let (mut touched, mut spared) = (0, 0);
+    for (old, new) in filters.iter().flat_map(|old| filters.iter().map(move |new| (old, new))) {
+        let before = context(old);
+        let configs = ConfigSnapshot::of(new.iter().cloned());
+        let now = before.next(PushInputs { configs, ..before.inputs.clone() });
+        let change = Change::between(&before, &now);
+        for node in &nodes {
+            let is_touched = change.differences().nodes().touch(node, || now.labels_of(node));
+            let differs = before.view_of(node).patches != now.view_of(node).patches;
+            assert!(is_touched || !differs, "{old:?} {new:?} {node:?}");
+            touched += usize::from(is_touched);
+            spared += usize::from(!differs && !is_touched);
+        }
+    }
+    // One filter of a namespace and one of labels are for nobody else.
+    let moved = |old: usize, new: usize| {
+        let before = context(&filters[old]);
+        let configs = ConfigSnapshot::of(filters[new].iter().cloned());
+        let now = before.next(PushInputs { configs, ..before.inputs.clone() });
+        let change = Change::between(&before, &now);
+        let is_touched = |node: &&Node| change.differences().nodes().touch(node, || now.labels_of(node));
+        nodes.iter().filter(is_touched).map(|node| node.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(moved(0, 2), ["p.shop"]);
+    assert_eq!(moved(2, 3), ["p.shop", "p.shop"]);
+    assert_eq!(moved(0, 4), ["p.shop", "p.bank"]);
+    assert_eq!(moved(5, 6), ["p.bank"]);
+    assert_eq!(moved(5, 5), Vec::<String>::new());
+    assert!(touched > 50 && spared > 50, "{touched} {spared}");
 }
