@@ -79,12 +79,12 @@ fn ask(method: &str, address: &str, path: &str, body: &str, token: Option<&str>)
     let proof = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(
-        stream,
+    let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAccept: application/json\r\nConnection: close\r\n{proof}\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
-    )?;
+    );
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.take(LONGEST_ANSWER).read_to_end(&mut answer)?;
     parse(answer)
@@ -168,10 +168,14 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let answering = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 1024];
-            let length = stream.read(&mut request).unwrap();
+            // A client that is hung up on while it writes sees no answer.
+            let (mut request, mut byte) = (Vec::new(), [0]);
+            while !request.ends_with(b"\r\n\r\n") {
+                stream.read_exact(&mut byte).unwrap();
+                request.push(byte[0]);
+            }
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n{}").unwrap();
-            String::from_utf8_lossy(&request[..length]).into_owned()
+            String::from_utf8(request).unwrap()
         });
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc.def\n").unwrap();
