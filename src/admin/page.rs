@@ -35,6 +35,7 @@ pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("mesh", "mesh settings in force"),
     ("ndsz", "name table that one proxy was sent; ?proxyID="),
     ("networkz", "gateways between networks"),
+    ("pushcontext", "policies and gateways between networks of the context in force"),
     ("push_status", "listeners and secrets that were left out, and the last refusal of each proxy"),
     ("queuez", "every actor: waiting messages, time since it last worked, restarts"),
     ("registryz", "all services"),

@@ -48,6 +48,7 @@ pub(super) async fn page_of(
         "authorizationz" => parts::authorization(state),
         "telemetryz" => parts::telemetry(state),
         "networkz" => parts::networks(state),
+        "pushcontext" => parts::push_context(state),
         "resourcesz" => parts::kinds(),
         "instancesz" => parts::instances(state),
         "describez" => return describe::page(query, state),

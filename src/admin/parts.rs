@@ -34,6 +34,12 @@ fn by_namespace(state: &AdminState, kind: Kind) -> Value {
     json!(all)
 }
 
+/// `/debug/pushcontext`: the parts of the context in force that istiod shows there.
+pub(super) fn push_context(state: &AdminState) -> Value {
+    let mut policies = authorization(state);
+    json!({"AuthorizationPolicies": policies["authorization_policies"].take(), "NetworkGateways": networks(state)})
+}
+
 /// `/debug/networkz`: the gateways between networks.
 pub(super) fn networks(state: &AdminState) -> Value {
     let Some(context) = state.context() else { return json!([]) };

@@ -26,8 +26,8 @@ use crate::{
         ConfigSink, MeshSink, MeshSource, Source, SourceBoard, SourceHandle, SourceId, SourceList, SourceStarter,
         SourceState,
         file::FileSource,
-        kube::{Cluster, Group, KubeMesh, KubeSource, check_access, mesh_values, saved_mesh_values},
-        xds::{TargetError, UpstreamSource, UpstreamTarget},
+        kube::{Cluster, Group, KubeMesh, KubeSource, KubeWriter, check_access, mesh_values, saved_mesh_values},
+        xds::{Credentials, SecretData, TargetError, UpstreamSource, UpstreamTarget},
     },
     store::{StoreHandle, last_good::Keeper},
 };
@@ -56,7 +56,7 @@ impl Named {
 /// Finds the sources of these settings, and puts the mesh settings of the cluster in force.
 pub(super) async fn find(process: &Process, settings: &Settings) -> Result<Named, Error> {
     let (Process { inputs, cluster, .. }, kept) = (process, settings.state.folder.is_some());
-    check_files(&inputs.mesh(), &settings.sources, kept).await?;
+    check_files(&inputs.mesh(), &settings.sources, cluster.as_ref(), kept).await?;
     let mesh_is_known = match cluster {
         Some(cluster) => mesh_of_cluster(cluster, &settings.mesh, &settings.state, inputs).await,
         None => true,
@@ -97,7 +97,13 @@ fn named(
     };
     let config = [Group::Crd, Group::GatewayApi];
     let upstream = |named_by: &str, target: Result<UpstreamTarget, TargetError>| -> Result<Arc<dyn Source>, Error> {
-        let target = target.map_err(|e| Error::Source(format!("{named_by}: {e}")))?;
+        let target = target.map_err(|e| Error::Source(format!("{named_by}: {e}")))?.reading(secrets(cluster));
+        if target.is_unverified() {
+            tracing::warn!(
+                upstream = target.address(),
+                "insecureSkipVerify: the upstream's certificate is not verified"
+            );
+        }
         Ok(Arc::new(UpstreamSource::new(target, &settings.upstream, settings.deletion_hold)))
     };
     let mut sources = Vec::new();
@@ -143,7 +149,12 @@ fn named(
 
 /// Checks the files by which clusters and upstreams are reached. A missing one is a configuration error, unless last good
 /// content is `kept` that can be served until it comes.
-async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bool) -> Result<(), Error> {
+async fn check_files(
+    mesh: &Mesh,
+    settings: &SourceSettings,
+    cluster: Option<&Arc<Cluster>>,
+    kept: bool,
+) -> Result<(), Error> {
     let mut wrong = Vec::new();
     if let Some(kubernetes) = &settings.kubernetes
         && let Err(error) = check_access(&kubernetes.access).await
@@ -166,6 +177,7 @@ async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bool) -> Resu
     let of_mesh = of_mesh.map(|source| ("configSources", UpstreamTarget::of_source(source, &settings.upstream, mesh)));
     // An address that is malformed is refused when its source is started.
     for (named_by, target) in of_flags.chain(of_mesh).filter_map(|(by, target)| Some((by, target.ok()?))) {
+        let target = target.reading(secrets(cluster));
         let error = target.check().await.err();
         wrong.extend(error.map(|e| format!("{named_by} {}: {e:#}", target.address())));
     }
@@ -175,6 +187,24 @@ async fn check_files(mesh: &Mesh, settings: &SourceSettings, kept: bool) -> Resu
         None => {}
     }
     Ok(())
+}
+
+/// The Secrets that the `credentialName` of an upstream names, where there is a cluster.
+fn secrets(cluster: Option<&Arc<Cluster>>) -> Option<Arc<dyn Credentials>> {
+    cluster.map(|cluster| Arc::new(ClusterSecrets(KubeWriter::new(cluster.clone()))) as Arc<dyn Credentials>)
+}
+
+/// Secrets of the control plane's namespace.
+struct ClusterSecrets(KubeWriter);
+
+impl Credentials for ClusterSecrets {
+    fn secret<'a>(&'a self, name: &'a str) -> BoxFuture<'a, anyhow::Result<SecretData>> {
+        async move {
+            let found = self.0.read_secret(name).await?;
+            found.map(|secret| secret.data).ok_or_else(|| anyhow::anyhow!("there is no such Secret"))
+        }
+        .boxed()
+    }
 }
 
 fn twice<T: Ord>(mut names: impl Iterator<Item = T>) -> Option<T> {

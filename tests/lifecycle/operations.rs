@@ -103,6 +103,8 @@ async fn parts_of_the_context_are_pages_and_a_stream_ends_on_request() {
     assert_eq!(page("telemetryz".to_string()).await["telemetries"]["namespace_to_telemetries"], json!({}));
     let networks = page("networkz".to_string()).await;
     assert_eq!((&networks[0]["Addr"], &networks[0]["Network"]), (&json!("192.0.2.9"), &json!("n2")));
+    let context = page("pushcontext".to_string()).await;
+    assert_eq!((&context["AuthorizationPolicies"], &context["NetworkGateways"]), (policies, &networks));
     let kinds = page("resourcesz".to_string()).await;
     assert!(kinds.as_array().unwrap().iter().any(|kind| kind["Kind"] == "VirtualService"));
     assert_eq!(page("instancesz".to_string()).await[&name], json!([]));

@@ -7,6 +7,7 @@ mod recorder;
 mod resources;
 mod upstream;
 mod upstream_delta;
+mod upstream_tls;
 
 use std::time::Duration;
 

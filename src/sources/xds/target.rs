@@ -1,24 +1,19 @@
 //! The address of an upstream, its TLS settings, and the node that is sent to it.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use hyper_util::rt::TokioIo;
 use tonic::{
     metadata::{Ascii, MetadataValue},
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+    transport::{Channel, Endpoint},
 };
+use tower::service_fn;
 
+use super::{credentials::Credentials, tls::Tls};
 use crate::{
-    model::{
-        Mesh,
-        pem::{check_certificates, check_pair},
-    },
-    proto::{
-        envoy::config::core::v3::Node,
-        json_to_struct,
-        mesh::ConfigSource,
-        networking::{ClientTlsSettings, client_tls_settings::TlSmode},
-    },
+    model::Mesh,
+    proto::{envoy::config::core::v3::Node, json_to_struct, mesh::ConfigSource},
     settings::UpstreamSettings,
 };
 
@@ -44,27 +39,15 @@ pub enum TargetError {
     },
 }
 
-/// TLS towards the upstream. Files are read anew for each connection.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Tls {
-    /// CA certificates (PEM); the system's when there is none.
-    ca: Option<PathBuf>,
-    /// Certificate chain and key (PEM).
-    identity: Option<(PathBuf, PathBuf)>,
-    /// Name that the upstream's certificate must be for; the host of the address when there is none.
-    server_name: Option<String>,
-    /// The flags or fields that named the files: CA, certificate, key.
-    names: [&'static str; 3],
-}
-
-const FLAGS: [&str; 3] = ["--upstream-ca", "--upstream-cert", "--upstream-key"];
-const FIELDS: [&str; 3] = ["caCertificates", "clientCertificate", "privateKey"];
-
 /// An upstream: address, TLS, token and the node of our requests.
 #[derive(Debug, Clone)]
 pub struct UpstreamTarget {
     address: String,
-    tls: Option<Tls>,
+    host: String,
+    port: u16,
+    tls: Option<Arc<Tls>>,
+    /// The reader of Secrets that `tlsSettings` name.
+    credentials: Option<Arc<dyn Credentials>>,
     token_file: Option<PathBuf>,
     /// Longest message that is read, in bytes.
     pub(super) max_message_bytes: usize,
@@ -83,7 +66,7 @@ impl UpstreamTarget {
             _ => return Err(TargetError::HalfCertificate(address.to_string())),
         };
         let secure = settings.tls || settings.ca.is_some() || identity.is_some();
-        let tls = Tls { ca: settings.ca.clone(), identity, server_name: settings.server_name.clone(), names: FLAGS };
+        let tls = Tls::of_flags(settings, identity);
         Self::new(address, secure.then_some(tls), settings, mesh)
     }
 
@@ -98,7 +81,7 @@ impl UpstreamTarget {
             Some(tls) => {
                 let refused =
                     |reason: &str| TargetError::Tls { address: address.to_string(), reason: reason.to_string() };
-                let tls = tls_of(tls).map_err(refused)?;
+                let tls = Tls::of_settings(tls).map_err(refused)?;
                 Self::new(address, tls, settings, mesh)
             }
         }
@@ -107,7 +90,7 @@ impl UpstreamTarget {
     fn new(address: &str, tls: Option<Tls>, settings: &UpstreamSettings, mesh: &Mesh) -> Result<Self, TargetError> {
         let parts = address.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains(['/', ' ']));
         let port = parts.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port != 0);
-        let Some(((host, _), _)) = parts.zip(port) else { return Err(TargetError::Address(address.to_string())) };
+        let Some(((host, _), port)) = parts.zip(port) else { return Err(TargetError::Address(address.to_string())) };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let local = host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
         if settings.token_file.is_some() && tls.is_none() && !local {
@@ -115,11 +98,27 @@ impl UpstreamTarget {
         }
         Ok(Self {
             address: address.to_string(),
-            tls,
+            host: host.to_string(),
+            port,
+            tls: tls.map(Arc::new),
+            credentials: None,
             token_file: settings.token_file.clone(),
             max_message_bytes: settings.max_message_bytes,
             node: node(settings, mesh),
         })
+    }
+
+    /// The same, which reads the Secrets of `credentialName` there.
+    #[must_use]
+    pub fn reading(mut self, credentials: Option<Arc<dyn Credentials>>) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    /// Whether its certificate is not looked at.
+    #[must_use]
+    pub fn is_unverified(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_unverified())
     }
 
     /// The address, as `HOST:PORT`.
@@ -134,7 +133,7 @@ impl UpstreamTarget {
     /// A text with the flag or field, the file and the reason.
     pub async fn check(&self) -> anyhow::Result<()> {
         if let Some(tls) = &self.tls {
-            tls.load().await?;
+            tls.check(self.credentials.as_deref()).await?;
         }
         self.authorization().await.map(drop)
     }
@@ -142,8 +141,7 @@ impl UpstreamTarget {
     /// Connects, with certificates and keys as they are in their files now.
     pub(super) async fn connect(&self) -> anyhow::Result<Channel> {
         const WINDOW: u32 = 1 << 20;
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.address))?
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address))?
             .connect_timeout(Duration::from_secs(10))
             .tcp_keepalive(Some(Duration::from_secs(30)))
             .http2_keep_alive_interval(Duration::from_secs(30))
@@ -151,10 +149,24 @@ impl UpstreamTarget {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
-        if let Some(tls) = &self.tls {
-            endpoint = endpoint.tls_config(tls.load().await?)?;
-        }
-        endpoint.connect().await.map_err(|error| anyhow::anyhow!("{}", causes(&error)))
+        let connected = match &self.tls {
+            None => endpoint.connect().await,
+            Some(tls) => {
+                let origin = format!("https://{}", self.address).parse()?;
+                let (tls, host, port) = (tls.clone(), self.host.clone(), self.port);
+                let credentials = self.credentials.clone();
+                let connect = service_fn(move |_| {
+                    let (tls, host, credentials) = (tls.clone(), host.clone(), credentials.clone());
+                    async move {
+                        let stream =
+                            tls.connect(&host, port, credentials.as_deref()).await.map_err(io::Error::other)?;
+                        Ok::<_, io::Error>(TokioIo::new(stream))
+                    }
+                });
+                endpoint.origin(origin).connect_with_connector(connect).await
+            }
+        };
+        connected.map_err(|error| anyhow::anyhow!("{}", causes(&error)))
     }
 
     /// The token as a header, if there is one.
@@ -166,33 +178,6 @@ impl UpstreamTarget {
             format!("Bearer {}", token.trim()).parse().with_context(|| format!("{}: not a token", name()))?;
         header.set_sensitive(true);
         Ok(Some(header))
-    }
-}
-
-impl Tls {
-    async fn load(&self) -> anyhow::Result<ClientTlsConfig> {
-        let name = |which: &str, path: &PathBuf| format!("{which} {}", path.display());
-        let read = async |which: &str, path: &PathBuf| tokio::fs::read(path).await.with_context(|| name(which, path));
-        let [of_ca, of_cert, of_key] = self.names;
-        let mut tls = ClientTlsConfig::new();
-        tls = match &self.ca {
-            Some(path) => {
-                let ca = read(of_ca, path).await?;
-                check_certificates(&ca).with_context(|| name(of_ca, path))?;
-                tls.ca_certificate(Certificate::from_pem(ca))
-            }
-            None => tls.with_native_roots(),
-        };
-        if let Some((cert, key)) = &self.identity {
-            let (chain, secret) = (read(of_cert, cert).await?, read(of_key, key).await?);
-            check_pair(&chain, &secret)
-                .with_context(|| format!("{} and {}", name(of_cert, cert), name(of_key, key)))?;
-            tls = tls.identity(Identity::from_pem(chain, secret));
-        }
-        if let Some(name) = &self.server_name {
-            tls = tls.domain_name(name.clone());
-        }
-        Ok(tls)
     }
 }
 
@@ -208,34 +193,6 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
-}
-
-fn tls_of(tls: &ClientTlsSettings) -> Result<Option<Tls>, &'static str> {
-    let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-    let identity = path(&tls.client_certificate).zip(path(&tls.private_key));
-    match tls.mode() {
-        TlSmode::Disable => return Ok(None),
-        TlSmode::IstioMutual => return Err("ISTIO_MUTUAL needs a workload certificate, which there is none here"),
-        TlSmode::Mutual if identity.is_none() => return Err("MUTUAL needs clientCertificate and privateKey"),
-        TlSmode::Simple | TlSmode::Mutual => {}
-    }
-    if !tls.credential_name.is_empty() {
-        return Err("credentialName is not read here; name files");
-    }
-    if tls.insecure_skip_verify.unwrap_or_default() {
-        return Err("insecureSkipVerify: an upstream that is not verified is not read");
-    }
-    let expected = match tls.subject_alt_names.as_slice() {
-        [] => path(&tls.sni).map(|_| tls.sni.clone()),
-        [name] if !name.contains("://") => Some(name.clone()),
-        _ => return Err("subjectAltNames: one DNS name can be checked"),
-    };
-    Ok(Some(Tls {
-        ca: path(&tls.ca_certificates),
-        identity: identity.filter(|_| tls.mode() == TlSmode::Mutual),
-        server_name: expected,
-        names: FIELDS,
-    }))
 }
 
 /// The node of our requests: a control plane of the root namespace that reads config objects and Kubernetes' own.
@@ -285,25 +242,5 @@ mod tests {
         assert!(of("up:1", &UpstreamSettings { ca: Some("ca".into()), ..token }).is_ok());
         let half = UpstreamSettings { cert: Some("c".into()), ..settings() };
         assert_eq!(of("up:1", &half), Err(TargetError::HalfCertificate("up:1".into())));
-    }
-
-    #[test]
-    fn tls_settings_of_a_config_source_are_honoured_or_refused() {
-        let of = |tls: ClientTlsSettings| {
-            let source =
-                ConfigSource { address: "xds://up:1".into(), tls_settings: Some(tls), ..ConfigSource::default() };
-            UpstreamTarget::of_source(&source, &settings(), &Mesh::default()).map(|t| t.tls)
-        };
-        let with = |mode: TlSmode| ClientTlsSettings { mode: mode.into(), ..ClientTlsSettings::default() };
-        assert_eq!(of(with(TlSmode::Disable)), Ok(None));
-        let simple =
-            ClientTlsSettings { ca_certificates: "ca.pem".into(), sni: "istiod".into(), ..with(TlSmode::Simple) };
-        let want = Tls { ca: Some("ca.pem".into()), identity: None, server_name: Some("istiod".into()), names: FIELDS };
-        assert_eq!(of(simple.clone()), Ok(Some(want)));
-        let spiffe = ClientTlsSettings { subject_alt_names: vec!["spiffe://td/ns/a/sa/b".into()], ..simple };
-        assert!(of(spiffe).is_err());
-        assert!(of(with(TlSmode::Mutual)).is_err() && of(with(TlSmode::IstioMutual)).is_err());
-        let blind = ClientTlsSettings { insecure_skip_verify: Some(true), ..with(TlSmode::Simple) };
-        assert!(of(blind).is_err());
     }
 }
