@@ -209,8 +209,7 @@ impl Tls {
 
     async fn files(&self, ca: Option<&Pem>, identity: Option<&(PathBuf, PathBuf)>) -> anyhow::Result<Loaded> {
         let [of_ca, of_cert, of_key] = self.names;
-        let mut loaded = Loaded::default();
-        loaded.roots = match ca {
+        let roots = match ca {
             None => None,
             Some(Pem::Text(text)) => {
                 check_certificates(text.as_bytes()).context(of_ca)?;
@@ -222,6 +221,7 @@ impl Tls {
                 Some(roots)
             }
         };
+        let mut loaded = Loaded { roots, ..Loaded::default() };
         if let Some((cert, key)) = identity {
             let (chain, secret) = (read(of_cert, cert).await?, read(of_key, key).await?);
             check_pair(&chain, &secret)
