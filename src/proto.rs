@@ -8,7 +8,7 @@ mod json;
 
 pub use json::{
     ProtoError, descriptor, dynamic_from_json, from_json, go_duration, json_to_struct, json_to_value, pool,
-    struct_to_json, to_json, value_to_json,
+    struct_to_json, to_json, to_json_of_fields, value_to_json,
 };
 
 pub use pilothouse_proto::{DESCRIPTORS, envoy, google, istio, opentelemetry, stats, udpa, validate, xds};

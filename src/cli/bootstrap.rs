@@ -8,6 +8,7 @@ mod grpc;
 mod listeners;
 mod mesh;
 mod parts;
+mod patches;
 mod proxy;
 mod secrets;
 mod services;
@@ -276,6 +277,9 @@ pub fn made(args: &BootstrapArgs, mut metadata: Map<String, Value>, mesh: Option
             }
             if args.refresh_interval.is_some() {
                 notes.push("--refresh-interval has no effect: Envoy follows its files".to_string());
+            }
+            if let Some(mesh) = mesh {
+                notes.extend(patches::apply(&mut bootstrap, mesh, &node));
             }
             bootstrap
         }

@@ -182,10 +182,44 @@ fn nanoseconds(number: &str, unit: u64) -> Option<u64> {
 /// # Errors
 /// [`ProtoError`] when an `Any` has a type that this build does not know.
 pub fn to_json<M: Message + Name>(message: &M) -> Result<Value, ProtoError> {
+    serialized(message, &SerializeOptions::new())
+}
+
+/// As [`to_json`], with the names of the fields as the proto files have them. Whole numbers are integers, also those of a
+/// `google.protobuf.Struct`: Envoy reads `7.0` in a layer of its runtime as no integer.
+///
+/// # Errors
+/// As [`to_json`].
+pub fn to_json_of_fields<M: Message + Name>(message: &M) -> Result<Value, ProtoError> {
+    let mut value = serialized(message, &SerializeOptions::new().use_proto_field_name(true))?;
+    whole_numbers(&mut value);
+    Ok(value)
+}
+
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(whole) = number.as_f64().filter(|_| number.is_f64()).and_then(whole) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
+/// The integer that a double is, within those that a double tells apart.
+#[allow(clippy::cast_possible_truncation, reason = "the range was checked")]
+fn whole(number: f64) -> Option<i64> {
+    (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
+}
+
+fn serialized<M: Message + Name>(message: &M, options: &SerializeOptions) -> Result<Value, ProtoError> {
     let name = M::full_name();
     let descriptor = descriptor(&name).ok_or(ProtoError::UnknownMessage(name))?;
     let dynamic = DynamicMessage::decode(descriptor, message.encode_to_vec().as_slice())?;
-    Ok(dynamic.serialize_with_options(serde_json::value::Serializer, &SerializeOptions::new())?)
+    Ok(dynamic.serialize_with_options(serde_json::value::Serializer, options)?)
 }
 
 /// Converts a `google.protobuf.Struct` to JSON.
@@ -200,9 +234,7 @@ pub fn value_to_json(value: &prost_types::Value) -> Value {
     use prost_types::value::Kind;
     match &value.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,
-        #[allow(clippy::cast_possible_truncation, reason = "the range was checked")]
-        Some(Kind::NumberValue(n)) if n.fract() == 0.0 && n.abs() < 9e15 => Value::from(*n as i64),
-        Some(Kind::NumberValue(n)) => Value::from(*n),
+        Some(Kind::NumberValue(n)) => whole(*n).map_or_else(|| Value::from(*n), Value::from),
         Some(Kind::StringValue(s)) => Value::from(s.as_str()),
         Some(Kind::BoolValue(b)) => Value::from(*b),
         Some(Kind::StructValue(s)) => struct_to_json(s),
@@ -236,7 +268,18 @@ pub fn json_to_value(value: &Value) -> prost_types::Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::proto::envoy::config::bootstrap::v3::RuntimeLayer;
+
+    #[test]
+    fn whole_numbers_are_integers_and_others_stay() {
+        let given = json!({"name": "l", "static_layer": {"a": 7, "b": [0.5, -3.0], "c": {"d": 1e18}}});
+        let layer: RuntimeLayer = from_json(&given, true).expect("a layer");
+        let text = to_json_of_fields(&layer).expect("it is JSON").to_string();
+        assert_eq!(text, r#"{"name":"l","static_layer":{"a":7,"b":[0.5,-3],"c":{"d":1e18}}}"#);
+    }
 
     #[test]
     fn durations_are_gos() {

@@ -13,7 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    config::{gateway, object},
+    config::{document_in, gateway, object},
     http::{self, Echo},
     mesh::{ControlPlane, folder},
     process::{Process, free_port, scratch, wait_for},
@@ -135,6 +135,18 @@ fn envoy_takes_the_bootstrap_of_every_setting() {
     }
     let made = printed(SIDECAR, &metadata, &of_mesh(&together));
     assert_taken(&TOOLS.envoy, &made, "all together");
+    // A patch makes the whole file a message and text again.
+    let patched =
+        printed(SIDECAR, &metadata, &with_patches(of_mesh(&together), &of_root("p", &json!({"flags_path": "/f"}))));
+    assert_taken(&TOOLS.envoy, &patched, "all together, with a patch");
+    assert_eq!((&patched["flags_path"], &patched["node"]["id"]), (&json!("/f"), &made["node"]["id"]));
+    let names = |made: &Value, of: &str| {
+        let list = made["static_resources"][of].as_array().unwrap().clone();
+        list.into_iter().map(|resource| resource["name"].clone()).collect::<Vec<_>>()
+    };
+    for of in ["clusters", "listeners"] {
+        assert_eq!(names(&patched, of), names(&made, of));
+    }
     let clusters: Vec<&str> =
         made["static_resources"]["clusters"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     let want = ["xds-grpc", "prometheus_stats", "zipkin", "envoy_metrics_service", "envoy_accesslog_service"];
@@ -182,6 +194,60 @@ fn settings_with_which_envoy_would_not_start_are_refused_by_name() {
     }
     let nowhere = ["--xds-address".into(), "h:1".into(), "--from".into(), format!("127.0.0.1:{}", free_port()).into()];
     assert!(refused(SIDECAR, &json!({}), &nowhere).contains("asking http://"));
+}
+
+/// An EnvoyFilter with a patch of the bootstrap.
+fn patch_of(namespace: &str, name: &str, more: &Value, value: &Value) -> String {
+    let mut spec =
+        json!({"configPatches": [{"applyTo": "BOOTSTRAP", "patch": {"operation": "MERGE", "value": value}}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    document_in(namespace, "networking.istio.io/v1alpha3", "EnvoyFilter", name, &spec)
+}
+
+fn of_root(name: &str, value: &Value) -> String {
+    patch_of("istio-system", name, &json!({}), value)
+}
+
+fn with_patches(mut arguments: Vec<OsString>, filters: &str) -> Vec<OsString> {
+    let configs = folder(&[("filters.yaml", filters.to_string())]);
+    arguments.extend(["--config-dir".into(), configs.into()]);
+    arguments
+}
+
+#[test]
+fn patches_of_envoy_filters_are_in_the_bootstrap_of_the_proxies_that_they_select() {
+    let cluster = |name: &str| json!({"static_resources": {"clusters": [{"name": name, "connect_timeout": "1s"}]}});
+    let of_app = |app: &str| json!({"workloadSelector": {"labels": {"app": app}}});
+    let layer = json!({"layered_runtime": {"layers": [{"name": "own", "static_layer": {"a.b": 7}}]}});
+    let tag = json!({"stats_config": {"stats_tags": [{"tag_name": "own", "regex": "own=((.*?);)"}]}});
+    let filters = of_root("layer", &layer)
+        + &patch_of("shop", "tag", &json!({}), &tag)
+        + &patch_of("shop", "web", &of_app("web"), &cluster("of-web"))
+        + &patch_of("shop", "other", &of_app("other"), &cluster("of-other"))
+        + &patch_of("bank", "elsewhere", &json!({}), &cluster("of-bank"))
+        + &patch_of("shop", "refused", &json!({}), &cluster(""))
+        + &patch_of("shop", "unread", &json!({}), &json!({"flags_path": 7}));
+    let plane = ControlPlane::start(&[("filters.yaml", filters.clone())]);
+    let from = format!("127.0.0.1:{}", plane.http_port);
+    let xds = ["--xds-address".into(), "127.0.0.1:15010".into()];
+    let of_server: Vec<OsString> = xds.iter().cloned().chain(["--from".into(), from.into()]).collect();
+    let metadata = json!({"LABELS": {"app": "web"}});
+    for arguments in [with_patches(of_mesh(&json!({})), &filters), with_patches(xds.to_vec(), &filters), of_server] {
+        let output = command(SIDECAR, &metadata, &arguments).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_taken(&TOOLS.envoy, &made, "patches");
+        let text = made.to_string();
+        assert!(text.contains("of-web") && !text.contains("of-other") && !text.contains("of-bank"), "{text}");
+        assert_eq!(made["layered_runtime"]["layers"].as_array().unwrap().last().unwrap()["name"], "own");
+        assert_eq!(made["stats_config"]["stats_tags"].as_array().unwrap().last().unwrap()["tag_name"], "own");
+        let refused = told.lines().find(|line| line.contains("EnvoyFilter/shop/refused: configPatches[0]"));
+        assert!(refused.is_some_and(|line| line.contains("name")), "{told}");
+        // Istio's own admission refuses a value that is no bootstrap; so does a folder, by name.
+        assert!(!text.contains("flags_path"), "{text}");
+        let other = printed(SIDECAR, &json!({"LABELS": {"app": "other"}}), &arguments).to_string();
+        assert!(other.contains("of-other") && !other.contains("of-web"), "{other}");
+    }
 }
 
 /// A running Envoy whose whole start came from `bootstrap`.

@@ -32,9 +32,10 @@ const fn effects(kind: Kind) -> (&'static str, &'static str) {
             "clusters: subsets, load balancing, limits, outlier detection, TLS",
             "clusters, as far as gRPC reads them; the rest is told",
         ),
-        Kind::EnvoyFilter => {
-            ("patches of all targets but the bootstrap", "patches of clusters, virtual hosts and routes")
-        }
+        Kind::EnvoyFilter => (
+            "patches of all targets; those of the bootstrap by the command that writes it",
+            "patches of clusters, virtual hosts and routes",
+        ),
         Kind::Gateway => ("listeners of gateways", NONE),
         Kind::PeerAuthentication => ("mutual TLS of servers", "mutual TLS of servers"),
         Kind::ProxyConfig => ("the bootstrap; settings of the proxy", NONE),

@@ -26,10 +26,11 @@ pub struct MeshSource {
     /// MeshConfig file (YAML), whose `defaultConfig` Envoy starts with.
     #[arg(long, alias = "meshConfig", env = "PILOTHOUSE_MESH_CONFIG", value_name = "FILE")]
     pub mesh_config: Option<PathBuf>,
-    /// Folder with ProxyConfig objects; the other kinds in it are left to the server.
+    /// Folder with ProxyConfig objects, and EnvoyFilters with patches of the bootstrap; the other kinds in it are left to the
+    /// server.
     #[arg(long, alias = "configDir", env = "PILOTHOUSE_CONFIG_DIR", value_name = "DIR", value_delimiter = ',')]
     pub config_dir: Vec<PathBuf>,
-    /// Admin pages of a running server, for the mesh config and the ProxyConfig objects that it holds.
+    /// Admin pages of a running server, for the mesh config, the ProxyConfig objects and the EnvoyFilters that it holds.
     #[arg(long, env = "PILOTHOUSE_FROM", value_name = "HOST:PORT", conflicts_with_all = ["mesh_config", "config_dir"])]
     pub from: Option<String>,
 }
@@ -41,7 +42,12 @@ pub struct MeshInputs {
     pub config: Arc<MeshConfig>,
     /// The ProxyConfig objects.
     pub objects: Vec<Arc<Config>>,
+    /// The EnvoyFilters.
+    pub filters: Vec<Arc<Config>>,
 }
+
+/// The kinds that a start reads.
+const KINDS: [Kind; 2] = [Kind::ProxyConfig, Kind::EnvoyFilter];
 
 impl MeshSource {
     /// Reads them; `None` where no flag names any.
@@ -62,12 +68,13 @@ impl MeshSource {
         for folder in &self.config_dir {
             let origin = Origin { source: format!("file:{}", folder.display()).into(), ..Origin::default() };
             let loaded = load::load(folder, &origin, limit);
-            for refused in loaded.findings.refused.iter().filter(|refused| refused.kind == Kind::ProxyConfig.as_str()) {
+            let is_read = |kind: &str| KINDS.iter().any(|read| read.as_str() == kind);
+            for refused in loaded.findings.refused.iter().filter(|refused| is_read(&refused.kind)) {
                 eprintln!("pilothouse: {refused}");
             }
-            objects.extend(loaded.configs.into_iter().filter(|config| config.kind() == Kind::ProxyConfig));
+            objects.extend(loaded.configs.into_iter().filter(|config| KINDS.contains(&config.kind())));
         }
-        Ok(Some(MeshInputs { config: mesh.config, objects }))
+        Ok(Some(MeshInputs::new(mesh.config, objects)))
     }
 }
 
@@ -76,17 +83,24 @@ fn of_server(address: &str) -> anyhow::Result<MeshInputs> {
     let config = server.fetch("/debug/mesh")?;
     anyhow::ensure!(config.is_object(), "the server at {address} has no mesh config yet");
     let config = from_json(&config, false).with_context(|| format!("the mesh config of the server at {address}"))?;
-    let listed = server.fetch(&format!("/debug/configz?kind={}", Kind::ProxyConfig.as_str()))?;
-    let documents = listed.as_array().map(Vec::as_slice).unwrap_or_default();
-    let of_kind = documents.iter().filter(|document| document["kind"] == Kind::ProxyConfig.as_str());
-    let objects = of_kind.map(|document| {
-        let object = decode::from_value(document, Origin::default());
-        object.map(Arc::new).with_context(|| format!("ProxyConfig {}", document["metadata"]["name"]))
-    });
-    Ok(MeshInputs { config: Arc::new(config), objects: objects.collect::<anyhow::Result<_>>()? })
+    let mut objects = Vec::new();
+    for kind in KINDS.map(Kind::as_str) {
+        let listed = server.fetch(&format!("/debug/configz?kind={kind}"))?;
+        let documents = listed.as_array().map(Vec::as_slice).unwrap_or_default();
+        for document in documents.iter().filter(|document| document["kind"] == kind) {
+            let object = decode::from_value(document, Origin::default());
+            objects.push(object.map(Arc::new).with_context(|| format!("{kind} {}", document["metadata"]["name"]))?);
+        }
+    }
+    Ok(MeshInputs::new(Arc::new(config), objects))
 }
 
 impl MeshInputs {
+    fn new(config: Arc<MeshConfig>, objects: Vec<Arc<Config>>) -> Self {
+        let (objects, filters) = objects.into_iter().partition(|config| config.kind() == Kind::ProxyConfig);
+        Self { config, objects, filters }
+    }
+
     /// The settings of the proxy of this node. Its metadata `PROXY_CONFIG` goes over all others, as for a server.
     ///
     /// # Errors

@@ -48,8 +48,13 @@ fn refusal(patch: &Arc<Patch>, name: &str, reason: &str) -> Refusal {
 pub fn bootstrap(set: &PatchSet, mut bootstrap: Bootstrap) -> (Bootstrap, Vec<Refusal>) {
     let patching = Patching::new(set, crate::proto::networking::envoy_filter::PatchContext::Any);
     for patch in set.of(ApplyTo::Bootstrap) {
-        let result = merge::patch(&mut bootstrap, patch);
-        patching.done(patch, "the bootstrap", result);
+        let mut patched = bootstrap.clone();
+        let merged = merge::patch(&mut patched, patch);
+        let result = merged.and_then(|()| check::encoded(&patched).map_err(|found| check::reasons(&found)));
+        if result.is_ok() {
+            bootstrap = patched;
+        }
+        patching.done(patch, "the bootstrap", result.map(drop));
     }
     (bootstrap, patching.into_refusals())
 }

@@ -7,7 +7,9 @@ use pilothouse::{
     model::{Features, Mesh},
     settings,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::world::taken;
 
 /// Method, host and headers of a request from this machine, a line each: no web site gets in.
 pub fn admin_access(data: &[u8]) {
@@ -54,24 +56,47 @@ pub fn command_line(data: &[u8]) {
     }
 }
 
-/// A bootstrap: address, node and metadata, a line each.
+/// A bootstrap: address, node, metadata and the value of a patch of the bootstrap, a line each.
 pub fn bootstrap(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let mut lines = text.splitn(3, '\n');
-    let (address, node, metadata) =
-        (lines.next().unwrap_or_default(), lines.next().unwrap_or_default(), lines.next().unwrap_or("{}"));
+    let mut lines = text.splitn(4, '\n');
+    let mut line = |none| lines.next().unwrap_or(none);
+    let (address, node, metadata, patch) = (line(""), line(""), line("{}"), line(""));
     let Ok(Value::Object(metadata)) = serde_json::from_str(metadata) else { return };
+    let filters: Vec<_> =
+        serde_json::from_str(patch).ok().and_then(|value| taken(&patched_by(&value))).into_iter().collect();
     for client in ["envoy", "grpc"] {
         let node = format!("--node={node}");
         let address = format!("--xds-address={address}");
         let Ok(cli) = Cli::try_parse_from(["pilothouse", "bootstrap", client, &address, &node]) else { return };
         let Some(Command::Bootstrap(args)) = cli.command else { return };
-        let mesh = bootstrap::MeshInputs { config: Mesh::default().config, objects: Vec::new() };
-        for mesh in [None, Some(&mesh)] {
+        let config = Mesh::default().config;
+        let [plain, patched] = [Vec::new(), filters.clone()].map(|filters| bootstrap::MeshInputs {
+            config: config.clone(),
+            objects: Vec::new(),
+            filters,
+        });
+        for mesh in [None, Some(&plain)] {
             let Ok(made) = bootstrap::made(&args, metadata.clone(), mesh) else { continue };
             assert_eq!(made.bootstrap["node"]["id"], args.node);
             let back: Value = serde_json::from_str(&made.bootstrap.to_string()).unwrap();
             assert_eq!(back, made.bootstrap);
         }
+        let [plain, patched] = [plain, patched].map(|mesh| bootstrap::made(&args, metadata.clone(), Some(&mesh)));
+        assert_eq!(plain.as_ref().err(), patched.as_ref().err(), "a patch makes or unmakes a fault");
+        if let (Ok(plain), Ok(patched)) = (plain, patched) {
+            let is_told = patched.notes.len() > plain.notes.len();
+            assert!(
+                !is_told || patched.bootstrap["node"]["id"] == plain.bootstrap["node"]["id"],
+                "a patch that is left out counts"
+            );
+        }
     }
+}
+
+/// An EnvoyFilter with this patch.
+fn patched_by(value: &Value) -> Value {
+    let patch = json!({"applyTo": "BOOTSTRAP", "patch": {"operation": "MERGE", "value": value}});
+    json!({"apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
+        "metadata": {"name": "f", "namespace": "istio-system"}, "spec": {"configPatches": [patch]}})
 }
