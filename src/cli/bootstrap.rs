@@ -38,7 +38,7 @@ use super::{EXIT_USAGE, server::Server};
 use crate::{
     generate::sds::WORKLOAD_SOCKET,
     identity::certificate_folder,
-    model::{Locality, Node},
+    model::{Locality, Node, labels::whole_locality},
     proto::{
         go_duration,
         mesh::{ProxyConfig, proxy_config::InboundInterceptionMode},
@@ -75,7 +75,8 @@ pub struct BootstrapArgs {
     /// Node metadata (JSON).
     #[arg(long, env = "PILOTHOUSE_METADATA", value_name = "FILE.json")]
     pub metadata: Option<PathBuf>,
-    /// Locality of the client: endpoints near it are preferred where locality load balancing is configured.
+    /// Locality of the client: endpoints near it are preferred where locality load balancing is configured [default: that of
+    /// the label `topology.istio.io/locality` or `istio-locality` in the metadata].
     #[arg(long, env = "PILOTHOUSE_LOCALITY", value_name = "REGION/ZONE/SUBZONE")]
     pub locality: Option<String>,
     /// Root certificates of the server: the client dials its secure listener then. A file that replaces this one by a rename
@@ -235,9 +236,12 @@ pub fn made(args: &BootstrapArgs, mut metadata: Map<String, Value>, mesh: Option
     if let Some(path) = &socket {
         metadata.insert(WORKLOAD_SOCKET.to_string(), path.as_str().into());
     }
-    let locality = args.locality.as_deref().map_or_else(Locality::default, Locality::parse);
+    let locality = args.locality.as_deref().map(Locality::parse);
     let node_of = |metadata: &Map<String, Value>| {
-        Node::from_parts(&args.node, metadata.clone().into(), locality.clone()).map_err(|e| e.to_string())
+        let place = locality.clone().unwrap_or_default();
+        let node = Node::from_parts(&args.node, metadata.clone().into(), place).map_err(|e| e.to_string())?;
+        let labelled = whole_locality(&node.labels).filter(|_| locality.is_none());
+        Ok::<_, String>(Node { locality: labelled.map_or(node.locality, |text| Locality::parse(&text)), ..node })
     };
     let mut node = node_of(&metadata)?;
     let mut settings = None;

@@ -371,6 +371,56 @@ fn a_proxy_finds_the_replicas_of_its_workload() {
 }
 
 #[test]
+fn requests_stay_in_the_zone_while_it_has_its_share_of_the_endpoints() {
+    let (egress, zones) = (free_port(), ["r/a", "r/a", "r/a", "r/b", "r/b", "r/b"]);
+    let echos = zones.map(|zone| (zone, Echo::start(zone)));
+    let endpoints = echos.each_ref().map(|(zone, echo)| (echo.port, "v1", *zone));
+    let clients = |zones: [&str; 2]| {
+        let [own, other] = zones;
+        web(&[("10.0.0.5", own), ("10.0.0.6", other)])
+    };
+    let rule = |setting: Value| {
+        let policy = json!({"loadBalancer": {"zoneAwareLbSetting": setting}});
+        object("DestinationRule", "far", &json!({"host": "far.example", "trafficPolicy": policy}))
+    };
+    let port = json!({"number": egress, "protocol": "HTTP", "name": "out"});
+    let sidecar = json!({"egress": [{"port": port, "bind": "127.0.0.1", "captureMode": "NONE", "hosts": ["./*"]}]});
+    let far = crate::config::service("far.example", egress, "HTTP", &endpoints) + &object("Sidecar", "own", &sidecar);
+    let plane = ControlPlane::start(&[
+        ("far.yaml", far),
+        ("rule.yaml", rule(json!({"enabled": false}))),
+        ("web.yaml", clients(["r/a", "r/b"])),
+    ]);
+    let mut metadata =
+        json!({"LABELS": {"app": "web", "topology.istio.io/locality": "r.a"}, "INTERCEPTION_MODE": "NONE"});
+    let quiet = command(SIDECAR, &metadata, &of_mesh(&json!({}))).output().unwrap();
+    assert!(!String::from_utf8_lossy(&quiet.stderr).contains("SELF_DISCOVERY"));
+    metadata["ENABLE_SELF_DISCOVERY"] = "true".into();
+    let _proxy = Started::from(&plane, SIDECAR, &metadata);
+    // The zones that thirty requests meet.
+    let until = |what: &str, wanted: &[&str]| {
+        wait_for(what, || {
+            let answers = (0..30).map(|_| http::get(egress, "far.example", "/", &[]).ok().map(|a| a.seen("name")));
+            let met = answers.collect::<Option<std::collections::BTreeSet<String>>>()?;
+            met.iter().map(String::as_str).eq(wanted.iter().copied()).then_some(())
+        });
+    };
+    until("both zones answer without balancing by zones", &["r/a", "r/b"]);
+    plane.write("rule.yaml", &rule(json!({"enabled": true})));
+    until("the own zone alone answers", &["r/a"]);
+    // All clients are in one zone, which has half of the endpoints.
+    plane.write("web.yaml", &clients(["r/a", "r/a"]));
+    until("the other zone takes the rest", &["r/a", "r/b"]);
+    plane.write("web.yaml", &clients(["r/a", "r/b"]));
+    until("the own zone alone answers again", &["r/a"]);
+    plane.write("rule.yaml", &rule(json!({"enabled": true, "minClusterSize": 7})));
+    until("six endpoints are too few", &["r/a", "r/b"]);
+    metadata["LABELS"] = json!({"app": "web"});
+    let told = command(SIDECAR, &metadata, &of_mesh(&json!({}))).output().unwrap();
+    assert!(String::from_utf8_lossy(&told.stderr).contains("ISTIO_META_ENABLE_SELF_DISCOVERY has no effect"));
+}
+
+#[test]
 fn a_unit_and_a_compose_file_start_the_same_proxy() {
     let default = json!({"concurrency": 3, "drainDuration": "7s", "terminationDrainDuration": "4s", "proxyMetadata": {"PLAIN": "a b%c\"$d", "ISTIO_META_X": "1"}});
     let mut text: Vec<String> = Vec::new();

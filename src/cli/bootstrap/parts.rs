@@ -49,6 +49,11 @@ pub(super) fn add(bootstrap: &mut Value, proxy: &Proxy<'_>, secrets: &mut Secret
         list.extend(clusters);
     }
     let mut notes = services::add(bootstrap, proxy, secrets)?;
+    if proxy.node.metadata.finds_itself() && proxy.node.locality.zone.is_empty() {
+        notes.push(
+            "ISTIO_META_ENABLE_SELF_DISCOVERY has no effect: Envoy knows no zone of its own (--locality)".to_string(),
+        );
+    }
     notes.extend(stats::add(bootstrap, settings, proxy.node)?);
     let listeners = listeners::of(proxy);
     if !listeners.is_empty() {
