@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, iter};
 use serde_json::{Value, json};
 
 use crate::{
-    config::{object, service},
+    config::{document, object, service, subsets},
     grpc::{Client, GO, Grpc, HOST, JAVA, OLDER_GO, OLDER_JAVA, bootstrap, server},
     mesh::ControlPlane,
     process::{free_port, wait_for},
@@ -119,4 +119,40 @@ fn is_limited_and_reports(grpc: Grpc) {
 fn java_is_limited_by_a_rule_and_reports_its_load() {
     is_limited_and_reports(JAVA);
     is_limited_and_reports(OLDER_JAVA);
+}
+
+/// Patches of a virtual host's route and of clusters have their effect; one whose result gRPC would refuse has none.
+fn is_patched(grpc: Grpc) {
+    let (first, second) = (free_port(), free_port());
+    let _servers = [server("one", first, None), server("two", second, None)];
+    let objects = service(HOST, 9000, "GRPC", &[(first, "v1", ""), (second, "v2", "")]) + &subsets(HOST);
+    let plane = ControlPlane::start(&[("echo.yaml", objects)]);
+    let Some(mut client) = client(grpc, &plane, HOST) else { return };
+    let filter = |subset: &str| {
+        let to = json!({"route": {"cluster": format!("outbound|9000|{subset}|{HOST}")}});
+        let patch = |target: &str, on: Value, value: Value| {
+            let mut condition = json!({"context": "SIDECAR_OUTBOUND"});
+            condition.as_object_mut().unwrap().extend(on.as_object().unwrap().clone());
+            json!({"applyTo": target, "match": condition, "patch": {"operation": "MERGE", "value": value}})
+        };
+        let spec = json!({"configPatches": [
+            patch("HTTP_ROUTE", json!({"routeConfiguration": {"vhost": {"domainName": HOST}}}), to),
+            patch("CLUSTER", json!({"cluster": {"service": HOST}}), json!({"lb_policy": "MAGLEV"})),
+        ]});
+        document("networking.istio.io/v1alpha3", "EnvoyFilter", "routes", &spec)
+    };
+    for (subset, name) in [("v1", "one"), ("v2", "two")] {
+        plane.write("filter.yaml", &filter(subset));
+        wait_for(name, || (client.call(10, "") == BTreeMap::from([(name.to_string(), 10)])).then_some(()));
+    }
+    let told = plane.debug("/debug/push_status");
+    let refused = told.as_object().unwrap().keys().find(|metric| metric.contains("reject"));
+    assert_eq!(refused, None, "{grpc:?}: {told}");
+}
+
+#[test]
+fn patches_of_envoy_filters_count_for_clients() {
+    for grpc in [Grpc::Python, GO, JAVA] {
+        is_patched(grpc);
+    }
 }
