@@ -7,6 +7,7 @@
 mod bad_files;
 mod connections;
 mod descriptors;
+mod envoy_filters;
 mod machines;
 mod many_files;
 mod pages;

@@ -20,7 +20,7 @@ fn far(name: &str) -> String {
 }
 
 /// The number of objects in force.
-async fn objects(http: std::net::SocketAddr) -> u64 {
+pub(super) async fn objects(http: std::net::SocketAddr) -> u64 {
     let page: Value = serde_json::from_str(&ask(http, "GET /debug/sourcez").await.body).unwrap();
     page.as_array().unwrap().iter().map(|source| source["objects"].as_u64().unwrap()).sum()
 }
