@@ -219,18 +219,22 @@ impl Server {
         fs::read_to_string(format!("/proc/{}/{name}", self.child.id())).unwrap()
     }
 
-    /// CPU time of the process so far; Linux counts it in steps of 10 ms.
     fn cpu(&self) -> Duration {
-        let stat = self.file("stat");
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
-        let ticks = [11, 12].map(|at: usize| fields[at].parse::<u64>().unwrap());
-        Duration::from_millis(ticks.iter().sum::<u64>() * 10)
+        cpu_of(&self.child.id().to_string())
     }
 
     /// Resident bytes of the process.
     fn resident(&self) -> usize {
         self.file("statm").split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
     }
+}
+
+/// CPU time of a process so far, by its id or `self`; Linux counts it in steps of 10 ms.
+pub fn cpu_of(process: &str) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks = [11, 12].map(|at: usize| fields[at].parse::<u64>().unwrap());
+    Duration::from_millis(ticks.iter().sum::<u64>() * 10)
 }
 
 /// The rows, and below them the comparison of those that ran.
