@@ -57,6 +57,24 @@ pub fn with_known_types(given: &wkt::Struct) -> Result<Value, String> {
     Ok(value)
 }
 
+/// The reverse of [`with_known_types`], for the JSON that an Envoy reads: not each of its extensions takes a `TypedStruct`.
+pub fn unwrap_known_types(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            let is_wrapped =
+                fields.get("@type").and_then(Value::as_str).is_some_and(|url| type_of(url) == TYPED_STRUCT);
+            if let Some(url) = fields.get("type_url").filter(|_| is_wrapped).cloned() {
+                let carried = fields.get_mut("value").map(Value::take).unwrap_or_default();
+                let Value::Object(carried) = carried else { return };
+                *fields = std::iter::once(("@type".to_string(), url)).chain(carried).collect();
+            }
+            fields.values_mut().for_each(unwrap_known_types);
+        }
+        Value::Array(items) => items.iter_mut().for_each(unwrap_known_types),
+        _ => {}
+    }
+}
+
 /// Reads a value as the message that patches of this target hold. Unknown fields are ignored unless `strict`.
 ///
 /// # Errors
@@ -150,6 +168,10 @@ mod tests {
         }});
         assert_eq!(known(filter.clone()), Ok(expected.clone()));
         assert!(read(ApplyTo::HttpFilter, &expected, true).is_ok(), "Envoy's message holds it");
+        let mut again = json!([expected, {"typed_config": {"@type": "type.googleapis.com/xds.type.v3.TypedStruct"}}]);
+        let other = again[1].clone();
+        unwrap_known_types(&mut again);
+        assert_eq!(again, json!([filter, other]));
         let per_filter = json!({"typed_per_filter_config": {"f": {"@type": url}}});
         assert!(known(per_filter).is_ok());
         let elsewhere = json!({"metadata": {"typed_filter_metadata": {"f": {"@type": url}}}});

@@ -333,10 +333,10 @@ fn a_proxy_starts_with_the_settings_of_a_running_server() {
 }
 
 /// A ServiceEntry of the workload and its neighbours: address and locality each.
-fn web(endpoints: &[(&str, &str)]) -> String {
+fn web(port: u16, endpoints: &[(&str, &str)]) -> String {
     let endpoints: Vec<Value> =
         endpoints.iter().map(|(address, locality)| json!({"address": address, "locality": locality})).collect();
-    let port = json!({"number": 80, "name": "http", "protocol": "HTTP"});
+    let port = json!({"number": port, "name": "http", "protocol": "HTTP"});
     object(
         "ServiceEntry",
         "web",
@@ -349,7 +349,7 @@ fn a_proxy_finds_the_replicas_of_its_workload() {
     let variables = json!({"apiVersion": "networking.istio.io/v1beta1", "kind": "ProxyConfig", "metadata": {"name": "own", "namespace": "shop"},
         "spec": {"selector": {"matchLabels": {"app": "web"}}, "environmentVariables": {"ISTIO_META_ENABLE_SELF_DISCOVERY": "true"}}});
     let first = [("10.0.0.5", "r/a"), ("10.0.0.6", "r/b"), ("10.0.0.7", "other/a")];
-    let plane = ControlPlane::start(&[("own.yaml", format!("---\n{variables}\n")), ("web.yaml", web(&first))]);
+    let plane = ControlPlane::start(&[("own.yaml", format!("---\n{variables}\n")), ("web.yaml", web(80, &first))]);
     let proxy = Started::from(&plane, SIDECAR, &json!({"LABELS": {"app": "web"}}));
     let replicas = || {
         let text = proxy.page("/clusters");
@@ -360,7 +360,7 @@ fn a_proxy_finds_the_replicas_of_its_workload() {
         all
     };
     wait_for("its region's replicas", || Some(replicas()).filter(|all| *all == ["5", "6"]));
-    plane.write("web.yaml", &web(&[("10.0.0.5", "r/a"), ("10.0.0.6", "r/b"), ("10.0.0.8", "r/a")]));
+    plane.write("web.yaml", &web(80, &[("10.0.0.5", "r/a"), ("10.0.0.6", "r/b"), ("10.0.0.8", "r/a")]));
     wait_for("the new one", || Some(replicas()).filter(|all| *all == ["5", "6", "8"]));
     let other = Started::from(
         &plane,
@@ -377,7 +377,8 @@ fn requests_stay_in_the_zone_while_it_has_its_share_of_the_endpoints() {
     let endpoints = echos.each_ref().map(|(zone, echo)| (echo.port, "v1", *zone));
     let clients = |zones: [&str; 2]| {
         let [own, other] = zones;
-        web(&[("10.0.0.5", own), ("10.0.0.6", other)])
+        // The listener below shows the services of its port alone, and the clients are one of them.
+        web(egress, &[("10.0.0.5", own), ("10.0.0.6", other)])
     };
     let rule = |setting: Value| {
         let policy = json!({"loadBalancer": {"zoneAwareLbSetting": setting}});

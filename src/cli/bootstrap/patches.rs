@@ -58,7 +58,9 @@ fn merged(bootstrap: &Value, set: &PatchSet) -> Result<(Value, Vec<Refusal>), St
     let known = patch_value::with_known_types(&json_to_struct(bootstrap).unwrap_or_default())?;
     let plain: Bootstrap = from_json(&known, true).map_err(|error| error.to_string())?;
     let (patched, refused) = envoy_filter::bootstrap(set, plain);
-    Ok((to_json_of_fields(&patched).map_err(|error| error.to_string())?, refused))
+    let mut file = to_json_of_fields(&patched).map_err(|error| error.to_string())?;
+    patch_value::unwrap_known_types(&mut file);
+    Ok((file, refused))
 }
 
 /// The patches of the bootstrap that cannot be read.
