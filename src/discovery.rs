@@ -4,6 +4,7 @@
 //! Invariants: a resource is generated and encoded once per view, never per client; nothing is held across a socket write; an
 //! older context is never published after a newer one.
 
+mod ack_times;
 mod actor;
 mod build;
 mod build_queue;
@@ -32,11 +33,13 @@ pub mod readers;
 mod rebuild;
 pub mod registrar;
 mod services;
+mod shown;
 mod state;
 mod stream;
 mod unmet;
 mod view;
 
+pub use ack_times::Percentiles;
 pub use actor::{InputReader, XdsServerActor, XdsServerHandle};
 pub use build::BuildError;
 pub use composer::{Composer, Resources};
@@ -49,7 +52,7 @@ pub use mesh_generator::MeshGenerator;
 pub use omission::Omission;
 pub use ports::Ports;
 pub use published::Published;
-pub use push_event::PushEvent;
+pub use push_event::{PushEvent, StageTimes};
 pub use push_traces::PushTraces;
 pub use registrar::{Arrival, Presence, Registrar, RegistrationRefusal};
 pub use services::{ListeningSockets, ServeError, serve};

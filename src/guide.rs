@@ -15,6 +15,7 @@
 //! | [`envoy_filters`] | patches of the generated configuration |
 //! | [`kinds`] | every kind that is read: its effect, its tests |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
+//! | [`dashboard`] | the page on `/`: its views, its words, access to it |
 //! | [`operations`] | day two: the configuration of proxies, objects in force, log levels, reports, traces of pushes |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
 
@@ -22,6 +23,8 @@
 pub mod behaviour {}
 #[doc = include_str!("guide/commands.md")]
 pub mod commands {}
+#[doc = include_str!("guide/dashboard.md")]
+pub mod dashboard {}
 #[doc = include_str!("guide/envoy_filters.md")]
 pub mod envoy_filters {}
 #[doc = include_str!("guide/files.md")]

@@ -94,7 +94,10 @@ async fn viewer(request: &ServiceRequest, state: &AdminState) -> Result<Viewer, 
     let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
     let named = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
     let host = request.uri().host().or(named);
-    let refused = match refusal(access.open, local, host, request.method(), request.headers()) {
+    // A question of the dashboard's own, with an effect, is judged as one without; the page's own handler judges the effect.
+    let own = request.path().starts_with("/dashboard/") && is_of_own_page(host, request.headers());
+    let method = if own { &Method::GET } else { request.method() };
+    let refused = match refusal(access.open, local, host, method, request.headers()) {
         None => return Ok(Viewer::default()),
         Some(refused @ (Refusal::Elsewhere | Refusal::Host)) => refused,
         Some(refused) => return Err(refused.answer()),
@@ -147,10 +150,32 @@ fn is_of_web_page(headers: &HeaderMap) -> bool {
     fetched || headers.contains_key(header::ORIGIN)
 }
 
-/// Whether a request comes from a program on this machine: the condition for changes that no proof of identity replaces.
+/// The header of the dashboard's requests. A page of another origin may send it only after a question that is refused here.
+const OWN: &str = "x-pilothouse-dashboard";
+
+/// Whether a request is one of the dashboard, shown by this server under an address of its own or as `localhost`: it has the
+/// dashboard's header, which no form can send; the browser calls it one of the same origin; and that origin is the host that is
+/// asked. The host is never a name that others can point here, also where the pages are open to all.
+pub(super) fn is_of_own_page(host: Option<&str>, headers: &HeaderMap) -> bool {
+    let Some(host) = host.filter(|host| is_this_machine(host)) else { return false };
+    let text = |value: &header::HeaderValue| value.to_str().unwrap_or("?").to_string();
+    let same_site = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
+    let origin = headers.get(header::ORIGIN).map(text);
+    let same_origin = origin.is_none_or(|origin| {
+        let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+    });
+    headers.get(OWN).is_some_and(|value| value == "1") && same_site && same_origin
+}
+
+/// Whether a request comes from a program on this machine, or from the dashboard in a browser on it: the condition for changes
+/// that no proof of identity replaces.
 pub(super) fn may_change(request: &HttpRequest) -> bool {
     let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
-    local && !is_of_web_page(request.headers())
+    let named = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let own =
+        request.path().starts_with("/dashboard/") && is_of_own_page(request.uri().host().or(named), request.headers());
+    local && (own || !is_of_web_page(request.headers()))
 }
 
 /// Whether a host, with or without its port, is an address or a name that means the local machine everywhere.
@@ -178,6 +203,31 @@ mod tests {
             ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "[x]", "?", ""]
         {
             assert!(!is_this_machine(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_dashboard_is_told_from_other_pages() {
+        let asks = |host: &str, headers: &[(&'static str, &'static str)]| {
+            let pair = |(name, value): &(&'static str, &'static str)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            };
+            is_of_own_page(Some(host), &headers.iter().map(pair).collect())
+        };
+        let own = (OWN, "1");
+        let (same, origin) = (("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:8080"));
+        assert!(asks("127.0.0.1:8080", &[own, same, origin]));
+        assert!(asks("localhost:8080", &[own, same, ("origin", "http://localhost:8080")]));
+        for (host, headers) in [
+            ("127.0.0.1:8080", &[same, origin][..]),
+            ("127.0.0.1:8080", &[(OWN, "0"), same, origin]),
+            ("127.0.0.1:8080", &[own, ("sec-fetch-site", "same-site"), origin]),
+            ("127.0.0.1:8080", &[own, ("sec-fetch-site", "cross-site"), origin]),
+            ("127.0.0.1:8080", &[own, same, ("origin", "http://127.0.0.1:9090")]),
+            ("127.0.0.1:8080", &[own, same, ("origin", "null")]),
+            ("evil.example:8080", &[own, same, ("origin", "http://evil.example:8080")]),
+        ] {
+            assert!(!asks(host, headers), "{host} {headers:?}");
         }
     }
 

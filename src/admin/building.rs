@@ -16,6 +16,7 @@ pub struct Busy;
 #[derive(Debug, Clone)]
 pub struct Building {
     pub(super) pages: Builder,
+    pub(super) dashboard: Builder,
     pub(super) metrics: Builder,
     pub(super) over_xds: Builder,
 }
@@ -29,7 +30,7 @@ impl Building {
             waiting: Arc::new(Semaphore::new(WAITING)),
             turn: Arc::new(Semaphore::new(1)),
         };
-        Self { pages: builder(), metrics: builder(), over_xds: builder() }
+        Self { pages: builder(), dashboard: builder(), metrics: builder(), over_xds: builder() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `POST /debug/sourcez/confirm?source=NAME`: lets through a mass deletion that a source holds back.
 //!
 //! The one page that changes config. It accepts requests of programs on this machine only, also when the debug pages are
-//! open, and never of a web page.
+//! open, and of no web page but the dashboard, which has a question of its own for it.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,11 @@ pub(super) async fn confirm(
     if !may_change(&request) {
         return HttpResponse::Forbidden().body("a deletion is confirmed from this machine only, and by no web page\n");
     }
+    let_through(&query, &state)
+}
+
+/// Lets the held deletion of a source through, for a caller that may do so.
+pub(super) fn let_through(query: &BTreeMap<String, String>, state: &AdminState) -> HttpResponse {
     let wanted = query.get("source").map_or("", String::as_str);
     let sources = state.sources.all();
     let Some(source) = sources.iter().find(|s| *s.id() == *wanted) else {

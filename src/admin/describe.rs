@@ -2,8 +2,9 @@
 //!
 //! The answers come from the indices that generation reads, so an object is named here exactly where it has an effect.
 
-mod service;
-mod workload;
+pub(super) mod client_tls;
+pub(super) mod service;
+pub(super) mod workload;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -51,7 +52,7 @@ pub(super) fn page(query: &BTreeMap<String, String>, state: &AdminState) -> Resu
 }
 
 /// The services that a user may mean: by host first, then by the name of the object.
-fn services_of(context: &PushContext, name: &str, namespace: Option<&str>) -> Vec<Arc<Service>> {
+pub(super) fn services_of(context: &PushContext, name: &str, namespace: Option<&str>) -> Vec<Arc<Service>> {
     let is_in = |service: &&Arc<Service>| namespace.is_none_or(|namespace| *service.namespace == *namespace);
     let by_host: Vec<Arc<Service>> = context.services.of_host(name).iter().filter(is_in).cloned().collect();
     if !by_host.is_empty() {
@@ -71,7 +72,7 @@ fn node_of_workload(context: &PushContext, name: &str) -> Option<Node> {
 }
 
 /// The node that a proxy beside an endpoint would have.
-fn node_of(context: &PushContext, endpoint: &crate::model::Endpoint) -> Option<Node> {
+pub(super) fn node_of(context: &PushContext, endpoint: &crate::model::Endpoint) -> Option<Node> {
     let (namespace, domain) = (&endpoint.namespace, &context.mesh().domain);
     let ip = endpoint.addresses.first().filter(|a| a.parse::<std::net::IpAddr>().is_ok()).map_or("127.0.0.1", |a| a);
     let id = format!("sidecar~{ip}~{}.{namespace}~{namespace}.svc.{domain}", endpoint.workload_name);
@@ -83,10 +84,10 @@ fn node_of(context: &PushContext, endpoint: &crate::model::Endpoint) -> Option<N
 }
 
 /// An object by name, with the place that it was read from.
-fn object(config: &Config) -> Value {
+pub(super) fn object(config: &Config) -> Value {
     json!({"name": full_name(config), "kind": config.kind().as_str(), "place": config.origin.place()})
 }
 
-fn full_name(config: &Config) -> String {
+pub(super) fn full_name(config: &Config) -> String {
     format!("{}.{}", config.meta.name, config.meta.namespace)
 }

@@ -50,15 +50,21 @@ fn sections(sent: impl Fn(ResourceType) -> Option<Arc<Snapshot>>, types: &[&str]
 }
 
 fn entry(kind: ResourceType, field: &str, resource: &Resource) -> Value {
-    let mut content = to_json(resource);
-    if kind == ResourceType::Secret {
-        redact(&mut content);
-    }
+    let content = redacted(kind, resource);
     let version = resource.version();
     if kind == ResourceType::Listener {
         return json!({"name": &**resource.name(), "activeState": {"versionInfo": version, field: content}});
     }
     json!({"versionInfo": version, field: content})
+}
+
+/// The message of a resource as proto3 JSON, without private keys.
+pub(super) fn redacted(kind: ResourceType, resource: &Resource) -> Value {
+    let mut content = to_json(resource);
+    if kind == ResourceType::Secret {
+        redact(&mut content);
+    }
+    content
 }
 
 /// The message of a resource as proto3 JSON.

@@ -118,7 +118,7 @@ pub(super) fn syncz(state: &AdminState, namespace: Option<&str>) -> Value {
 }
 
 /// Names that a client watches and that do not exist: the first few.
-fn missing(status: &TypeStatus) -> Vec<String> {
+pub(super) fn missing(status: &TypeStatus) -> Vec<String> {
     const SHOWN: usize = 20;
     let Some(sent) = &status.sent else { return Vec::new() };
     let held: HashSet<&str> = sent.iter().map(|r| &**r.name()).collect();

@@ -20,7 +20,7 @@ use super::{
     access::{Viewer, guarded, may_change},
     building::Busy,
     confirm::confirm,
-    page, pages, scopes,
+    dashboard, page, pages, scopes,
 };
 
 /// Threads that answer. Slow pages are built elsewhere.
@@ -59,7 +59,7 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
             .route("/metrics", web::get().to(metrics))
             .route("/metrics", web::head().to(metrics))
             .route("/version", web::get().to(version))
-            .service(web::resource("/").wrap(from_fn(guarded)).route(web::get().to(overview)))
+            .configure(dashboard::configure)
             .service(
                 web::scope("/scopej")
                     .wrap(from_fn(guarded))
@@ -120,11 +120,6 @@ fn text_of(value: &Value, pretty: bool) -> String {
 
 fn json_text(text: String) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(text)
-}
-
-async fn overview(state: web::Data<AdminState>) -> HttpResponse {
-    let read = state.clone();
-    state.building.pages.build(async move { page::overview(&read) }).await.map_or_else(busy, html)
 }
 
 async fn ready(state: web::Data<AdminState>) -> HttpResponse {

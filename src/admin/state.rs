@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::Building;
+use super::{Building, Dashboard};
 use crate::{
     discovery::XdsState,
     identity::Authenticator,
@@ -44,6 +44,8 @@ pub struct AdminState {
     pub metrics: Metrics,
     /// The builders of pages.
     pub building: Building,
+    /// The memory of the dashboard.
+    pub dashboard: Dashboard,
     /// Requests a push of everything, for debugging.
     pub push: Arc<dyn Fn() + Send + Sync>,
     /// Access to debug pages over HTTP.

@@ -6,7 +6,7 @@ use actix_web::dev::ServerHandle;
 
 use super::{Error, process::Process};
 use crate::{
-    admin::{self, AdminState, Building, DebugAccess, PagesOverXds},
+    admin::{self, AdminState, Building, Dashboard, DebugAccess, PagesOverXds},
     discovery::XdsServerHandle,
     identity::Authenticator,
     model::{PushRequest, Reason, XdsUpdater},
@@ -51,6 +51,7 @@ pub(super) fn start(
         readiness: process.readiness.clone(),
         metrics: Metrics::install()?,
         building: Building::on(&tokio::runtime::Handle::current()),
+        dashboard: Dashboard::on(&tokio::runtime::Handle::current()),
         push: Arc::new(move || xds.config_update(PushRequest::everything(Reason::Debug))),
         access: DebugAccess {
             open: settings.open_debug,

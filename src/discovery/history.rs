@@ -12,9 +12,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
+    ack_times::AckTimes,
     causes::{Cause, Subject},
     course::{Course, Sent, Stages},
-    push_event::PushEvent,
+    push_event::{PushEvent, StageTimes},
 };
 use crate::{
     model::{PushKey, PushRequest, push_request::PushKind},
@@ -47,6 +48,8 @@ pub struct PushRecord {
     nacked: AtomicU64,
     last_sent_micros: AtomicU64,
     last_ack_micros: AtomicU64,
+    ack_times: AckTimes,
+    stages: Option<StageTimes>,
     /// Number of the last connection that there was when it was published.
     newest: u64,
     /// Where pushes are traced.
@@ -76,7 +79,13 @@ impl Traced {
 }
 
 impl PushRecord {
-    pub(super) fn new(version: u64, request: &PushRequest, newest: u64, traced: Option<Traced>) -> Self {
+    pub(super) fn new(
+        version: u64,
+        request: &PushRequest,
+        newest: u64,
+        stages: Option<Stages>,
+        traced: Option<Traced>,
+    ) -> Self {
         let name = |kind| match kind {
             PushKind::Config(kind) | PushKind::Object(kind) => kind.as_str(),
             PushKind::Endpoints => "Endpoints",
@@ -100,6 +109,8 @@ impl PushRecord {
             nacked: AtomicU64::new(0),
             last_sent_micros: AtomicU64::new(0),
             last_ack_micros: AtomicU64::new(0),
+            ack_times: AckTimes::default(),
+            stages: stages.map(|stages| StageTimes::of(request.start, &stages)),
             newest,
             traced,
         }
@@ -145,7 +156,9 @@ impl PushRecord {
 
     pub(super) fn acked(&self, connection: u64, kind: ResourceType) {
         self.acked.fetch_add(1, Relaxed);
-        self.last_ack_micros.fetch_max(self.micros(), Relaxed);
+        let micros = self.micros();
+        self.last_ack_micros.fetch_max(micros, Relaxed);
+        self.ack_times.note(micros);
         self.note(|course| course.answered(Instant::now(), connection, kind, None));
     }
 
@@ -200,6 +213,8 @@ impl PushRecord {
             nacked: self.nacked.load(Relaxed),
             last_sent_ms: millis(&self.last_sent_micros),
             last_ack_ms: millis(&self.last_ack_micros),
+            ack_ms: self.ack_times.percentiles(),
+            stages: self.stages,
         }
     }
 }

@@ -1,6 +1,10 @@
 //! One push, as debug pages and traces show it.
 
+use std::time::Instant;
+
 use serde::Serialize;
+
+use super::{ack_times::Percentiles, course::Stages};
 
 /// One push, as it is shown.
 #[derive(Debug, Clone, Serialize)]
@@ -24,4 +28,30 @@ pub struct PushEvent {
     pub nacked: u64,
     pub last_sent_ms: f64,
     pub last_ack_ms: f64,
+    /// `None` without an acknowledgement.
+    pub ack_ms: Option<Percentiles>,
+    /// `None` where nothing was gathered or built: the generator's failures are pushed so.
+    pub stages: Option<StageTimes>,
+}
+
+/// The times before a publication, in milliseconds since the trigger.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StageTimes {
+    /// The end of the debounce.
+    pub debounced_ms: f64,
+    /// The events that the debounce merged.
+    pub merged: u32,
+    /// The beginning of the building of the context, which may wait for the one before.
+    pub build_began_ms: f64,
+    /// Its end.
+    pub build_ended_ms: f64,
+}
+
+impl StageTimes {
+    pub(super) fn of(start: Instant, stages: &Stages) -> Self {
+        let since = |at: Instant| at.saturating_duration_since(start).as_secs_f64() * 1e3;
+        let (began, ended) = stages.context;
+        let (gathered, merged) = stages.gathered.unwrap_or((began, 1));
+        Self { debounced_ms: since(gathered), merged, build_began_ms: since(began), build_ended_ms: since(ended) }
+    }
 }

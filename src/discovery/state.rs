@@ -171,7 +171,7 @@ impl XdsState {
         let version = before.as_ref().map_or(0, |p| p.version) + 1;
         let subject = |keys| Subject { keys, now: context.clone(), before: before.as_ref().map(|p| p.context.clone()) };
         let traced = inner.traces.as_ref().map(|_| Traced::new(request, stages, subject));
-        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed), traced));
+        let record = Arc::new(PushRecord::new(version, request, inner.counter.load(Ordering::Relaxed), stages, traced));
         if let Some(traces) = &inner.traces {
             traces.follow(record.clone());
         }

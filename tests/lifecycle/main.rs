@@ -14,6 +14,7 @@ mod certificate;
 mod collector;
 mod confirm;
 mod context_fault;
+mod dashboard;
 mod debug;
 mod describe;
 mod descriptors;

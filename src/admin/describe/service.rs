@@ -5,16 +5,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
+    client_tls::client_tls,
     full_name, node_of, object,
     workload::{dotted, mode, policies},
 };
 use crate::{
     model::{Endpoint, HealthStatus, Registry, Service, host},
-    proto::networking::{self, client_tls_settings::TlSmode},
+    proto::networking,
     push::{
         MergedDestinationRule, PushContext,
         authn::MtlsMode,
-        destination_rules::port_level_policy,
         virtual_services::{MESH_GATEWAY, destinations},
     },
 };
@@ -23,7 +23,7 @@ use crate::{
 const MOST_WORKLOADS: usize = 50;
 
 /// The description of a service, as a client of its own namespace sees it.
-pub(super) fn describe(context: &PushContext, service: &Service) -> Value {
+pub(in crate::admin) fn describe(context: &PushContext, service: &Service) -> Value {
     let rules = context.destination_rules.candidates(
         &context.inputs,
         &service.namespace,
@@ -38,7 +38,7 @@ pub(super) fn describe(context: &PushContext, service: &Service) -> Value {
     let mut warnings = Vec::new();
     let ports =
         service.ports.iter().map(|port| {
-            let (client, is_mutual) = client_tls(context, service, rule, port.port);
+            let (client, is_mutual) = clients_of(context, service, rule, port.port);
             let strict = workloads.iter().filter(|workload| workload.strict.contains(&port.port) && !is_mutual);
             warnings.extend(strict.map(|w| {
                 format!("port {}: clients send no mutual TLS, and {} accepts nothing else", port.port, w.name)
@@ -72,32 +72,15 @@ fn shown(rule: &MergedDestinationRule) -> Value {
 }
 
 /// TLS that clients send to a port, in words, and whether it is mutual TLS of the mesh.
-fn client_tls(
+fn clients_of(
     context: &PushContext,
     service: &Service,
     rule: Option<&Arc<MergedDestinationRule>>,
     port: u32,
 ) -> (String, bool) {
-    let policy = rule.and_then(|rule| rule.rule.traffic_policy.as_ref());
-    let (of_port, _) = port_level_policy(policy, Some(port));
-    if let Some(tls) = of_port.as_ref().and_then(|policy| policy.tls.as_ref()) {
-        let by = rule.map(|rule| format!(" (DestinationRule {}.{})", rule.name, rule.namespace)).unwrap_or_default();
-        let words = match tls.mode() {
-            TlSmode::Disable => "plain text",
-            TlSmode::Simple => "TLS without a certificate of the client",
-            TlSmode::Mutual => "TLS with a certificate of the client",
-            TlSmode::IstioMutual => "mutual TLS",
-        };
-        return (format!("{words}{by}"), matches!(tls.mode(), TlSmode::Mutual | TlSmode::IstioMutual));
-    }
-    let auto = context.mesh().config.enable_auto_mtls == Some(true);
-    match context.service_mtls_mode(of_port.as_deref(), service, port) {
-        MtlsMode::Permissive | MtlsMode::Strict if auto => {
-            ("mutual TLS where the workload has a proxy, plain text elsewhere".to_string(), true)
-        }
-        MtlsMode::Unknown => ("as the program sends it: the service is outside of the mesh".to_string(), false),
-        _ => ("plain text".to_string(), false),
-    }
+    let (tls, by_rule) = client_tls(context, service, rule, port);
+    let by = rule.filter(|_| by_rule).map(|rule| format!(" (DestinationRule {}.{})", rule.name, rule.namespace));
+    (tls.words().to_string() + &by.unwrap_or_default(), tls.is_mutual())
 }
 
 /// A workload behind a service.

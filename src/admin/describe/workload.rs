@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The description of a workload; `is_connected` when its proxy is.
-pub(super) fn describe(context: &PushContext, node: &Node, is_connected: bool) -> Value {
+pub(in crate::admin) fn describe(context: &PushContext, node: &Node, is_connected: bool) -> Value {
     let view = context.view_of(node);
     let peer = context.authn.policy(&view.namespace, &view.labels);
     let services = view.targets.iter().map(|target| {
@@ -35,7 +35,7 @@ pub(super) fn describe(context: &PushContext, node: &Node, is_connected: bool) -
 }
 
 /// The policies in force for a workload.
-pub(super) fn policies(context: &PushContext, view: &ProxyView) -> Value {
+pub(in crate::admin) fn policies(context: &PushContext, view: &ProxyView) -> Value {
     let peer = context.authn.policy(&view.namespace, &view.labels);
     let ports: serde_json::Map<String, Value> =
         peer.ports.iter().map(|(port, of)| (port.to_string(), mode(*of).into())).collect();
@@ -74,7 +74,7 @@ fn peers(context: &PushContext, view: &ProxyView) -> Vec<Value> {
 }
 
 /// Istio's word for a mode.
-pub(super) const fn mode(mode: MtlsMode) -> &'static str {
+pub(in crate::admin) const fn mode(mode: MtlsMode) -> &'static str {
     match mode {
         MtlsMode::Unknown => "UNSET",
         MtlsMode::Disable => "DISABLE",
@@ -84,6 +84,6 @@ pub(super) const fn mode(mode: MtlsMode) -> &'static str {
 }
 
 /// `NAMESPACE/NAME` as `NAME.NAMESPACE`.
-pub(super) fn dotted(name: &str) -> String {
+pub(in crate::admin) fn dotted(name: &str) -> String {
     name.split_once('/').map_or_else(|| name.to_string(), |(namespace, name)| format!("{name}.{namespace}"))
 }

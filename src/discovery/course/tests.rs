@@ -36,6 +36,8 @@ fn event() -> PushEvent {
         nacked: 1,
         last_sent_ms: 0.0,
         last_ack_ms: 0.0,
+        ack_ms: None,
+        stages: None,
     }
 }
 
