@@ -1,10 +1,10 @@
-//! `pilothouse analyze`: what is wrong across the objects of files, with the codes of `istioctl analyze`.
+//! `pilothouse analyze`: what is wrong across the objects of files and of a live cluster, with the codes of `istioctl analyze`.
 
 mod forms;
+mod live;
 mod sarif;
 
 use std::{
-    collections::BTreeSet,
     io::{IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -12,7 +12,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use forms::Finding;
+use forms::{Finding, Inputs};
+use live::{Live, LiveArgs};
 
 use super::{EXIT_FINDINGS, EXIT_USAGE, MeshArgs, is_one_missing, validate::refusals};
 use crate::{
@@ -45,11 +46,18 @@ pub enum Output {
 
 /// Arguments of `analyze`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = "Example:\n  pilothouse analyze config/ --failure-threshold Warning -o junit > findings.xml")]
+#[command(
+    after_help = "Examples:\n  pilothouse analyze config/ --failure-threshold Warning -o junit > findings.xml\n  \
+                  pilothouse analyze --kubeconfig ~/.kube/config -A\n  \
+                  pilothouse analyze changed.yaml --kubeconfig ~/.kube/config -n shop"
+)]
 pub struct AnalyzeArgs {
     /// Files and folders, analysed together.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "kubeconfig", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+    /// The live cluster.
+    #[command(flatten)]
+    pub live: LiveArgs,
     /// Mesh-wide settings.
     #[command(flatten)]
     pub mesh: MeshArgs,
@@ -67,23 +75,23 @@ pub struct AnalyzeArgs {
     pub suppress: Vec<Suppression>,
 }
 
-/// Analyses the files.
+/// Analyses the files and the cluster.
 ///
 /// # Errors
-/// Findings that cannot be written.
+/// A cluster that cannot be read, and findings that cannot be written.
 pub fn run(args: AnalyzeArgs) -> anyhow::Result<ExitCode> {
     if is_one_missing(&args.paths) {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let (found, files) = findings(&args);
+    let (found, inputs) = findings(&args)?;
     let reached = found.iter().any(|finding| finding.level() >= args.failure_threshold);
     let shown: Vec<Finding> = found.into_iter().filter(|finding| finding.level() >= args.output_threshold).collect();
     let text = match args.output {
-        Output::Text => forms::text(&shown, files.len(), in_colours()),
+        Output::Text => forms::text(&shown, &inputs, in_colours()),
         Output::Json => serde_json::to_string_pretty(&forms::values(&shown))? + "\n",
         Output::Yaml => yaml::text_of(&forms::values(&shown))?,
         Output::Sarif => serde_json::to_string_pretty(&sarif::document(&shown))? + "\n",
-        Output::Junit => forms::junit(&shown, &files, args.failure_threshold),
+        Output::Junit => forms::junit(&shown, &inputs, args.failure_threshold),
     };
     // A reader that has seen enough and closes its pipe is no error.
     match std::io::stdout().lock().write_all(text.as_bytes()) {
@@ -99,8 +107,8 @@ fn in_colours() -> bool {
     std::io::stdout().is_terminal() && !is_plain && !is_dumb
 }
 
-/// All findings, ordered by place, and the files that were read.
-fn findings(args: &AnalyzeArgs) -> (Vec<Finding>, BTreeSet<String>) {
+/// All findings, ordered by place, and the inputs that were read.
+fn findings(args: &AnalyzeArgs) -> anyhow::Result<(Vec<Finding>, Inputs)> {
     let max_file_bytes = SourceSettings::default().max_file_bytes;
     let (mut all, mut written) = (Loaded::default(), Vec::new());
     for path in &args.paths {
@@ -109,47 +117,66 @@ fn findings(args: &AnalyzeArgs) -> (Vec<Finding>, BTreeSet<String>) {
         all.extend(loaded);
         written.extend(more);
     }
+    // Objects with their places, without the documents that are no objects; after them those of the cluster.
+    let (places, mut objects): (Vec<&Written>, Vec<Object>) =
+        written.iter().filter_map(|written| Some((written, object(written)?))).unzip();
+    let live = live::read(&args.live, &objects, &args.mesh.domain, &args.mesh.cluster_id)?;
+    let files = written.iter().map(|written| written.file.display().to_string()).collect();
+    let inputs = Inputs { files, live: live.as_ref().map(|live| live.objects.len()) };
+    let mut live = live.unwrap_or_default();
+    all.configs.append(&mut live.configs);
+    objects.append(&mut live.objects);
+
     let mut found = of_files(&all.findings);
-    let mesh = check_mesh(&args.mesh.settings(), max_file_bytes).map(|(mesh, warned)| {
-        found.extend(warned.into_iter().map(|warned| {
-            let text = format!("Schema validation warning: {}", warned.warning);
-            let (place, kind) = ((warned.line, warned.column), warned.kind.as_str());
-            Finding::of_file(Code::SchemaWarning, warned.file, place, kind, String::new(), text)
-        }));
-        mesh
-    });
-    let mesh = mesh.unwrap_or_else(|refused| {
-        found.push(of_refused(&refused));
-        Mesh::default()
-    });
+    found.extend(live.refused.iter().filter(|refused| live.shows(&refused.namespace)).map(of_refused));
+    let mesh = mesh(args, &mut live, &mut found);
     let context = refusals::context(mesh, &all.configs);
-    let of_envoy = refusals::warnings(&context, &all.configs).into_iter().map(|warned| {
+    let of_envoy = refusals::warnings(&context, &all.configs).into_iter().filter_map(|warned| {
         let is_it = |w: &&Written| w.is_at(&warned.file, warned.line);
         let place = written.iter().find(is_it).map_or((warned.line, 0), |written| written.place("metadata.name"));
         let name = full_name(&warned.namespace, &warned.name);
-        Finding::of_file(Code::RefusedByEnvoy, warned.file.clone(), place, &warned.kind, name, warned.warning)
+        let is_shown = !warned.file.is_empty() || live.shows(&warned.namespace);
+        is_shown.then(|| Finding::of_file(Code::RefusedByEnvoy, warned.file, place, &warned.kind, name, warned.warning))
     });
     found.extend(of_envoy);
-    // Objects with their places, without the documents that are no objects.
-    let (places, objects): (Vec<&Written>, Vec<Object>) =
-        written.iter().filter_map(|written| Some((written, object(written)?))).unzip();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     for message in analysis::analyze(&objects, &context, i64::try_from(now).unwrap_or(i64::MAX)) {
-        let about = match message.subject {
-            Subject::Object(index) => objects.get(index).zip(places.get(index)),
-            Subject::MeshConfig | Subject::MeshNetworks => None,
-        };
-        let Some((object, place)) = about else {
+        let Subject::Object(index) = message.subject else {
             found.push(of_mesh(args, &message));
             continue;
         };
-        if !args.suppress.iter().any(|suppression| suppression.covers(message.code, object)) {
-            found.push(Finding::of_object(&message, object, place));
+        let Some(object) = objects.get(index) else { continue };
+        let place = places.get(index);
+        let is_shown = place.is_some() || live.shows(&object.namespace);
+        if is_shown && !args.suppress.iter().any(|suppression| suppression.covers(message.code, object)) {
+            found.push(Finding::of_object(&message, object, place.copied()));
         }
     }
     found.sort();
     found.dedup();
-    (found, written.iter().map(|written| written.file.display().to_string()).collect())
+    Ok((found, inputs))
+}
+
+/// The mesh settings: those of the files, else those of the cluster, else the defaults.
+fn mesh(args: &AnalyzeArgs, live: &mut Live, found: &mut Vec<Finding>) -> Mesh {
+    let has_files = args.mesh.mesh_config.is_some() || args.mesh.networks_config.is_some();
+    if let Some(mesh) = live.mesh.take().filter(|_| !has_files) {
+        return mesh;
+    }
+    match check_mesh(&args.mesh.settings(), SourceSettings::default().max_file_bytes) {
+        Ok((mesh, warned)) => {
+            found.extend(warned.into_iter().map(|warned| {
+                let text = format!("Schema validation warning: {}", warned.warning);
+                let (place, kind) = ((warned.line, warned.column), warned.kind.as_str());
+                Finding::of_file(Code::SchemaWarning, warned.file, place, kind, String::new(), text)
+            }));
+            mesh
+        }
+        Err(refused) => {
+            found.push(of_refused(&refused));
+            Mesh::default()
+        }
+    }
 }
 
 fn object(written: &Written) -> Option<Object> {

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod admin;
+mod analyze;
 #[allow(dead_code, reason = "the tests of the lifecycle use more of it")]
 #[path = "../lifecycle/binary.rs"]
 mod binary;

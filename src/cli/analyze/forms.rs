@@ -12,7 +12,19 @@ use crate::{
     sources::file::Written,
 };
 
-/// A message at its place.
+/// The inputs of an analysis.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    /// The files that were read.
+    pub files: BTreeSet<String>,
+    /// The number of objects of the cluster, if one was read.
+    pub live: Option<usize>,
+}
+
+/// Name of the test suite of the cluster's objects.
+const CLUSTER: &str = "cluster";
+
+/// A message at its place. An object of the cluster has none: its file is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
     pub file: String,
@@ -27,11 +39,11 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// A finding about an object.
-    pub fn of_object(message: &Message, object: &Object, written: &Written) -> Self {
-        let (line, column) = written.place(&message.path);
+    /// A finding about an object of a file, or of the cluster.
+    pub fn of_object(message: &Message, object: &Object, written: Option<&Written>) -> Self {
+        let (line, column) = written.map(|written| written.place(&message.path)).unwrap_or_default();
         Self {
-            file: written.file.display().to_string(),
+            file: written.map(|written| written.file.display().to_string()).unwrap_or_default(),
             line,
             column,
             code: message.code,
@@ -58,7 +70,7 @@ impl Finding {
 }
 
 /// One line for each finding in istioctl's form, with its way out below.
-pub(super) fn text(findings: &[Finding], files: usize, in_colours: bool) -> String {
+pub(super) fn text(findings: &[Finding], inputs: &Inputs, in_colours: bool) -> String {
     let mut out = String::new();
     for finding in findings {
         let (level, end) = match (in_colours, finding.level()) {
@@ -67,14 +79,18 @@ pub(super) fn text(findings: &[Finding], files: usize, in_colours: bool) -> Stri
             (true, Level::Warning) => ("\u{1b}[33m", "\u{1b}[0m"),
             (true, Level::Info) => ("\u{1b}[32m", "\u{1b}[0m"),
         };
-        let space = if finding.origin.is_empty() { "" } else { " " };
         let (origin, place, message) = (&finding.origin, finding.reference(), one_line(&finding.text));
+        let space = if origin.is_empty() || place.is_empty() { "" } else { " " };
         let _ = writeln!(out, "{level}{}{end} [{}] ({origin}{space}{place}) {message}", finding.level(), finding.code);
         let _ = writeln!(out, "    way out: {}", finding.code.way_out());
     }
     let count = |level: Level| findings.iter().filter(|finding| finding.level() == level).count();
     let (errors, warnings, infos) = (count(Level::Error), count(Level::Warning), count(Level::Info));
-    let _ = writeln!(out, "{errors} errors, {warnings} warnings, {infos} infos in {files} files");
+    let _ = write!(out, "{errors} errors, {warnings} warnings, {infos} infos in {} files", inputs.files.len());
+    let _ = match inputs.live {
+        Some(objects) => writeln!(out, " and {objects} objects of the cluster"),
+        None => writeln!(out),
+    };
     out
 }
 
@@ -105,11 +121,13 @@ pub(super) fn values(findings: &[Finding]) -> Value {
     findings.iter().map(of).collect()
 }
 
-/// A test suite for each file: one test for each finding, or one that passes.
-pub(super) fn junit(findings: &[Finding], files: &BTreeSet<String>, threshold: Level) -> String {
-    let mut suites: BTreeMap<&str, Vec<&Finding>> = files.iter().map(|file| (file.as_str(), Vec::new())).collect();
+/// A test suite for each file, and one for the cluster: one test for each finding, or one that passes.
+pub(super) fn junit(findings: &[Finding], inputs: &Inputs, threshold: Level) -> String {
+    let names = inputs.files.iter().map(String::as_str).chain(inputs.live.map(|_| CLUSTER));
+    let mut suites: BTreeMap<&str, Vec<&Finding>> = names.map(|name| (name, Vec::new())).collect();
     for finding in findings {
-        suites.entry(&finding.file).or_default().push(finding);
+        let name = if finding.file.is_empty() && inputs.live.is_some() { CLUSTER } else { &finding.file };
+        suites.entry(name).or_default().push(finding);
     }
     let fails = |finding: &&Finding| finding.level() >= threshold;
     let (tests, failures) =
@@ -174,23 +192,37 @@ mod tests {
     #[test]
     fn a_finding_is_one_line_and_its_way_out() {
         let all = [finding(Code::ConflictingGateways, "one\ntwo")];
-        let plain = text(&all, 1, false);
+        let inputs = Inputs { files: BTreeSet::from(["a & b.yaml".to_string()]), live: None };
+        let plain = text(&all, &inputs, false);
         assert!(
             plain.starts_with("Error [IST0145] (Gateway ns/\"g\" a & b.yaml:3:7) one two\n    way out: "),
             "{plain}"
         );
         assert!(plain.ends_with("1 errors, 0 warnings, 0 infos in 1 files\n") && plain.lines().count() == 3);
-        assert!(text(&all, 1, true).starts_with("\u{1b}[1;31mError\u{1b}[0m ["));
+        assert!(text(&all, &inputs, true).starts_with("\u{1b}[1;31mError\u{1b}[0m ["));
+    }
+
+    #[test]
+    fn an_object_of_the_cluster_has_no_place() {
+        let code = Code::ConflictingGateways;
+        let live = Finding::of_file(code, String::new(), (0, 0), "Gateway", "ns/g".to_string(), "x".to_string());
+        let inputs = Inputs { files: BTreeSet::new(), live: Some(7) };
+        let plain = text(std::slice::from_ref(&live), &inputs, false);
+        assert!(plain.starts_with("Error [IST0145] (Gateway ns/g) x\n"), "{plain}");
+        assert!(plain.ends_with(" in 0 files and 7 objects of the cluster\n"), "{plain}");
+        let xml = junit(&[live], &inputs, Level::Error);
+        assert!(xml.contains("<testsuite name=\"cluster\" tests=\"1\" failures=\"1\">"), "{xml}");
     }
 
     #[test]
     fn junit_fails_at_the_threshold_alone() {
         let all = [finding(Code::ConflictingGateways, "<x>\u{1}"), finding(Code::SubsetUnused, "y")];
         let files = BTreeSet::from(["a & b.yaml".to_string(), "clean.yaml".to_string()]);
-        let xml = junit(&all, &files, Level::Warning);
+        let inputs = Inputs { files, live: None };
+        let xml = junit(&all, &inputs, Level::Warning);
         assert!(xml.contains("tests=\"3\" failures=\"1\""), "{xml}");
         assert!(xml.contains("message=\"&lt;x&gt;\u{fffd}\"") && xml.contains("<system-out>Info: "), "{xml}");
         assert!(xml.contains("classname=\"clean.yaml\" name=\"no findings\"/>"), "{xml}");
-        assert!(junit(&all, &files, Level::Info).contains("failures=\"2\""));
+        assert!(junit(&all, &inputs, Level::Info).contains("failures=\"2\""));
     }
 }

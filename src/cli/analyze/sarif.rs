@@ -53,7 +53,8 @@ fn result(finding: &Finding, rule: usize) -> Value {
             place["region"]["startColumn"] = finding.column.into();
         }
     }
-    let mut location = json!({"physicalLocation": place});
+    // An object of a cluster has a name, and no file.
+    let mut location = if finding.file.is_empty() { json!({}) } else { json!({"physicalLocation": place}) };
     if !finding.origin.is_empty() {
         location["logicalLocations"] = json!([{"fullyQualifiedName": finding.origin}]);
     }

@@ -119,7 +119,8 @@ impl Reader {
     }
 }
 
-fn cut(kind: Kind, fields: &mut Map<String, Value>) {
+/// Removes the parts of an object that nothing reads.
+pub(super) fn cut(kind: Kind, fields: &mut Map<String, Value>) {
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.shift_remove("managedFields");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
