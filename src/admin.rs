@@ -14,6 +14,7 @@ mod describe;
 mod document;
 mod envoy_dump;
 mod flags;
+mod measures;
 mod over_xds;
 mod page;
 mod pages;
@@ -28,6 +29,7 @@ mod state;
 
 pub use building::Building;
 pub use dashboard::Dashboard;
+pub use measures::Measures;
 pub use over_xds::PagesOverXds;
 pub use server::{AdminServer, serve};
 pub use state::{AdminState, DebugAccess};

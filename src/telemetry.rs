@@ -10,6 +10,7 @@
 //! Traces are off unless OpenTelemetry's environment variables name a collector. They go through a bounded queue as well, and
 //! are dropped and counted while the collector does not take them.
 
+mod exposition;
 mod labels;
 mod line;
 mod log;
@@ -22,6 +23,7 @@ mod trace_settings;
 mod traces;
 mod writer;
 
+pub use exposition::{Family, exposition};
 pub use labels::{count_rejected, count_rejected_others};
 pub use line::LogFormat;
 pub use log::{flush_log, init_log, log_level, log_scopes, set_log_levels};

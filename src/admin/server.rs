@@ -20,7 +20,7 @@ use super::{
     access::{Viewer, guarded, may_change},
     building::Busy,
     confirm::confirm,
-    dashboard, page, pages, scopes,
+    dashboard, measures, page, pages, scopes,
 };
 
 /// Threads that answer. Slow pages are built elsewhere.
@@ -131,9 +131,14 @@ async fn ready(state: web::Data<AdminState>) -> HttpResponse {
 }
 
 async fn metrics(state: web::Data<AdminState>) -> HttpResponse {
-    let read = state.metrics.clone();
+    let read = state.clone();
     let shown = |text| HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text);
-    state.building.metrics.build(async move { read.render() }).await.map_or_else(busy, shown)
+    state
+        .building
+        .metrics
+        .build(async move { read.metrics.render() + &measures::text(&read) })
+        .await
+        .map_or_else(busy, shown)
 }
 
 /// `VERSION-REVISION-STATUS` in plain text, as `istioctl version` reads it.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Building, Dashboard};
+use super::{Building, Dashboard, Measures};
 use crate::{
     discovery::XdsState,
     identity::Authenticator,
@@ -42,6 +42,8 @@ pub struct AdminState {
     pub readiness: Readiness,
     /// The metrics.
     pub metrics: Metrics,
+    /// What was counted for the metrics.
+    pub measures: Measures,
     /// The builders of pages.
     pub building: Building,
     /// The memory of the dashboard.

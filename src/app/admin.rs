@@ -6,7 +6,7 @@ use actix_web::dev::ServerHandle;
 
 use super::{Error, process::Process};
 use crate::{
-    admin::{self, AdminState, Building, Dashboard, DebugAccess, PagesOverXds},
+    admin::{self, AdminState, Building, Dashboard, DebugAccess, Measures, PagesOverXds},
     discovery::XdsServerHandle,
     identity::Authenticator,
     model::{PushRequest, Reason, XdsUpdater},
@@ -50,6 +50,7 @@ pub(super) fn start(
         supervision: process.supervision.clone(),
         readiness: process.readiness.clone(),
         metrics: Metrics::install()?,
+        measures: Measures::default(),
         building: Building::on(&tokio::runtime::Handle::current()),
         dashboard: Dashboard::on(&tokio::runtime::Handle::current()),
         push: Arc::new(move || xds.config_update(PushRequest::everything(Reason::Debug))),

@@ -44,6 +44,8 @@ pub(super) struct Builder {
     shared: SharedTables,
     /// Builds so far, for `/metrics` and tests.
     pub(super) builds: AtomicU64,
+    /// Lists and resources that were there already when they were asked for, and those that were not.
+    pub(super) reads: (AtomicU64, AtomicU64),
     failures: Mutex<Vec<Failure>>,
     failed: Notify,
     #[cfg(any(test, feature = "testing"))]
@@ -57,6 +59,7 @@ impl Builder {
             queue: BuildQueue::new(threads),
             shared: SharedTables::default(),
             builds: AtomicU64::new(0),
+            reads: Default::default(),
             failures: Mutex::default(),
             failed: Notify::new(),
             #[cfg(any(test, feature = "testing"))]
@@ -206,9 +209,13 @@ impl SlotCache {
     pub(super) fn invalidate(&self, kind: ResourceType, version: u64, names: impl Fn(ResourceType, &str) -> bool) {
         let cache = self.cache(kind);
         let mut named = cache.named.lock();
+        let mut evicted = u64::from(cache.list.lock().is_some());
         for (name, entry) in &mut named.known {
-            entry.fresh &= !names(kind, name);
+            let stays = !names(kind, name);
+            evicted += u64::from(entry.fresh && !stays);
+            entry.fresh &= stays;
         }
+        metrics::counter!("xds_cache_evictions", "type" => "clear").increment(evicted);
         named.absent.retain(|name| !names(kind, name));
         cache.dirty.store(version, Ordering::Release);
     }
@@ -225,12 +232,15 @@ impl SlotCache {
             known.as_ref().filter(|(built, _)| *built >= self.dirty(kind)).map(|(_, block)| block.clone())
         };
         if let Some(block) = ready(&cache.list.lock()) {
+            builder.reads.0.fetch_add(1, Ordering::Relaxed);
             return Ok(block);
         }
         let _building = cache.building.lock().await;
         if let Some(block) = ready(&cache.list.lock()) {
+            builder.reads.0.fetch_add(1, Ordering::Relaxed);
             return Ok(block);
         }
+        builder.reads.1.fetch_add(1, Ordering::Relaxed);
         let published = current();
         let version = published.version;
         let slot_cache = self.clone();
@@ -263,6 +273,8 @@ impl SlotCache {
         let cache = self.cache(kind);
         let _building = cache.building.lock().await;
         let (mut found, missing) = cache.named.lock().split(names);
+        builder.reads.0.fetch_add((names.len() - missing.len()) as u64, Ordering::Relaxed);
+        builder.reads.1.fetch_add(missing.len() as u64, Ordering::Relaxed);
         if missing.is_empty() {
             return Ok(found);
         }

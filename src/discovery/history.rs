@@ -128,6 +128,11 @@ impl PushRecord {
         self.start.elapsed()
     }
 
+    /// Time since it was published.
+    pub(super) fn queued(&self) -> Duration {
+        self.age().saturating_sub(self.context)
+    }
+
     fn micros(&self) -> u64 {
         u64::try_from(self.age().as_micros()).unwrap_or(u64::MAX)
     }

@@ -412,6 +412,13 @@ impl XdsState {
         (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
     }
 
+    /// Reads of generated resources that found them, and those that had to generate them.
+    #[must_use]
+    pub fn cache_reads(&self) -> (u64, u64) {
+        let (hits, misses) = &self.inner.builder.reads;
+        (hits.load(Ordering::Relaxed), misses.load(Ordering::Relaxed))
+    }
+
     pub(super) fn debug_throttle(&self) -> &DebugThrottle {
         &self.inner.debug_throttle
     }

@@ -380,6 +380,9 @@ impl Stream {
         let Some((kind, scope)) = self.session.next() else { return Ok(()) };
         let (scope, state) = (scope.clone(), self.state.clone());
         let Some(published) = state.current() else { return Ok(()) };
+        if published.record.reaches(self.connection.number) {
+            metrics::histogram!("pilot_proxy_queue_time").record(published.record.queued().as_secs_f64());
+        }
         let current = || state.current().unwrap_or_else(|| published.clone());
         let offered = self.version_lower_bound();
         let Ok(target) = self.view.snapshot(kind, &scope, state.builder(), &current).await else {
@@ -387,9 +390,11 @@ impl Stream {
             return Ok(());
         };
         self.hold_unknown(kind, &target)?;
+        let sending = Instant::now();
         let response = self.session.offer(kind, &target, state.updates());
         let lacks = self.session.lacks(kind) || self.session.subscription(kind).is_some_and(|s| s.withholds());
         let Some(response) = response else {
+            saved(kind, target.bytes());
             self.connection.update_status(kind, |status| {
                 // The snapshot that it accepted last is the current one.
                 if status.last_error.is_empty() && !lacks {
@@ -402,6 +407,7 @@ impl Stream {
         let (first, rest) = response.frames();
         let bytes = first.len() + rest.as_ref().map_or(0, Bytes::len);
         self.hand_over(permit, (first, rest));
+        metrics::histogram!("pilot_xds_send_time").record(sending.elapsed().as_secs_f64());
         let (published, resources) = (current(), response.update.difference.changed.len());
         let reached = published.record.reaches(self.connection.number);
         if reached {
@@ -409,6 +415,7 @@ impl Stream {
             published.record.sent(Sent { connection, kind, bytes, resources });
             metrics::histogram!("pilot_proxy_convergence_time").record(published.record.age().as_secs_f64());
         }
+        saved(kind, target.bytes().saturating_sub(bytes));
         metrics::counter!("pilot_xds_pushes", "type" => kind.label()).increment(1);
         metrics::histogram!("pilot_xds_config_size_bytes", "type" => kind.label()).record(bytes as f64);
         let sent = self.session.subscription(kind).and_then(|s| s.sent()).cloned();
@@ -481,4 +488,9 @@ impl Stream {
         metrics::counter!("pilot_xds_write_timeout").increment(1);
         Err(Status::deadline_exceeded("the client does not read"))
     }
+}
+
+/// Counts bytes that a push did not send, since the client holds them.
+fn saved(kind: ResourceType, bytes: usize) {
+    metrics::counter!("pilothouse_xds_bytes_saved", "type" => kind.label()).increment(bytes as u64);
 }

@@ -148,8 +148,10 @@ impl ActorHealth {
         if self.down {
             return None;
         }
-        let here = self.workplace("");
-        match here.run(work) {
+        let (here, began) = (self.workplace(""), Instant::now());
+        let done = here.run(work);
+        self.queue.worked(began);
+        match done {
             Ok(result) => Some(result),
             Err(panicked) => {
                 self.fault(context, &panicked);

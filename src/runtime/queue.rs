@@ -1,12 +1,13 @@
 //! Statistics of actor queues, counted by sender and actor because actix provides none.
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use actix::{Actor, Addr, Handler, MailboxError, Message, dev::ToEnvelope};
@@ -21,7 +22,12 @@ pub struct QueueCounters {
     last_message: AtomicU64,
     restarts: AtomicU32,
     last_error: Mutex<String>,
+    /// When the waiting messages were sent, oldest first; not more than [`MOST_TIMED`].
+    sent: Mutex<VecDeque<Instant>>,
 }
+
+/// Waiting messages whose wait is measured.
+const MOST_TIMED: usize = 1024;
 
 /// A snapshot of the counters, for `/debug/queuez`.
 #[derive(Debug, Clone, serde::Serialize)]
@@ -51,6 +57,7 @@ impl QueueCounters {
             last_message: AtomicU64::new(0),
             restarts: AtomicU32::new(0),
             last_error: Mutex::new(String::new()),
+            sent: Mutex::default(),
         })
     }
 
@@ -77,11 +84,23 @@ impl QueueCounters {
     pub(super) fn take_up(&self) {
         let _ = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
         self.handled.fetch_add(1, Ordering::Relaxed);
+        let sent = self.sent.lock().pop_front();
+        if let Some(sent) = sent {
+            let waited = sent.elapsed().as_secs_f64();
+            metrics::histogram!("pilot_worker_queue_latency", "queueID" => self.name.to_string()).record(waited);
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         self.last_message.store(now, Ordering::Relaxed);
     }
 
+    /// Work at a message is over.
+    pub(super) fn worked(&self, since: Instant) {
+        let took = since.elapsed().as_secs_f64();
+        metrics::histogram!("pilot_worker_queue_duration", "queueID" => self.name.to_string()).record(took);
+    }
+
     pub(super) fn restarted(&self) {
+        self.sent.lock().clear();
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -134,6 +153,10 @@ impl<A: Actor> Mailbox<A> {
     fn sent(&self) {
         if self.address.connected() {
             self.queue.waiting.fetch_add(1, Ordering::Relaxed);
+            let mut sent = self.queue.sent.lock();
+            if sent.len() < MOST_TIMED {
+                sent.push_back(Instant::now());
+            }
         }
     }
 }

@@ -21,6 +21,9 @@ const CONTEXT_SECONDS: &[f64] = &[0.01, 0.1, 0.5, 1.0, 3.0, 5.0];
 /// Buckets of config sizes, in bytes (Istio's).
 const CONFIG_BYTES: &[f64] = &[1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0];
 
+/// Buckets of waits and runs of work in queues, in seconds (Istio's).
+const WORK_SECONDS: &[f64] = &[0.01, 0.1, 0.2, 0.5, 1.0, 3.0, 5.0];
+
 /// Locked during installation, so that of two concurrent calls the second returns the first one's recorder.
 static HANDLE: Mutex<Option<PrometheusHandle>> = Mutex::new(None);
 
@@ -50,6 +53,24 @@ impl Metrics {
         // Present from the start, so that an alert can distinguish zero from unknown.
         counter!("pilothouse_log_lines_dropped").increment(0);
         counter!("pilothouse_log_lines_suppressed").increment(0);
+        for name in [
+            "pilot_total_xds_internal_errors",
+            "pilot_xds_write_timeout",
+            "pilothouse_last_good_write_failures",
+            "pilothouse_xds_authentication_failures",
+            "pilothouse_xds_connections_refused",
+            "pilothouse_xds_tls_handshake_failures",
+            "pilothouse_xds_unread_cut_off",
+        ] {
+            counter!(name).increment(0);
+        }
+        for kind in ["cds", "eds", "lds", "rds", "sds"] {
+            counter!("pilot_total_xds_rejects", "type" => kind).increment(0);
+        }
+        counter!("xds_cache_evictions", "type" => "clear").increment(0);
+        for event in ["add", "update", "delete"] {
+            counter!("remote_cluster_secret_events_total", "event" => event).increment(0);
+        }
         Ok(Self { handle, started: Instant::now() })
     }
 
@@ -78,6 +99,7 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
         (&["pilot_proxy_queue_time", "pilot_proxy_convergence_time", "pilot_debounce_time"][..], QUEUE_SECONDS),
         (&["pilot_pushcontext_init_seconds"][..], CONTEXT_SECONDS),
         (&["pilot_xds_config_size_bytes"][..], CONFIG_BYTES),
+        (&["pilot_worker_queue_latency", "pilot_worker_queue_duration"][..], WORK_SECONDS),
     ] {
         for name in names {
             builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_string()), buckets)?;
@@ -108,7 +130,6 @@ fn describe() {
         "Objects that were refused, by kind and name; \"other\" beyond 256 names."
     );
     describe_gauge!("pilot_services", "Services in the registry.");
-    describe_gauge!("pilot_virt_services", "VirtualServices in force.");
     describe_histogram!("pilot_xds_push_time", "Seconds to generate and hand over one type.");
     describe_histogram!("pilot_xds_send_time", "Seconds to send one response.");
     describe_histogram!("pilot_proxy_queue_time", "Seconds that a push waited for a connection.");
@@ -129,6 +150,15 @@ fn describe() {
         "Key sets fetched for RequestAuthentications."
     );
     describe_counter!("pilot_jwks_resolver_network_fetch_fail_total", "Key sets that could not be fetched.");
+    describe_counter!("xds_cache_evictions", "Total number of xds cache evictions.");
+    describe_counter!("remote_cluster_secret_events_total", "Number of remote cluster secret events.");
+    describe_counter!("controller_sync_errors_total", "Failures to list or watch a kind, by cluster.");
+    describe_counter!(
+        "pilothouse_xds_bytes_saved",
+        "Bytes of resources that a push did not send, since the client holds them, by type."
+    );
+    describe_histogram!("pilot_worker_queue_latency", "Seconds that a message waited for its actor.");
+    describe_histogram!("pilot_worker_queue_duration", "Seconds that an actor worked at a message.");
     describe_counter!("galley_validation_passed", "Objects that validation took, by kind.");
     describe_counter!("galley_validation_failed", "Objects that validation refused, by kind.");
 }

@@ -34,6 +34,7 @@ mod intercepted;
 mod joined;
 mod leaders;
 mod mesh;
+mod monitoring;
 mod mutual_tls;
 mod network;
 mod operations;

@@ -258,7 +258,10 @@ async fn a_save_that_fails_is_tried_again() {
     until(&running, |c| hosts(c) == ["a.example"]).await;
     let http = running.addresses.http;
     let failed = async {
-        while !aside(move || ask(http, "GET /metrics HTTP/1.0")).await.contains("pilothouse_last_good_write_failures") {
+        while aside(move || ask(http, "GET /metrics HTTP/1.0"))
+            .await
+            .contains("\npilothouse_last_good_write_failures 0\n")
+        {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

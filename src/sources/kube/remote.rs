@@ -136,6 +136,11 @@ pub(super) fn named(object: &RawObject) -> Item {
     (object.name().to_string(), NamedClusters { created, clusters })
 }
 
+/// Counts an event of a Secret, under istiod's name.
+fn count(event: &'static str) {
+    metrics::counter!("remote_cluster_secret_events_total", "event" => event).increment(1);
+}
+
 impl Follower for SecretFollower {
     type Object = RawObject;
     type Item = Item;
@@ -158,7 +163,9 @@ impl Follower for SecretFollower {
 
     fn listed(&mut self, list: Vec<Item>) -> BoxFuture<'_, Result<(), End>> {
         async move {
-            self.secrets = list.into_iter().collect();
+            let before = std::mem::replace(&mut self.secrets, list.into_iter().collect());
+            self.secrets.keys().filter(|name| !before.contains_key(*name)).for_each(|_| count("add"));
+            before.keys().filter(|name| !self.secrets.contains_key(*name)).for_each(|_| count("delete"));
             self.hand_over().await;
             Ok(())
         }
@@ -169,8 +176,14 @@ impl Follower for SecretFollower {
         async move {
             for change in changes {
                 match change {
-                    ObjectChange::Put((name, named)) => drop(self.secrets.insert(name, named)),
-                    ObjectChange::Gone((name, _)) => drop(self.secrets.remove(&name)),
+                    ObjectChange::Put((name, named)) => {
+                        count(if self.secrets.insert(name, named).is_some() { "update" } else { "add" });
+                    }
+                    ObjectChange::Gone((name, _)) => {
+                        if self.secrets.remove(&name).is_some() {
+                            count("delete");
+                        }
+                    }
                 }
             }
             self.hand_over().await;

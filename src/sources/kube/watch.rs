@@ -98,6 +98,9 @@ pub(super) async fn drive<F: Follower>(cluster: &Cluster, follower: &mut F) {
             End::Absent(error) if follower.is_expected() => (FeedState::Retrying, error, pace.next()),
             End::Absent(error) => (FeedState::Absent, error, settings.refused_pause),
         };
+        if state != FeedState::Absent {
+            count_failure(cluster);
+        }
         cluster.tell(follower, &mut |r| r.trouble(state, &error, pace.backoff.attempt(), pause));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -266,6 +269,7 @@ impl<'a> Watch<'a> {
                 self.failed_at = Some(self.cluster.answers().watches(&self.path));
                 let pause = self.pace.next().max(self.cluster.asked_to_wait(self.target));
                 let attempt = self.pace.backoff.attempt();
+                count_failure(self.cluster);
                 self.cluster.tell(follower, &mut |r| r.trouble(FeedState::Retrying, &text, attempt, pause));
                 tokio::time::sleep(pause).await;
                 Ok(())
@@ -279,6 +283,11 @@ impl<'a> Watch<'a> {
             Reaction::Absent(text) => Err(End::Absent(text)),
         }
     }
+}
+
+/// Counts a list or a watch that failed, under istiod's name.
+fn count_failure(cluster: &Cluster) {
+    metrics::counter!("controller_sync_errors_total", "cluster" => cluster.id().to_string()).increment(1);
 }
 
 /// The event and those that are ready after it, up to the first error or list.

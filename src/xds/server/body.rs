@@ -7,6 +7,7 @@
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll},
     time::Duration,
 };
@@ -23,6 +24,15 @@ use crate::xds::wire::PREFIX;
 /// Bytes of the reason for which a stream ends. It goes out in a header, whose size clients bound, and it may quote input of
 /// the client.
 const LONGEST_REASON: usize = 1024;
+
+/// The size of the largest request of this process so far.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of the largest request so far, for `/metrics`.
+#[must_use]
+pub fn largest_request() -> usize {
+    LARGEST.load(Ordering::Relaxed)
+}
 
 /// Cuts messages out of a request body.
 pub(crate) struct Requests {
@@ -100,6 +110,7 @@ impl Requests {
         if self.buffer.len() < PREFIX + length {
             return Ok(None);
         }
+        LARGEST.fetch_max(length, Ordering::Relaxed);
         self.buffer.advance(PREFIX);
         let message = self.buffer.split_to(length).freeze();
         if self.buffer.is_empty() {

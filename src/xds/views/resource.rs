@@ -116,6 +116,8 @@ pub struct Block {
     digest: u128,
     /// The number of answers for unknown names among them.
     unknown: usize,
+    /// The sum of their sizes.
+    bytes: usize,
 }
 
 impl Block {
@@ -139,7 +141,8 @@ impl Block {
             }
         }
         let unknown = list.iter().filter(|resource| resource.unknown).count();
-        Arc::new(Self { resources: list, digest, unknown })
+        let bytes = list.iter().map(|resource| resource.any.len()).sum();
+        Arc::new(Self { resources: list, digest, unknown, bytes })
     }
 
     /// The resources in order of their names.
@@ -152,6 +155,12 @@ impl Block {
     #[must_use]
     pub const fn unknown(&self) -> usize {
         self.unknown
+    }
+
+    /// The bytes of all resources.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Hash of names and content.

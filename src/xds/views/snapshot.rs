@@ -95,6 +95,12 @@ impl Snapshot {
         &self.outgoing
     }
 
+    /// The bytes of all its resources.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.bytes()).sum()
+    }
+
     /// Its scope.
     #[must_use]
     pub const fn scope(&self) -> &Scope {

@@ -122,6 +122,12 @@ impl RemoteClusters {
         self.clusters.iter().find(is_it).map(|followed| KubeWriter::new(followed.cluster.clone()))
     }
 
+    /// Whether the main cluster is read.
+    #[must_use]
+    pub const fn has_main(&self) -> bool {
+        self.main.is_some()
+    }
+
     /// All clusters with an API server, the main one first.
     #[must_use]
     pub fn statuses(&self) -> Vec<ClusterStatus> {
