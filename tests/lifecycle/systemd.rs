@@ -8,6 +8,10 @@ use std::{
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -221,4 +225,82 @@ fn a_listener_with_a_name_of_no_server_ends_the_start() {
         server.until(says, |line| line.contains(says).then_some(()));
         assert_eq!(server.ends_within(DEADLINE).code(), Some(70));
     }
+}
+
+/// Keeps listeners open as a service manager does, and starts the program again when it has ended. It says the ports, and the id
+/// of each process.
+const KEEP: &str = "
+import json, os, socket, subprocess, sys
+names = sys.argv[1].split(':')
+listeners = [socket.create_server(('127.0.0.1', 0), backlog=4096) for _ in names]
+print(json.dumps({'ports': {name: l.getsockname()[1] for name, l in zip(names, listeners)}}), flush=True)
+def inherit():
+    high = [os.dup(l.fileno()) for l in listeners]
+    high = [os.dup2(fd, 50 + at) for at, fd in enumerate(high)]
+    for at, fd in enumerate(high):
+        os.dup2(fd, 3 + at)
+    os.environ.update(LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=sys.argv[1], LISTEN_PID=str(os.getpid()))
+while True:
+    pid = os.fork()
+    if pid == 0:
+        inherit()
+        os.execve(sys.argv[2], sys.argv[2:], os.environ)
+    print(json.dumps({'child': pid}), flush=True)
+    os.waitpid(pid, 0)
+";
+
+/// Connects again and again until it is told to stop: the number of connections, and of refused ones.
+fn knock(address: SocketAddr, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<(usize, Vec<String>)> {
+    std::thread::spawn(move || {
+        let (mut opened, mut refused) = (0, Vec::new());
+        while !stop.load(Ordering::Relaxed) {
+            match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
+                Ok(_) => opened += 1,
+                Err(error) => refused.push(error.to_string()),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (opened, refused)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_under_a_listener_of_the_manager_refuses_no_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    let mut command = Command::new("python3");
+    command.args(["-c", KEEP, "grpc:http", env!("CARGO_BIN_EXE_pilothouse"), "serve", "--log-format", "json"]);
+    command.args(["--monitoring-addr", "", "--config-dir"]).arg(dir.path());
+    let mut server = Binary::spawn(command);
+    let ports: BTreeMap<String, u16> = server.until("ports", |line| {
+        serde_json::from_value(serde_json::from_str::<Value>(line).ok()?.get("ports")?.clone()).ok()
+    });
+    let child = |line: &str| serde_json::from_str::<Value>(line).ok()?.get("child")?.as_u64();
+    let first = server.until("a process", child);
+    let grpc = SocketAddr::from(([127, 0, 0, 1], ports["grpc"]));
+    let http = SocketAddr::from(([127, 0, 0, 1], ports["http"]));
+    let mut proxies = connect_when_ready(grpc).await;
+    proxies.until("a.example").await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let knocking = [knock(grpc, stop.clone()), knock(http, stop.clone())];
+    let mut running = first;
+    for host in ["b.example", "c.example"] {
+        let name = host.split('.').next().unwrap();
+        fs::write(dir.path().join("a.yaml"), entry(name, host)).unwrap();
+        assert!(Command::new("kill").args(["-TERM", &running.to_string()]).status().unwrap().success());
+        let next = server.until("another process", child);
+        assert_ne!(next, running);
+        running = next;
+        // Proxies come back to the new process, with the content of now.
+        proxies = connect_when_ready(grpc).await;
+        proxies.until(host).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for thread in knocking {
+        let (opened, refused) = thread.join().unwrap();
+        assert!(opened > 20 && refused.is_empty(), "{opened} opened, refused: {refused:?}");
+    }
+    // The manager first: it would start another one.
+    server.kill();
+    assert!(Command::new("kill").args(["-KILL", &running.to_string()]).status().unwrap().success());
 }
