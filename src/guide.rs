@@ -3,6 +3,7 @@
 //!
 //! | chapter | content |
 //! |---|---|
+//! | [`first_mesh`] | a gateway and two versions of a service on one machine, in five minutes |
 //! | [`install`] | systemd, compose, Helm, a container; the flags of istiod |
 //! | [`files`] | a folder of YAML, Envoy as a gateway, a gRPC program |
 //! | [`sources`] | precedence, readiness, the last good content on disk |
@@ -16,11 +17,16 @@
 //! | [`kinds`] | every kind that is read: its effect, its tests |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`dashboard`] | the page on `/`: its views, its words, access to it |
-//! | [`operations`] | day two: the configuration of proxies, objects in force, log levels, reports, traces of pushes |
+//! | [`operations`] | day two: the configuration of proxies, objects in force, log levels, reports, metrics, alerts, traces of pushes |
+//! | [`ci`] | checks of a change before it is merged |
+//! | [`migration`] | from istiod, beside it, and back |
+//! | [`findings`] | every finding and error, with its way out |
 //! | [`behaviour`] | faults, pushes, limits: the guarantees |
 
 #[doc = include_str!("guide/behaviour.md")]
 pub mod behaviour {}
+#[doc = include_str!("guide/ci.md")]
+pub mod ci {}
 #[doc = include_str!("guide/commands.md")]
 pub mod commands {}
 #[doc = include_str!("guide/dashboard.md")]
@@ -29,6 +35,10 @@ pub mod dashboard {}
 pub mod envoy_filters {}
 #[doc = include_str!("guide/files.md")]
 pub mod files {}
+#[doc = include_str!("guide/findings.md")]
+pub mod findings {}
+#[doc = include_str!("guide/first_mesh.md")]
+pub mod first_mesh {}
 #[doc = include_str!("guide/identity.md")]
 pub mod identity {}
 #[doc = include_str!("guide/install.md")]
@@ -37,6 +47,8 @@ pub mod install {}
 pub mod kinds {}
 #[doc = include_str!("guide/kubernetes.md")]
 pub mod kubernetes {}
+#[doc = include_str!("guide/migration.md")]
+pub mod migration {}
 #[doc = include_str!("guide/operations.md")]
 pub mod operations {}
 #[doc = include_str!("guide/policies.md")]

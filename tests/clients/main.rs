@@ -19,6 +19,7 @@ mod east_west;
 mod envoy;
 mod envoy_filters;
 mod extensions;
+mod first_mesh;
 #[path = "../kubernetes/gate.rs"]
 #[allow(dead_code, reason = "the tests of the rights use more of it")]
 mod gate;

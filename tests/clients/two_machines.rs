@@ -27,14 +27,14 @@ fn blocks() -> Vec<&'static str> {
 }
 
 /// A user's shell on a machine: `pilothouse`, `envoy` and `python3` are on its path.
-struct Shell<'a> {
+pub struct Shell<'a> {
     machine: &'a Machine,
-    folder: PathBuf,
+    pub folder: PathBuf,
     path: String,
 }
 
 impl<'a> Shell<'a> {
-    fn new(machine: &'a Machine) -> Self {
+    pub fn new(machine: &'a Machine) -> Self {
         let parent = |program: &Path| program.parent().unwrap().display().to_string();
         let path = std::env::var("PATH").unwrap_or_default();
         let pilothouse = parent(Path::new(env!("CARGO_BIN_EXE_pilothouse")));
@@ -46,7 +46,7 @@ impl<'a> Shell<'a> {
     }
 
     /// Runs the commands one after another; those that end in `&` go on until their process is dropped.
-    fn run(&self, commands: &str) -> Vec<Process> {
+    pub fn run(&self, commands: &str) -> Vec<Process> {
         let mut running = Vec::new();
         for command in commands_of(commands) {
             let (text, stays) = match command.strip_suffix('&') {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Parser;
-use pilothouse::cli::Cli;
+use pilothouse::{analysis::Code, cli::Cli};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -92,4 +92,15 @@ fn every_linked_file_exists() {
             }
         }
     }
+}
+
+#[test]
+fn the_chapter_of_findings_has_every_code_as_the_program_tells_it() {
+    let chapter = fs::read_to_string(root().join("src/guide/findings.md")).unwrap();
+    let told: Vec<&str> = chapter.lines().filter(|l| l.starts_with("| `IST") || l.starts_with("| `PH")).collect();
+    let row = |code: &Code| {
+        let (level, meaning, way_out) = (code.level(), code.meaning(), code.way_out());
+        format!("| `{code}` | {level} | {meaning} | {way_out} |")
+    };
+    assert_eq!(told, Code::ALL.iter().map(row).collect::<Vec<_>>());
 }
