@@ -252,7 +252,7 @@ mod tests {
     fn a_host_is_routed_twice_where_one_namespace_sees_both() {
         let of = |all: &[Arc<Config>]| duplicate_domains(all, "cluster.local");
         let public = route("a", "1", &["h.example", "short"], &[], &[]);
-        assert_eq!(of(&[public.clone()]), 0);
+        assert_eq!(of(std::slice::from_ref(&public)), 0);
         assert_eq!(of(&[public.clone(), route("b", "2", &["h.example", "short"], &[], &[])]), 1);
         assert_eq!(of(&[public.clone(), route("b", "2", &["h.example"], &["."], &[])]), 1);
         assert_eq!(of(&[public, route("b", "2", &["h.example"], &[], &["gateway"])]), 0);
@@ -283,7 +283,7 @@ mod tests {
             Arc::new(Service {
                 hostname: host.into(),
                 namespace: "a".into(),
-                ports: vec![port(80, "http"), port(81, "grpc")].into(),
+                ports: vec![port(80, "http"), port(81, "grpc")],
                 resolution,
                 ..Service::default()
             })
@@ -311,7 +311,7 @@ mod tests {
         );
         let pod = |name: &str| object("Pod", "shop", name, &json!({"spec": {"containers": []}}));
         let of = |pods: Pods, all: &[Arc<Config>]| pods.after(&ConfigSnapshot::of(all.iter().cloned()));
-        let none = of(Pods::default(), &[slice.clone()]);
+        let none = of(Pods::default(), std::slice::from_ref(&slice));
         assert_eq!((none.hosts, none.pending, none.total), (1, 2, 2));
         let one = of(none, &[slice.clone(), pod("p1")]);
         assert_eq!((one.hosts, one.pending, one.total), (1, 1, 2));
