@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use serde_json::Value;
+
 /// The debug pages: path and description.
 pub(super) const DEBUG_PAGES: &[(&str, &str)] = &[
     ("analysisz", "what is wrong across objects, with the codes of `pilothouse analyze`"),
@@ -63,6 +65,11 @@ fn frame(title: &str, body: &str) -> String {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title><style>{STYLE}</style></head>\
          <body>{body}</body></html>"
     )
+}
+
+/// The paths of all debug pages.
+pub(super) fn paths() -> Value {
+    DEBUG_PAGES.iter().map(|(path, _)| format!("/debug/{path}")).collect()
 }
 
 /// The index of debug pages.

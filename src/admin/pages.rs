@@ -36,6 +36,7 @@ pub(super) async fn page_of(
         "queuez" => json!(state.supervision.reports()),
         "flagz" => flags::page(state),
         "eventz" => json!(state.xds.events()),
+        "list" => super::page::paths(),
         "viewz" => {
             let (builds, resources) = state.xds.build_counts();
             json!({"views": state.xds.views(), "builds": builds, "resources": resources})
@@ -54,7 +55,10 @@ pub(super) async fn page_of(
         "describez" => return describe::page(query, state),
         "edsz" | "ndsz" | "ecdsz" | "sidecarz" | "config_dump" => return of_proxy(path, query, limit, state),
         unknown => {
-            return Err((StatusCode::NOT_FOUND, format!("no debug page {unknown:?}; GET /debug lists them\n")));
+            return Err((
+                StatusCode::NOT_FOUND,
+                format!("404 page not found: {unknown:?}; GET /debug lists the pages\n"),
+            ));
         }
     })
 }

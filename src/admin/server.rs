@@ -10,7 +10,7 @@ use actix_web::{
         StatusCode,
         header::{self, ContentType, HeaderValue},
     },
-    middleware::{Next, from_fn},
+    middleware::{Next, NormalizePath, TrailingSlash, from_fn},
     web,
 };
 use serde_json::{Value, json};
@@ -51,6 +51,8 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
     let mut http = HttpServer::new(move || {
         App::new()
             .wrap(from_fn(described))
+            // istioctl asks for `//version`.
+            .wrap(NormalizePath::new(TrailingSlash::MergeOnly))
             .app_data(web::Data::new(state.clone()))
             .route("/ready", web::get().to(ready))
             .route("/ready", web::head().to(ready))
@@ -147,8 +149,7 @@ async fn version() -> String {
 }
 
 async fn list() -> HttpResponse {
-    let paths: Vec<String> = page::DEBUG_PAGES.iter().map(|(p, _)| format!("/debug/{p}")).collect();
-    json_text(text_of(&json!(paths), true))
+    json_text(text_of(&page::paths(), true))
 }
 
 /// `POST /debug/adsz?push=true`: sends everything again to all proxies.
