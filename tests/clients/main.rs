@@ -32,6 +32,7 @@ mod grpc_tls;
 mod http;
 mod http3;
 mod intercepted;
+mod istioctl;
 mod joined;
 mod leaders;
 mod mesh;
