@@ -278,7 +278,7 @@ mod tests {
         let given = json!({"name": "l", "static_layer": {"a": 7, "b": [0.5, -3.0], "c": {"d": 1e18}}});
         let layer: RuntimeLayer = from_json(&given, true).expect("a layer");
         let text = to_json_of_fields(&layer).expect("it is JSON").to_string();
-        assert_eq!(text, r#"{"name":"l","static_layer":{"a":7,"b":[0.5,-3],"c":{"d":1e18}}}"#);
+        assert_eq!(text, r#"{"name":"l","static_layer":{"a":7,"b":[0.5,-3],"c":{"d":1e+18}}}"#);
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn one_of_many(number: usize) -> String {
         8 => merge("a.example", json!({"connect_timeout": "-1s"})),
         _ => merge("a.example", json!({"connect_timeout": {"no": "duration"}})),
     };
-    filter(["istio-system", "shop"][number / 10 % 2], &format!("f{number}"), &patch)
+    filter(["istio-system", "test"][number / 10 % 2], &format!("f{number}"), &patch)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +58,7 @@ async fn ten_thousand_envoy_filters() {
     // One more has its effect, beside those of the others.
     let value = json!({"name": "of-one-more", "type": "STATIC", "connect_timeout": "1s"});
     let patch = json!({"applyTo": "CLUSTER", "patch": {"operation": "ADD", "value": value}});
-    attacked.write("more.yaml", filter("shop", "one-more", &patch));
+    attacked.write("more.yaml", filter("test", "one-more", &patch));
     attacked.until("of-one-more").await;
     attacked.write("filters.yaml", "");
     attacked.is_well().await;
