@@ -15,6 +15,7 @@ mod document;
 mod envoy_dump;
 mod flags;
 mod measures;
+mod memory;
 mod over_xds;
 mod page;
 mod pages;
@@ -28,8 +29,8 @@ mod server;
 mod state;
 
 pub use building::Building;
-pub use dashboard::Dashboard;
 pub use measures::Measures;
+pub use memory::Dashboard;
 pub use over_xds::PagesOverXds;
 pub use server::{AdminServer, serve};
 pub use state::{AdminState, DebugAccess};

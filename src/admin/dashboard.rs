@@ -7,7 +7,6 @@
 //! The views are plain functions of the published state.
 
 mod analysis;
-mod answers;
 mod api;
 mod assets;
 mod calls;
@@ -23,47 +22,16 @@ mod overview;
 mod peers;
 mod proxy;
 mod pushes;
+mod refusal;
 mod resource;
 mod service;
 mod sources;
 mod summary;
 mod traffic;
 
-use std::sync::Arc;
-
 use actix_web::{middleware::from_fn, web};
-use tokio::runtime::Handle;
 
-use self::{analysis::Analyses, answers::Answers, changes::Changes, graph::Graphs};
 use super::access::guarded;
-
-/// The memory of the dashboard: what its pages share.
-#[derive(Debug, Clone)]
-pub struct Dashboard {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    changes: Changes,
-    answers: Answers,
-    analyses: Analyses,
-    graphs: Graphs,
-}
-
-impl Dashboard {
-    /// A dashboard whose notices are made on this runtime, while a page is open.
-    #[must_use]
-    pub fn on(runtime: &Handle) -> Self {
-        let inner = Inner {
-            changes: Changes::on(runtime),
-            answers: Answers::default(),
-            analyses: Analyses::default(),
-            graphs: Graphs::default(),
-        };
-        Self { inner: Arc::new(inner) }
-    }
-}
 
 /// Adds the page and everything below `/dashboard`.
 pub(super) fn configure(config: &mut web::ServiceConfig) {

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use super::{
     connection::Connection,
-    course::Stages,
     generator::Generator,
+    push_event::Stages,
     push_traces::PushTraces,
     state::{TableOwner, XdsState},
 };

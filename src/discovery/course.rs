@@ -12,7 +12,10 @@ use opentelemetry::{
     trace::{Event, SpanBuilder, SpanKind},
 };
 
-use super::{causes::Cause, push_event::PushEvent};
+use super::{
+    causes::Cause,
+    push_event::{PushEvent, Stages},
+};
 use crate::{telemetry::SpanTree, xds::ResourceType};
 
 /// Responses of one push that have a span.
@@ -23,15 +26,6 @@ const COMPLAINT: usize = 300;
 const QUIET: Duration = Duration::from_secs(1);
 /// A push is over after this time, though a client has not answered.
 const LONGEST: Duration = Duration::from_secs(30);
-
-/// The times before the publication.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stages {
-    /// The end of the debounce, and the number of events that it merged.
-    pub(super) gathered: Option<(Instant, u32)>,
-    /// Beginning and end of the building of the context.
-    pub(super) context: (Instant, Instant),
-}
 
 /// A response, as it is sent.
 #[derive(Debug, Clone, Copy)]

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::{
     ack_times::AckTimes,
     causes::{Cause, Subject},
-    course::{Course, Sent, Stages},
-    push_event::{PushEvent, StageTimes},
+    course::{Course, Sent},
+    push_event::{PushEvent, StageTimes, Stages},
 };
 use crate::{
     model::{PushKey, PushRequest, push_request::PushKind},

@@ -4,7 +4,16 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::{ack_times::Percentiles, course::Stages};
+use super::ack_times::Percentiles;
+
+/// The times before the publication.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stages {
+    /// The end of the debounce, and the number of events that it merged.
+    pub(super) gathered: Option<(Instant, u32)>,
+    /// Beginning and end of the building of the context.
+    pub(super) context: (Instant, Instant),
+}
 
 /// One push, as it is shown.
 #[derive(Debug, Clone, Serialize)]

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -13,26 +12,12 @@ use super::{
     listing::{Query, has, page, text},
 };
 use crate::{
-    admin::{AdminState, analysis as run},
+    admin::{AdminState, analysis as run, memory::Analysed},
     model::{Config, ConfigSnapshot},
 };
 
 /// After an analysis the next one waits for this many times its duration.
 const PAUSE: u32 = 20;
-
-#[derive(Debug, Clone)]
-struct Analysed {
-    of: Arc<ConfigSnapshot>,
-    push: u64,
-    ended: Instant,
-    took: Duration,
-    at: u64,
-    messages: Arc<Value>,
-}
-
-/// The last analysis.
-#[derive(Debug, Default)]
-pub(super) struct Analyses(Mutex<Option<Analysed>>);
 
 impl Analysed {
     fn is_of(&self, objects: &Arc<ConfigSnapshot>, push: u64) -> bool {
@@ -46,7 +31,7 @@ impl Analysed {
 
 async fn current(state: &AdminState) -> (Analysed, Duration) {
     let (objects, push) = (state.store.snapshot(), state.xds.current().map_or(0, |published| published.version));
-    let known = state.dashboard.inner.analyses.0.lock().clone();
+    let known = state.dashboard.shared().analysis.lock().clone();
     if let Some(known) = known {
         if known.is_of(&objects, push) {
             return (known, Duration::ZERO);
@@ -60,7 +45,7 @@ async fn current(state: &AdminState) -> (Analysed, Duration) {
     let messages = Arc::new(run::messages(state).await);
     let ended = Instant::now();
     let made = Analysed { of: objects, push, ended, took: ended - began, at: millis(SystemTime::now()), messages };
-    *state.dashboard.inner.analyses.0.lock() = Some(made.clone());
+    *state.dashboard.shared().analysis.lock() = Some(made.clone());
     (made, Duration::ZERO)
 }
 

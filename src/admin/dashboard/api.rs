@@ -12,15 +12,14 @@ use serde_json::Value;
 use super::{
     analysis, fleet, graph,
     listing::{Query, text},
-    object, objects, overview, proxy, pushes, resource, service, sources,
+    object, objects, overview, proxy, pushes,
+    refusal::Refusal,
+    resource, service, sources,
 };
 use crate::admin::{
     AdminState,
     access::{Viewer, may_change},
 };
-
-/// A refusal, for the page to show.
-pub(super) type Refusal = (StatusCode, String);
 
 /// `GET /dashboard/api/PAGE`. With `v=`, the number of the notice that the page follows, the answer is shared.
 pub(super) async fn answer(
@@ -36,7 +35,7 @@ pub(super) async fn answer(
     let (page, query) = (page.into_inner(), query.into_inner());
     let may_confirm = may_change(&request);
     let question = text(&query, "v").parse::<u64>().ok().map(|_| format!("{page}?{query:?}&{may_confirm}"));
-    let answers = &state.dashboard.inner.answers;
+    let answers = &state.dashboard.shared().answers;
     if let Some(known) = question.as_ref().and_then(|question| answers.get(question)) {
         return json_text(known);
     }
@@ -83,15 +82,4 @@ async fn value_of(page: &str, query: &Query, may_confirm: bool, state: &AdminSta
         "analysis" => analysis::analysis(query, state).await,
         unknown => return Err((StatusCode::NOT_FOUND, format!("the dashboard has no page {unknown:?}"))),
     })
-}
-
-/// The context in force.
-pub(super) fn context(state: &AdminState) -> Result<Arc<crate::push::PushContext>, Refusal> {
-    let not_ready = || (StatusCode::SERVICE_UNAVAILABLE, "the first configuration is not complete yet".to_string());
-    state.context().ok_or_else(not_ready)
-}
-
-/// Something that does not exist, or no longer.
-pub(super) fn missing(what: &str) -> Refusal {
-    (StatusCode::NOT_FOUND, what.to_string())
 }

@@ -3,35 +3,25 @@
 use std::{
     hash::{Hash, Hasher},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use serde::Serialize;
-use tokio::{runtime::Handle, sync::watch};
+use tokio::sync::watch;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::{admin::AdminState, model::ConfigSnapshot};
+use crate::{
+    admin::{
+        AdminState,
+        memory::{Notice, Open},
+    },
+    model::ConfigSnapshot,
+};
 
 /// Streams that may be open at once.
 pub(super) const MOST: usize = 64;
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// The numbers of the last changes. A topic's number is that of the notice that it last changed with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub(super) struct Notice {
-    /// Number of the notice; unlike those of an earlier process.
-    pub(super) v: u64,
-    /// Connections and their answers, and with them the pushes.
-    pub(super) fleet: u64,
-    /// Objects, services, endpoints.
-    pub(super) config: u64,
-    /// Reports of sources.
-    pub(super) sources: u64,
-    /// The server is shutting down: the last notice.
-    pub(super) closing: bool,
-}
 
 /// The published state at one moment, as far as notices tell of it.
 #[derive(Debug, Default)]
@@ -82,20 +72,6 @@ impl Seen {
     }
 }
 
-#[derive(Debug, Default)]
-struct Open {
-    streams: usize,
-    looking: bool,
-}
-
-/// The maker of notices.
-#[derive(Debug)]
-pub(super) struct Changes {
-    runtime: Handle,
-    notices: watch::Sender<Notice>,
-    open: Arc<Mutex<Open>>,
-}
-
 /// An open stream of notices; counts until it is dropped.
 #[derive(Debug)]
 pub(super) struct Subscription {
@@ -109,26 +85,19 @@ impl Drop for Subscription {
     }
 }
 
-impl Changes {
-    pub(super) fn on(runtime: &Handle) -> Self {
-        let v = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let first = Notice { v, fleet: v, config: v, sources: v, closing: false };
-        Self { runtime: runtime.clone(), notices: watch::Sender::new(first), open: Arc::default() }
+/// Opens a stream; `None` when too many are.
+pub(super) fn subscribe(state: &AdminState) -> Option<Subscription> {
+    let shared = state.dashboard.shared();
+    let mut open = shared.open.lock();
+    if open.streams >= MOST {
+        return None;
     }
-
-    /// Opens a stream; `None` when too many are.
-    pub(super) fn subscribe(&self, state: &AdminState) -> Option<Subscription> {
-        let mut open = self.open.lock();
-        if open.streams >= MOST {
-            return None;
-        }
-        open.streams += 1;
-        if !open.looking {
-            open.looking = true;
-            self.runtime.spawn(look(state.clone(), self.notices.clone(), self.open.clone()));
-        }
-        Some(Subscription { notices: self.notices.subscribe(), open: self.open.clone() })
+    open.streams += 1;
+    if !open.looking {
+        open.looking = true;
+        shared.runtime.spawn(look(state.clone(), shared.notices.clone(), shared.open.clone()));
     }
+    Some(Subscription { notices: shared.notices.subscribe(), open: shared.open.clone() })
 }
 
 /// Looks until no stream is open.

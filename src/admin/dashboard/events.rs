@@ -11,8 +11,8 @@ use actix_web::{
 use bytes::Bytes;
 use futures::stream;
 
-use super::changes::{MOST, Notice, Subscription};
-use crate::admin::{AdminState, access::Viewer};
+use super::changes::{MOST, Subscription, subscribe};
+use crate::admin::{AdminState, access::Viewer, memory::Notice};
 
 /// The longest silence: a reader that is gone is noticed by it.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -22,7 +22,7 @@ pub(super) async fn events(viewer: web::ReqData<Viewer>, state: web::Data<AdminS
     if viewer.limit().is_some() {
         return HttpResponse::Forbidden().body("the dashboard is for the root namespace only\n");
     }
-    let Some(subscription) = state.dashboard.inner.changes.subscribe(&state) else {
+    let Some(subscription) = subscribe(&state) else {
         let text = format!("{MOST} pages are open already\n");
         return HttpResponse::build(StatusCode::SERVICE_UNAVAILABLE).body(text);
     };

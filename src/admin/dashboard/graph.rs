@@ -7,14 +7,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use indexmap::IndexMap;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
-    api::{Refusal, context},
     calls::fits,
     listing::{Query, text},
     peers::{Peer, named},
+    refusal::{Refusal, context},
     service::{asked, endpoints, first_port, kind, restriction},
 };
 use crate::{
@@ -40,10 +39,6 @@ const MOST_OF_ONE: usize = 20;
 /// Services that are searched for those that one policy is for.
 const MOST_SEARCHED: usize = 1000;
 
-/// The last drawing of a whole mesh, with the context that it is of.
-#[derive(Debug, Default)]
-pub(super) struct Graphs(Mutex<Option<(Arc<PushContext>, Value)>>);
-
 /// The graph around `?host=&namespace=`, or of the whole mesh where it is small.
 pub(super) fn graph(query: &Query, state: &AdminState) -> Result<Value, Refusal> {
     let context = context(state)?;
@@ -57,7 +52,7 @@ pub(super) fn graph(query: &Query, state: &AdminState) -> Result<Value, Refusal>
     if services.len() > WHOLE {
         return Ok(json!({"tooLarge": services.len(), "most": WHOLE, "nodes": [], "edges": []}));
     }
-    let mut kept = state.dashboard.inner.graphs.0.lock();
+    let mut kept = state.dashboard.shared().graph.lock();
     if let Some((of, shown)) = &*kept
         && Arc::ptr_eq(of, &context)
     {

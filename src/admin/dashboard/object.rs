@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     analysis::about,
-    api::{Refusal, missing},
     fleet::{kind_of, standing},
     listing::{Query, text},
     object_text::ObjectText,
+    refusal::{Refusal, missing},
 };
 use crate::{
     admin::{AdminState, describe::workload::policies},

@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    api::Refusal,
     fleet::{kind_of, located, millis, refusals, sent_types, standing, type_state},
     listing::Query,
+    refusal::Refusal,
     resource::client,
 };
 use crate::{

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use super::{
-    api::{Refusal, missing},
     fleet::located,
     listing::{Query, has, page, text},
+    refusal::{Refusal, missing},
     summary,
 };
 use crate::{

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    api::{Refusal, context, missing},
     listing::{Query, has, page, text},
     peers::Peer,
+    refusal::{Refusal, context, missing},
 };
 use crate::{
     admin::{

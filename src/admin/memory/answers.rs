@@ -13,14 +13,14 @@ const MOST_BYTES: usize = 8 << 20;
 /// The last answers by question. A question holds the number of the notice that it follows, so an answer is never older than
 /// the notice.
 #[derive(Debug, Default)]
-pub(super) struct Answers(Mutex<VecDeque<(String, Arc<str>)>>);
+pub(in crate::admin) struct Answers(Mutex<VecDeque<(String, Arc<str>)>>);
 
 impl Answers {
-    pub(super) fn get(&self, question: &str) -> Option<Arc<str>> {
+    pub(in crate::admin) fn get(&self, question: &str) -> Option<Arc<str>> {
         self.0.lock().iter().find(|(known, _)| known == question).map(|(_, answer)| answer.clone())
     }
 
-    pub(super) fn keep(&self, question: String, answer: &Arc<str>) {
+    pub(in crate::admin) fn keep(&self, question: String, answer: &Arc<str>) {
         let mut kept = self.0.lock();
         kept.retain(|(known, _)| *known != question);
         kept.push_back((question, answer.clone()));
