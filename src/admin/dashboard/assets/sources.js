@@ -35,6 +35,13 @@ function held(source, mayConfirm, confirm) {
     h("p", {}, h("code", {}, source.confirm_with)));
 }
 
+// A kind that is watched, with a state of its own.
+function feedItem(feed) {
+  const where = feed.namespace ? ` in ${feed.namespace}` : "";
+  return h("li", {}, `${feed.resource}${where}: `, state(String(feed.state)), `, ${number(feed.objects)} objects`,
+    feed.last_error ? h("strong", {}, ` ✗ ${feed.last_error}`) : "");
+}
+
 function one(source, mayConfirm, confirm) {
   const look = source.last_look ? ago(source.last_look * 1000) : "–";
   return h("section", { "aria-label": source.source },
@@ -46,7 +53,7 @@ function one(source, mayConfirm, confirm) {
       ["Content saved", source.saved_at ? ago(source.saved_at * 1000) : ""],
       ["Kept although refused or removed", source.kept.length ? source.kept.join(", ") : ""],
       ["Not read yet", source.unparsed?.join(", ")], ["Never answered", source.unanswered?.join(", ")],
-      ["Kinds", source.feeds ? h("ul", {}, source.feeds.map((feed) => h("li", {}, Object.values(feed).map(String).join(" ")))) : ""],
+      ["Kinds", source.feeds ? h("ul", {}, source.feeds.map(feedItem)) : ""],
       ["Hidden by other sources", source.shadowed ? h("ul", {}, source.shadowed.map((s) => h("li", {}, `${s.key} (${s.place}) by ${s.by.place}`))) : ""],
     ]),
     held(source, mayConfirm, confirm),
