@@ -10,7 +10,7 @@ use actix_web::{
         StatusCode,
         header::{self, ContentType, HeaderValue},
     },
-    middleware::{Next, NormalizePath, TrailingSlash, from_fn},
+    middleware::{Next, from_fn},
     web,
 };
 use serde_json::{Value, json};
@@ -51,8 +51,6 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
     let mut http = HttpServer::new(move || {
         App::new()
             .wrap(from_fn(described))
-            // istioctl asks for `//version`.
-            .wrap(NormalizePath::new(TrailingSlash::MergeOnly))
             .app_data(web::Data::new(state.clone()))
             .route("/ready", web::get().to(ready))
             .route("/ready", web::head().to(ready))
@@ -61,6 +59,8 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
             .route("/metrics", web::get().to(metrics))
             .route("/metrics", web::head().to(metrics))
             .route("/version", web::get().to(version))
+            // istioctl asks a pod for it so.
+            .route("//version", web::get().to(version))
             .configure(dashboard::configure)
             .service(
                 web::scope("/scopej")

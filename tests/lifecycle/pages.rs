@@ -22,6 +22,7 @@ async fn probes_may_ask_by_head_and_istioctl_reads_the_version() {
     assert!(version.status == 200 && version.head.contains("content-type: text/plain"), "{}", version.head);
     let parts: Vec<&str> = version.body.split('-').collect();
     assert_eq!(parts, [env!("CARGO_PKG_VERSION"), "pilothouse", "Clean"], "VERSION-REVISION-STATUS");
+    assert_eq!(ask(http, "GET //version").await.body, version.body, "as istioctl asks a pod");
 }
 
 #[tokio::test]
