@@ -20,3 +20,5 @@ pub use client::{Client, Protocol};
 pub use credentials::{Credentials, SecretData};
 pub use source::UpstreamSource;
 pub use target::{TargetError, UpstreamTarget};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use tls::Unverified;

@@ -339,7 +339,7 @@ impl ServerCertVerifier for Named {
 
 /// Takes every certificate; the upstream proves that it has its key.
 #[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+pub(crate) struct Unverified(pub(crate) Arc<CryptoProvider>);
 
 impl ServerCertVerifier for Unverified {
     fn verify_server_cert(
