@@ -135,7 +135,8 @@ fn closed(path: &Path) {
     fs::write(path, text).unwrap();
 }
 
-/// A server with traffic: an Envoy, a refused document, a change; a remote cluster that does not answer, and a secure listener.
+/// A server with traffic: an Envoy, a refused document, a change of a cluster and a route beside a service that does not change;
+/// a remote cluster that does not answer, and a secure listener.
 struct Served {
     plane: ControlPlane,
     envoy: Envoy,
@@ -148,12 +149,16 @@ fn serve() -> Served {
         "port": {"number": port, "protocol": "HTTP", "name": "egress"}, "bind": "127.0.0.1", "captureMode": "NONE",
         "hosts": ["./*"]}]});
     let route = |path: &str| json!({"hosts": ["web.example"], "http": [{"match": [{"uri": {"prefix": path}}], "route": [to("web.example", "v1")]}]});
-    let text = service("web.example", port, "HTTP", &[(echo.port, "v1", "")])
-        + &subsets("web.example")
-        + &object("Sidecar", "client", &egress)
-        + &object("VirtualService", "web", &route("/api"))
-        + &object("VirtualService", "bad", &json!({"hosts": ["bad.example"], "http": []}));
-    let (configs, remotes, state) = (folder(&[("shop.yaml", text.clone())]), scratch(), scratch());
+    let text = |path: &str, version: &str| {
+        service("web.example", port, "HTTP", &[(echo.port, "v1", "")])
+            + &subsets("web.example").replace("v2", version)
+            + &service("other.example", port, "HTTP", &[(echo.port, "v1", "")])
+            + &subsets("other.example")
+            + &object("Sidecar", "client", &egress)
+            + &object("VirtualService", "web", &route(path))
+            + &object("VirtualService", "bad", &json!({"hosts": ["bad.example"], "http": []}))
+    };
+    let (configs, remotes, state) = (folder(&[("shop.yaml", text("/api", "v2"))]), scratch(), scratch());
     closed(&remotes.join("west"));
     let arguments: [OsString; 8] = [
         "--remote-cluster".into(),
@@ -171,7 +176,7 @@ fn serve() -> Served {
     let envoy = Envoy::start(&plane, "sidecar~10.0.0.1~client.shop~shop.svc.cluster.local", &metadata, true);
     let answers = |path: &str| get(port, "web.example", path, &[]).ok().filter(|a| a.status == 200);
     wait_for("the sidecar answers", || answers("/api"));
-    plane.write("shop.yaml", &text.replace("/api", "/new"));
+    plane.write("shop.yaml", &text("/new", "v3"));
     wait_for("the sidecar follows", || answers("/new"));
     Served { plane, envoy, _echo: echo }
 }
