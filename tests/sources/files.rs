@@ -53,7 +53,7 @@ fn folder_of(root: &Path) -> Folder {
 
 fn folder_of_cluster(root: &Path, cluster: &str) -> Folder {
     let base = Origin { source: "file:test".into(), cluster: cluster.into(), ..Origin::default() };
-    Folder::new(base, root.to_path_buf(), Vec::new(), &SourceSettings::default(), Arc::<InForce>::default())
+    Folder::new(base, root.to_path_buf(), Vec::new(), &SourceSettings::default(), InForce::default())
 }
 
 fn hosts(folder: &Folder) -> Vec<String> {

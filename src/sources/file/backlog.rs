@@ -1,17 +1,19 @@
 //! Files that a listing has found and that are still to be read: a look reads a bounded number of them, so that a single
 //! file that changes beside very many others does not wait for all of these.
 //!
-//! Each batch holds the files that changed last, and as many of those that changed first: neither a new file nor an old one
-//! waits for ever while others change all the time. Pure: the caller brings the time.
+//! Each batch holds the files that changed last, with the folders by turns, and as many of those that changed first: neither a
+//! new file, nor an old one, nor one beside a folder of very many waits for ever while others change all the time. Pure: the
+//! caller brings the time.
 
 use std::{
     collections::{HashMap, VecDeque},
+    ops::Range,
     path::PathBuf,
     sync::Arc,
     time::Instant,
 };
 
-use super::read::Stat;
+use super::{read::Stat, settle::turns};
 
 /// A file that is to be read.
 #[derive(Debug, Clone)]
@@ -29,8 +31,13 @@ pub struct Waiting {
 /// The files that wait.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    /// Those with other metadata than before, by the time of the change, each with the time since which it waits.
-    new: VecDeque<(Waiting, Instant)>,
+    /// Those with other metadata than before, by the time of the change, each with the time since which it waits; `None` once
+    /// it was taken.
+    new: Vec<Option<(Waiting, Instant)>>,
+    /// Their places: the newest of each folder first, then the second newest of each.
+    newest: VecDeque<usize>,
+    /// The same by the time of the change, the oldest first.
+    oldest: Range<usize>,
     known: VecDeque<Waiting>,
 }
 
@@ -38,16 +45,21 @@ impl Backlog {
     /// Takes the files of a listing in the place of those of the listing before.
     pub fn set(&mut self, files: Vec<Waiting>, now: Instant) {
         let before: HashMap<Arc<PathBuf>, (Waiting, Instant)> =
-            self.new.drain(..).map(|(file, since)| (file.path.clone(), (file, since))).collect();
+            self.new.drain(..).flatten().map(|(file, since)| (file.path.clone(), (file, since))).collect();
         let (known, mut new): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_known);
         new.sort_by(|a, b| a.stat.changed().cmp(&b.stat.changed()).then_with(|| a.path.cmp(&b.path)));
+        let turns = turns(new.iter().rev().map(|file| file.path.as_path()));
+        let mut newest: Vec<(usize, usize)> = turns.into_iter().zip((0..new.len()).rev()).collect();
+        newest.sort_by_key(|(turn, _)| *turn);
         let since = |mut file: Waiting| match before.get(&file.path) {
             Some((old, since)) => {
                 file.is_closed |= old.is_closed && old.stat == file.stat;
-                (file, *since)
+                Some((file, *since))
             }
-            None => (file, now),
+            None => Some((file, now)),
         };
+        self.newest = newest.into_iter().map(|(_, place)| place).collect();
+        self.oldest = 0..new.len();
         self.new = new.into_iter().map(since).collect();
         self.known = known.into();
     }
@@ -56,30 +68,47 @@ impl Backlog {
     pub fn take(&mut self, most: usize) -> Vec<Waiting> {
         let mut batch = Vec::new();
         while batch.len() < most {
-            let next = if batch.len() % 2 == 0 { self.new.pop_back() } else { self.new.pop_front() };
-            match next.map(|(file, _)| file).or_else(|| self.known.pop_front()) {
+            let next = if batch.len() % 2 == 0 { self.take_newest() } else { self.take_oldest() };
+            match next.or_else(|| self.known.pop_front()) {
                 Some(file) => batch.push(file),
                 None => break,
             }
         }
+        if self.newest.is_empty() || self.oldest.is_empty() {
+            // All were taken: none is left in the other order either.
+            (self.new, self.newest, self.oldest) = Default::default();
+        }
         batch
+    }
+
+    fn take_newest(&mut self) -> Option<Waiting> {
+        while let Some(place) = self.newest.pop_front() {
+            if let Some((file, _)) = self.new[place].take() {
+                return Some(file);
+            }
+        }
+        None
+    }
+
+    fn take_oldest(&mut self) -> Option<Waiting> {
+        self.oldest.find_map(|place| self.new[place].take()).map(|(file, _)| file)
     }
 
     /// Whether no file waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.new.is_empty() && self.known.is_empty()
+        self.known.is_empty() && self.new.is_empty()
     }
 
     /// The files with a text that was not read yet.
     pub fn unread(&self) -> impl Iterator<Item = &Arc<PathBuf>> {
-        self.new.iter().map(|(file, _)| &file.path)
+        self.new.iter().flatten().map(|(file, _)| &file.path)
     }
 
     /// The time since which the first of these waits.
     #[must_use]
     pub fn since(&self) -> Option<Instant> {
-        self.new.iter().map(|(_, since)| *since).min()
+        self.new.iter().flatten().map(|(_, since)| *since).min()
     }
 }
 
@@ -113,6 +142,19 @@ mod tests {
         assert!(first.contains(&files[0].path) && first.contains(&files.last().unwrap().path));
         let all: BTreeSet<_> = batches.iter().flatten().map(|file| &file.path).collect();
         assert!(all.len() == files.len() && backlog.is_empty());
+    }
+
+    #[test]
+    fn very_many_files_of_one_folder_hide_none_of_another() {
+        let (crowd, quiet) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let early = files(crowd.path(), BATCH * 3);
+        let single = files(quiet.path(), 1).remove(0);
+        let mut all: Vec<Waiting> = early.into_iter().chain([single.clone()]).collect();
+        fs::create_dir(crowd.path().join("later")).unwrap();
+        all.extend(files(&crowd.path().join("later"), BATCH * 3));
+        let mut backlog = Backlog::default();
+        backlog.set(all, Instant::now());
+        assert!(backlog.take(BATCH / 10).iter().any(|file| file.path == single.path));
     }
 
     #[test]

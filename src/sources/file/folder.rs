@@ -2,7 +2,7 @@
 //! threads.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
@@ -27,13 +27,13 @@ use super::{
 use crate::{
     model::Origin,
     settings::SourceSettings,
-    sources::{Change, MassDeletionGuard},
+    sources::{Change, Findings, MassDeletionGuard},
 };
 
 /// Deletions of files within this span are judged together.
 const DELETION_WINDOW: Duration = Duration::from_secs(600);
 /// Files and new objects of one look at a known folder, and the part of all that may be more than that.
-const STEP: (usize, usize) = (1000, 20);
+const STEP: (usize, usize) = (1000, 50);
 /// The time after which a file is read again whose reading may have failed for want of a descriptor.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -71,6 +71,12 @@ pub struct Folder {
     trouble: Option<String>,
     /// The last listing could not read the folder itself.
     out_of_reach: bool,
+    /// The time that listings took in this look.
+    listing: Duration,
+    /// Files that were looked at since a listing beside these looks began; `None` where there is none.
+    touched: Option<HashSet<Arc<PathBuf>>>,
+    /// The last look at single files has not read on in the last listing's.
+    has_passed: bool,
 }
 
 /// The result of a look at the folder.
@@ -78,21 +84,15 @@ pub struct Folder {
 pub struct Look {
     /// The change of the objects in force.
     pub change: Change,
-    /// Some document changed, even if no object in force did.
-    pub documents_changed: bool,
+    /// The time that listings of the folder took.
+    pub listing: Duration,
 }
 
 impl Folder {
     /// A folder that has not been looked at. `base` is the origin of its objects; `in_force` are the objects that an earlier
     /// run had published.
     #[must_use]
-    pub fn new(
-        base: Origin,
-        root: PathBuf,
-        skip: Vec<PathBuf>,
-        settings: &SourceSettings,
-        in_force: Arc<InForce>,
-    ) -> Self {
+    pub fn new(base: Origin, root: PathBuf, skip: Vec<PathBuf>, settings: &SourceSettings, in_force: InForce) -> Self {
         let guard = MassDeletionGuard::new(settings.deletion_hold).over(DELETION_WINDOW);
         Self {
             base,
@@ -112,6 +112,9 @@ impl Folder {
             linked: false,
             trouble: None,
             out_of_reach: false,
+            listing: Duration::ZERO,
+            touched: None,
+            has_passed: false,
         }
     }
 
@@ -124,24 +127,56 @@ impl Folder {
     /// Looks at the paths that may have changed and brings the objects in force up to date.
     pub fn look(&mut self, work: &Work) -> Look {
         let now = Instant::now();
+        self.listing = Duration::ZERO;
         let logical = if work.everything { None } else { self.logical(work) };
-        let parsed = self.take_parsed();
+        self.take_parsed();
         // The last documents come into force first: those of single files, and of the files that changed last.
-        let mut changed = match logical {
+        match logical {
             Some((mut paths, closed)) => {
-                let before = self.read_on(now);
+                // Single files wait for every second batch of the others at most.
+                self.has_passed = !paths.is_empty() && !self.has_passed;
+                if !self.has_passed {
+                    self.read_on(now);
+                }
                 paths.extend(self.writing.due(now).cloned());
                 paths.extend(self.retries.iter().filter(|(_, at)| **at <= now).map(|(path, _)| path.clone()));
-                self.take_up(paths.into_iter().collect(), Follow::No, &closed, now) | before
+                self.take_up(paths.into_iter().collect(), Follow::No, &closed, now);
             }
-            None => self.look_around(&work.closed, now) | self.read_on(now),
-        };
-        changed |= self.start_next(&work.closed, now);
+            None => {
+                self.look_around(&work.closed, now);
+                self.read_on(now);
+            }
+        }
+        self.start_next(&work.closed, now);
+        self.bring_into_force(now)
+    }
+
+    /// The request for a listing that is made beside looks at single files, and that [`Folder::take_listing`] takes.
+    pub fn begin_listing(&mut self, closed: BTreeSet<PathBuf>) -> Request {
+        self.touched = Some(HashSet::new());
+        self.request(closed)
+    }
+
+    /// Takes the listing that was begun last. It is older than the looks since then: they say more about their files.
+    pub fn take_listing(&mut self, listing: Listing) -> Look {
+        let now = Instant::now();
+        self.listing = Duration::ZERO;
+        self.take_parsed();
+        // A look at everything since then knows more about all files.
+        if let Some(touched) = self.touched.take() {
+            self.take_in(listing, &touched, now);
+        }
+        self.read_on(now);
+        self.start_next(&BTreeSet::new(), now);
+        self.bring_into_force(now)
+    }
+
+    fn bring_into_force(&mut self, now: Instant) -> Look {
         let most = self.most(self.tree.in_force().len());
         self.known |= !self.out_of_reach;
         // An object that moved to a file that is still to be read, or to be parsed, is not gone.
         self.tree.set_unparsed_since(self.backlog.since().into_iter().chain(self.long.since()).min());
-        Look { change: self.tree.commit(most, now), documents_changed: changed | parsed }
+        Look { change: self.tree.commit(most, now), listing: self.listing }
     }
 
     /// Files or objects of this look, where there are so many: all at the first look. A part of all, so that the cost of
@@ -151,27 +186,27 @@ impl Folder {
     }
 
     /// Takes the documents of the long file whose parse has ended.
-    fn take_parsed(&mut self) -> bool {
-        let Some((path, documents)) = self.long.take() else { return false };
-        self.tree.replace(&path, documents);
-        true
+    fn take_parsed(&mut self) {
+        if let Some((path, documents)) = self.long.take() {
+            self.tree.replace(&path, documents);
+        }
     }
 
     /// Reads files of the last listing.
-    fn read_on(&mut self, now: Instant) -> bool {
+    fn read_on(&mut self, now: Instant) {
         let batch = self.backlog.take(self.most(self.seen.len()));
         // A file of the listing may have become a link since, or may be written again.
         let follow = if self.known && !self.linked { Follow::No } else { Follow::Yes };
         let closed = batch.iter().filter(|file| file.is_closed && !self.writing.contains(&file.path));
         let closed = closed.map(|file| (*file.path).clone()).collect();
-        self.take_up(batch.into_iter().rev().map(|file| file.path).collect(), follow, &closed, now)
+        self.take_up(batch.into_iter().rev().map(|file| file.path).collect(), follow, &closed, now);
     }
 
     /// Reads the long file whose turn it is, and starts to parse it.
-    fn start_next(&mut self, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
-        let Some(path) = self.long.next(|path| !self.writing.contains(path)) else { return false };
+    fn start_next(&mut self, closed: &BTreeSet<PathBuf>, now: Instant) {
+        let Some(path) = self.long.next(|path| !self.writing.contains(path)) else { return };
         let follow = if self.linked { Follow::Yes } else { Follow::No };
-        self.take_up(vec![path], follow, closed, now)
+        self.take_up(vec![path], follow, closed, now);
     }
 
     /// Puts the long ones among these texts aside, and gives the others. A long one whose turn it is is parsed from now on;
@@ -213,11 +248,21 @@ impl Folder {
         Some((paths, closed))
     }
 
-    fn look_around(&mut self, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
+    fn request(&self, closed: BTreeSet<PathBuf>) -> Request {
         let (root, skip) = (self.root.clone(), self.skip.clone());
-        let request = Request { root, skip, closed: Arc::new(closed.clone()), ..Request::default() };
-        let listing = self.disk.list(&request);
-        let was = self.trouble.take();
+        Request { root, skip, closed: Arc::new(closed), ..Request::default() }
+    }
+
+    fn look_around(&mut self, closed: &BTreeSet<PathBuf>, now: Instant) {
+        let began = Instant::now();
+        self.touched = None;
+        let listing = self.disk.list(&self.request(closed.clone()));
+        self.take_in(listing, &HashSet::new(), now);
+        self.listing += began.elapsed();
+    }
+
+    /// Takes a listing, except for the files that were touched since it began.
+    fn take_in(&mut self, listing: Listing, touched: &HashSet<Arc<PathBuf>>, now: Instant) {
         self.out_of_reach = listing.root != Root::Listed;
         self.trouble = match &listing.root {
             Root::Listed => listing.failures.first().map(|(p, e)| format!("{}: {e}", p.display())),
@@ -228,33 +273,31 @@ impl Folder {
         self.linked = listing.linked;
         let unknown = if self.out_of_reach { vec![(*self.root).clone()] } else { failed(&listing) };
         self.tree.set_unknown(unknown);
-        let mut changed = was != self.trouble;
-        changed |= self.tree.set_notes(notes(&self.root, &listing));
-        changed |= self.forget_gone(&listing);
-        for (path, reason) in listing.failures.iter().chain(&listing.refused) {
+        self.tree.set_notes(notes(&self.root, &listing));
+        self.forget_gone(&listing, touched);
+        let failures = listing.failures.iter().chain(&listing.refused);
+        for (path, reason) in failures.filter(|(path, _)| !touched.contains(path)) {
             let path = Arc::new(path.clone());
             self.seen.remove(&path);
             self.long.remove(&path);
-            changed |= self.tree.fail(&path, 0, reason.clone());
+            self.tree.fail(&path, 0, reason.clone());
         }
         self.watch = listing.watch;
         let unsure = self.unsure(listing.files, &listing.closed);
         self.backlog.set(unsure, now);
-        changed
     }
 
-    fn forget_gone(&mut self, listing: &Listing) -> bool {
+    fn forget_gone(&mut self, listing: &Listing, touched: &HashSet<Arc<PathBuf>>) {
         if listing.root != Root::Listed {
-            return false;
+            return;
         }
         let named = |list: &[(PathBuf, String)]| list.iter().map(|(p, _)| p.clone()).collect::<BTreeSet<PathBuf>>();
         let (refused, failed) = (named(&listing.refused), named(&listing.failures));
         let there =
             |path: &PathBuf| listing.files.contains_key(path) || refused.contains(path) || is_below(&failed, path);
         let known = self.tree.paths().chain(self.long.paths());
-        let gone: Vec<Arc<PathBuf>> = known.filter(|p| !there(p)).cloned().collect();
+        let gone: Vec<Arc<PathBuf>> = known.filter(|p| !there(p) && !touched.contains(*p)).cloned().collect();
         gone.iter().for_each(|path| self.forget(path));
-        !gone.is_empty()
     }
 
     /// The files whose stat does not prove that their content is unchanged.
@@ -268,37 +311,32 @@ impl Folder {
         files.into_iter().filter_map(unsure).collect()
     }
 
-    /// Reads files, and parses those with another content than before. True when some document changed.
-    fn take_up(&mut self, paths: Vec<Arc<PathBuf>>, follow: Follow, closed: &BTreeSet<PathBuf>, now: Instant) -> bool {
-        let (mut left, mut changed, mut other) = (paths, false, false);
+    /// Reads files, and parses those with another content than before.
+    fn take_up(&mut self, paths: Vec<Arc<PathBuf>>, follow: Follow, closed: &BTreeSet<PathBuf>, now: Instant) {
+        if let Some(touched) = &mut self.touched {
+            touched.extend(paths.iter().cloned());
+        }
+        let (mut left, mut other) = (paths, false);
         while !left.is_empty() {
             let mut texts = Vec::new();
             for (path, result) in self.disk.read(&mut left, follow, self.max_file_bytes) {
                 other |= matches!(result, Err(ReadError::NoFile));
                 let is_closed = closed.contains(path.as_path());
-                changed |= self.judge((path, result), is_closed, now, &mut texts);
+                texts.extend(self.judge((path, result), is_closed, now));
             }
             if self.known {
                 texts = self.put_aside(texts, now);
             }
-            changed |= self.parse(texts);
+            self.parse(&texts);
         }
         if other && follow == Follow::No {
             // A folder or a link has the name of a file: the listing says which files it stands for.
-            return self.look_around(&BTreeSet::new(), now) | changed;
+            self.look_around(&BTreeSet::new(), now);
         }
-        changed
     }
 
-    /// Notes the content of a file, or the reason why it could not be read; a text with another content than before is
-    /// added to `texts`. True when something changed without a text.
-    fn judge(
-        &mut self,
-        (path, result): Read,
-        closed: bool,
-        now: Instant,
-        texts: &mut Vec<(Arc<PathBuf>, String)>,
-    ) -> bool {
+    /// Notes the content of a file, or the reason why it could not be read. Gives a text with another content than before.
+    fn judge(&mut self, (path, result): Read, closed: bool, now: Instant) -> Option<(Arc<PathBuf>, String)> {
         self.retries.remove(&path);
         match result {
             Ok((text, stat)) => {
@@ -306,21 +344,15 @@ impl Folder {
                 let before = self.seen.get(&path);
                 let in_place = before.is_some_and(|b| b.hash != hash && b.stat.id() == stat.id());
                 if in_place && !closed && self.writing.goes_on(&path, stat, is_blank(&text), now) {
-                    return false;
+                    return None;
                 }
                 self.writing.end(&path);
                 let before = self.seen.insert(path.clone(), Seen { hash, stat, trusted: stat.settled() });
-                if before.is_none_or(|b| b.hash != hash) || self.long.is_waiting(&path) {
-                    texts.push((path, text));
-                }
-                false
+                let is_new = before.is_none_or(|b| b.hash != hash) || self.long.is_waiting(&path);
+                return is_new.then_some((path, text));
             }
-            Err(ReadError::Gone) => {
-                let known = self.tree.has(&path);
-                self.forget(&path);
-                known
-            }
-            Err(ReadError::NoFile) => false,
+            Err(ReadError::Gone) => self.forget(&path),
+            Err(ReadError::NoFile) => {}
             Err(error) => {
                 self.seen.remove(&path);
                 self.long.remove(&path);
@@ -330,9 +362,10 @@ impl Folder {
                 if matches!(error, ReadError::NoAnswer) {
                     self.trouble = Some(format!("{}: {error}", path.display()));
                 }
-                self.tree.fail(&path, line_of(&error), format!("{error}; its last content stays"))
+                self.tree.fail(&path, line_of(&error), format!("{error}; its last content stays"));
             }
         }
+        None
     }
 
     fn forget(&mut self, path: &Arc<PathBuf>) {
@@ -343,7 +376,7 @@ impl Folder {
         self.tree.remove(path);
     }
 
-    fn parse(&mut self, texts: Vec<(Arc<PathBuf>, String)>) -> bool {
+    fn parse(&mut self, texts: &[(Arc<PathBuf>, String)]) {
         let files: Vec<FileText<'_>> = texts
             .iter()
             .map(|(path, text)| FileText { path: path.clone(), text, before: self.tree.documents(path) })
@@ -353,7 +386,11 @@ impl Folder {
         for ((path, _), documents) in texts.iter().zip(parsed) {
             self.tree.replace(path, documents);
         }
-        !texts.is_empty()
+    }
+
+    /// The findings, if they may be others than the last time.
+    pub fn take_findings(&mut self) -> Option<Findings> {
+        self.tree.take_findings()
     }
 
     /// Files whose newest text is not read, or not parsed yet.
@@ -384,11 +421,17 @@ impl Folder {
         &self.watch
     }
 
+    /// Whether files or objects are left for the next look.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        !self.backlog.is_empty() || self.tree.is_pending()
+    }
+
     /// When it is to be looked at again without an event: a deletion is held, a file is being written or is to be tried
     /// again, or files and objects are left for the next look.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        let left = (!self.backlog.is_empty() || self.tree.is_pending()).then(Instant::now);
+        let left = self.is_behind().then(Instant::now);
         let of_files = self.writing.next_due().into_iter().chain(self.retries.values().copied().min());
         self.tree.held_until().into_iter().chain(of_files).chain(left).min()
     }

@@ -14,8 +14,6 @@ use std::{
 
 /// Above this number of paths the whole folder is looked at, and the older half of them is left to that look.
 const MAX_PATHS: usize = 4096;
-/// The newest paths of each folder that are not left to that look: very many files in one folder hide none of another.
-const NEWEST: usize = 64;
 /// The pause after a look at everything, as a multiple of its duration.
 const PAUSE: u32 = 3;
 /// A path that is never quiet is due after this many quiet times.
@@ -87,6 +85,8 @@ pub struct Settle {
     everything: Option<Due>,
     /// The end of the pause after a look at everything.
     pause: Option<Instant>,
+    /// A look at everything is under way.
+    is_looking: bool,
     /// The number of events so far.
     events: u64,
 }
@@ -95,7 +95,7 @@ impl Settle {
     /// Nothing waits; unsettled files are due when they have been quiet for this long.
     #[must_use]
     pub fn new(quiet: Duration) -> Self {
-        Self { quiet, due: BTreeMap::new(), everything: None, pause: None, events: 0 }
+        Self { quiet, due: BTreeMap::new(), everything: None, pause: None, is_looking: false, events: 0 }
     }
 
     /// A file changed.
@@ -113,21 +113,16 @@ impl Settle {
         }
     }
 
-    /// A file that changes among very many others does not wait for a look at all of them.
+    /// A file that changes among very many others does not wait for a look at all of them: the newest of each folder stay
+    /// first, and very many files in one folder hide none of another.
     fn forget_the_older_half(&mut self) {
-        let mut events: Vec<(u64, PathBuf)> = self.due.iter().map(|(path, w)| (w.event, path.clone())).collect();
-        events.sort_unstable_by_key(|(event, _)| Reverse(*event));
-        let mut of_folders: HashMap<Option<&Path>, usize> = HashMap::new();
-        let mut kept = 0;
-        for (_, path) in &events {
-            let of_folder = of_folders.entry(path.parent()).or_default();
-            *of_folder += 1;
-            let most = if *of_folder <= NEWEST { MAX_PATHS / 4 * 3 } else { MAX_PATHS / 2 };
-            if kept < most {
-                kept += 1;
-            } else {
-                self.due.remove(path);
-            }
+        let mut newest: Vec<(u64, PathBuf)> = self.due.iter().map(|(path, w)| (w.event, path.clone())).collect();
+        newest.sort_unstable_by_key(|(event, _)| Reverse(*event));
+        let turns = turns(newest.iter().map(|(_, path)| path.as_path()));
+        let mut by_turns: Vec<_> = turns.into_iter().zip(newest).collect();
+        by_turns.sort_by_key(|(turn, _)| *turn);
+        for (_, (_, path)) in by_turns.into_iter().skip(MAX_PATHS / 2) {
+            self.due.remove(&path);
         }
     }
 
@@ -136,14 +131,21 @@ impl Settle {
         self.everything = Some(Due::push_back(self.everything, self.quiet, now));
     }
 
+    /// A look at everything begins beside those at single files; the next one is not due before it has ended.
+    pub fn looking_around(&mut self) {
+        self.is_looking = true;
+    }
+
     /// A look at everything has ended, which took so long.
     pub fn looked_around(&mut self, took: Duration, now: Instant) {
+        self.is_looking = false;
         self.pause = Some(now + took * PAUSE);
     }
 
     /// The time of the next look at everything.
     fn everything_at(&self) -> Option<Instant> {
-        self.everything.map(|due| self.pause.map_or(due.at, |pause| due.at.max(pause)))
+        let due = self.everything.filter(|_| !self.is_looking);
+        due.map(|due| self.pause.map_or(due.at, |pause| due.at.max(pause)))
     }
 
     /// The time of the next work.
@@ -171,6 +173,17 @@ impl Settle {
         });
         (everything || !work.paths.is_empty()).then_some(work)
     }
+}
+
+/// The turn of each path where folders take turns: 0 for the first path of its folder, 1 for the second, and so on.
+pub(super) fn turns<'a>(paths: impl Iterator<Item = &'a Path>) -> Vec<usize> {
+    let mut of_folders: HashMap<Option<&Path>, usize> = HashMap::new();
+    let turn = |path: &'a Path| {
+        let next = of_folders.entry(path.parent()).or_default();
+        *next += 1;
+        *next - 1
+    };
+    paths.map(turn).collect()
 }
 
 #[cfg(test)]
@@ -263,6 +276,19 @@ mod tests {
         assert_eq!(settle.take(ended), Some(Work::closed(Path::new("a"))), "a file does not wait");
         assert_eq!((settle.take(ended + QUIET * 29), settle.next_due()), (None, Some(ended + QUIET * 30)));
         assert_eq!(settle.take(ended + QUIET * 30), Some(Work::everything()));
+    }
+
+    #[test]
+    fn one_look_at_everything_goes_on_at_a_time() {
+        let begin = Instant::now();
+        let mut settle = Settle::new(QUIET);
+        settle.looking_around();
+        settle.folder(begin);
+        settle.file(Path::new("a"), Signal::Complete, begin);
+        assert_eq!(settle.take(begin + QUIET), Some(Work::closed(Path::new("a"))));
+        assert_eq!((settle.take(begin + QUIET * 100), settle.next_due()), (None, None));
+        settle.looked_around(QUIET, begin + QUIET * 100);
+        assert_eq!(settle.take(begin + QUIET * 103), Some(Work::everything()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The file source's task: waits for an event, looks at the folder, delivers the change.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -9,18 +10,19 @@ use std::{
 use anyhow::Context;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::JoinHandle};
 
 use super::{
     disk::Disk,
-    folder::Folder,
+    folder::{Folder, Look},
+    scan::Listing,
     settle::Work,
     tree::InForce,
     watch::{Watched, Watcher},
 };
 use crate::{
     model::Origin,
-    runtime::catch,
+    runtime::{Panicked, catch},
     settings::{SourceSettings, WatchMode},
     sources::{
         Change, Findings, FindingsLog, Source, SourceId, SourcePort,
@@ -35,6 +37,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// After this time a look gives no more heartbeats, and the source is restarted.
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
 
+/// The interval of findings while very many files are being read: they are those of all files.
+const REPORT: Duration = Duration::from_secs(1);
 /// Most files that are named as not parsed yet.
 const MOST_NAMED: usize = 100;
 
@@ -47,7 +51,7 @@ pub struct FileSource {
     skip: Vec<PathBuf>,
     settings: SourceSettings,
     /// The objects that were delivered last, if any were; a restart begins with them.
-    in_force: Arc<Mutex<Option<Arc<InForce>>>>,
+    in_force: Arc<Mutex<Option<InForce>>>,
 }
 
 impl FileSource {
@@ -84,7 +88,8 @@ impl Source for FileSource {
             memory: self.in_force.clone(),
             disk,
             parsed: folder.parsed(),
-            work: Some(Workplace { folder, watched, log }),
+            work: Some(Workplace { folder, watched, log, reported: None }),
+            listing: None,
             watcher,
             rescan: if events { self.settings.rescan } else { POLL },
             looked_around: Instant::now(),
@@ -96,12 +101,14 @@ impl Source for FileSource {
 
 struct Run {
     id: SourceId,
-    memory: Arc<Mutex<Option<Arc<InForce>>>>,
+    memory: Arc<Mutex<Option<InForce>>>,
     disk: Disk,
     /// A long file was parsed.
     parsed: Arc<Notify>,
     /// Taken out while a blocking thread works on it.
     work: Option<Workplace>,
+    /// A listing is under way.
+    listing: Option<ListingBeside>,
     watcher: Watcher,
     rescan: Duration,
     /// The time of the last look at everything.
@@ -114,6 +121,8 @@ struct Workplace {
     folder: Folder,
     watched: Watched,
     log: FindingsLog,
+    /// The time of the last findings.
+    reported: Option<Instant>,
 }
 
 /// The result of a look.
@@ -122,29 +131,50 @@ struct Looked {
     findings: Option<Arc<Findings>>,
     held: Vec<String>,
     kept: Vec<String>,
+    /// The time that listings took.
+    listing: Duration,
+    /// A folder is watched only from now on: one more listing finds the changes before that.
+    again: bool,
 }
 
 impl Workplace {
     /// Looks, watches the folders that were found, and logs new findings.
     fn look(&mut self, work: &Work) -> Looked {
-        let mut look = self.folder.look(work);
-        let mut changes = vec![look.change];
-        if self.watched.set(self.folder.watch()) {
-            // A folder is watched only from now on: one more look finds the changes before that.
-            let again = self.folder.look(&Work { everything: true, ..work.clone() });
-            look.documents_changed |= again.documents_changed;
-            changes.push(again.change);
-            self.watched.set(self.folder.watch());
+        let first = self.folder.look(work);
+        if !self.watched.set(self.folder.watch()) {
+            return self.looked(vec![first], false);
         }
+        // A folder is watched only from now on: one more look finds the changes before that.
+        let second = self.folder.look(&Work { everything: true, ..work.clone() });
+        self.watched.set(self.folder.watch());
+        self.looked(vec![first, second], false)
+    }
+
+    /// Takes a listing that was made beside looks.
+    fn take_listing(&mut self, listing: Listing) -> Looked {
+        let look = self.folder.take_listing(listing);
+        let again = self.watched.set(self.folder.watch());
+        self.looked(vec![look], again)
+    }
+
+    fn looked(&mut self, looks: Vec<Look>, again: bool) -> Looked {
+        let listing = looks.iter().map(|look| look.listing).sum();
+        // While very many files are being read, their findings come at times.
+        let is_due = !self.folder.is_behind() || self.reported.is_none_or(|at| at.elapsed() >= REPORT);
+        let findings = if is_due { self.folder.take_findings() } else { None };
+        let findings = findings.map(|findings| {
+            self.reported = Some(Instant::now());
+            self.log.log(findings);
+            self.log.last().clone()
+        });
         let tree = self.folder.tree();
-        if look.documents_changed {
-            self.log.log(tree.findings());
-        }
         Looked {
-            changes,
-            findings: look.documents_changed.then(|| self.log.last().clone()),
+            changes: looks.into_iter().map(|look| look.change).collect(),
+            findings,
             held: tree.held().iter().map(ToString::to_string).collect(),
             kept: tree.kept().iter().map(ToString::to_string).collect(),
+            listing,
+            again,
         }
     }
 }
@@ -153,80 +183,143 @@ impl Workplace {
 enum Wake {
     Asked(Request),
     Look(Work),
+    Listed(Listing),
+}
+
+/// A listing that is made beside looks at single files.
+struct ListingBeside {
+    began: Instant,
+    task: JoinHandle<Result<Listing, Panicked>>,
 }
 
 impl Run {
     async fn run(mut self) -> anyhow::Result<()> {
         let mut work = Work::everything();
         loop {
-            let first = !self.delivery.is_delivered();
-            if work.everything && !work.paths.is_empty() {
-                // Files that are known to have changed do not wait for a look at all the others.
-                self.take_in(Work { everything: false, ..work.clone() }).await?;
+            if work.everything && self.delivery.is_delivered() {
+                // Files that are known to have changed do not wait for a listing of all the others.
+                work.everything = false;
+                self.begin_listing(work.closed.clone());
             }
-            let (everything, began) = (work.everything, Instant::now());
-            if everything {
-                self.looked_around = began;
-            }
-            self.take_in(work).await?;
-            if everything {
-                self.watcher.looked_around(began.elapsed());
-            }
-            if first && self.delivery.is_delivered() {
-                self.log_folder();
-            }
-            work = match self.wait().await {
-                Wake::Asked(Request::Stop) => return Ok(()),
-                Wake::Look(work) => work,
-                Wake::Asked(Request::Resync) => {
-                    self.delivery.owe_full();
-                    Work::default()
-                }
-                Wake::Asked(Request::Confirm) => {
-                    self.work.iter_mut().for_each(|work| work.folder.confirm());
-                    Work::default()
+            self.look_at(work).await?;
+            work = loop {
+                match self.wait().await? {
+                    Wake::Asked(Request::Stop) => return Ok(()),
+                    Wake::Look(work) => break work,
+                    Wake::Listed(listing) => self.take_listing(listing).await?,
+                    Wake::Asked(Request::Resync) => {
+                        self.delivery.owe_full();
+                        break Work::default();
+                    }
+                    Wake::Asked(Request::Confirm) => {
+                        self.work.iter_mut().for_each(|work| work.folder.confirm());
+                        break Work::default();
+                    }
                 }
             };
         }
     }
 
-    /// Looks, and delivers the changes.
-    async fn take_in(&mut self, work: Work) -> anyhow::Result<()> {
-        let looked = self.look(work).await?;
+    /// Looks at single files; before the first delivery at everything, since there is nothing that could go on beside it.
+    async fn look_at(&mut self, work: Work) -> anyhow::Result<()> {
+        let (first, everything) = (!self.delivery.is_delivered(), work.everything);
+        if everything {
+            self.looked_around = Instant::now();
+        }
+        let looked = self.apart(move |place| place.look(&work)).await?;
+        let listing = self.take_in(looked).await;
+        if everything {
+            self.watcher.looked_around(listing);
+        }
+        if first && self.delivery.is_delivered() {
+            self.log_folder();
+        }
+        Ok(())
+    }
+
+    /// Begins a listing beside looks at single files. One that is due while another is under way follows it.
+    fn begin_listing(&mut self, closed: BTreeSet<PathBuf>) {
+        if self.listing.is_some() {
+            self.watcher.look_around();
+            return;
+        }
+        let Some(place) = &mut self.work else { return };
+        let (request, disk) = (place.folder.begin_listing(closed), self.disk.clone());
+        self.looked_around = Instant::now();
+        self.watcher.looking_around();
+        let task = tokio::task::spawn_blocking(move || catch(|| disk.list(&request)));
+        self.listing = Some(ListingBeside { began: Instant::now(), task });
+    }
+
+    async fn take_listing(&mut self, listing: Listing) -> anyhow::Result<()> {
+        let began = self.listing.take().map(|listing| listing.began);
+        let looked = self.apart(move |place| place.take_listing(listing)).await?;
+        let again = looked.again;
+        let took = began.map_or(Duration::ZERO, |began| began.elapsed());
+        self.take_in(looked).await;
+        if again {
+            self.begin_listing(BTreeSet::new());
+        } else {
+            self.watcher.looked_around(took);
+        }
+        Ok(())
+    }
+
+    /// Delivers the changes of a look and reports it. Gives the time that listings took.
+    async fn take_in(&mut self, looked: Looked) -> Duration {
         for change in looked.changes {
             self.deliver(change).await;
         }
         self.report(looked.findings, looked.held, looked.kept);
-        Ok(())
+        looked.listing
     }
 
-    async fn wait(&self) -> Wake {
+    async fn wait(&mut self) -> anyhow::Result<Wake> {
         let rescan = self.looked_around + self.rescan;
-        if rescan <= Instant::now() && !self.delivery.is_stopped() {
+        let may_rescan = self.listing.is_none();
+        if may_rescan && rescan <= Instant::now() && !self.delivery.is_stopped() {
             // Events that never end do not put it off.
-            return Wake::Look(Work::everything());
+            return Ok(Wake::Look(Work::everything()));
         }
         let due = self.work.as_ref().and_then(|work| work.folder.next_due());
         let retry = self.delivery.retry_at(Instant::now()).filter(|_| self.is_deliverable());
-        let (at, work) = match due.into_iter().chain(retry).min() {
-            Some(soon) if soon < rescan => (soon, Work::default()),
-            _ => (rescan, Work::everything()),
+        let soon = due.into_iter().chain(retry).min();
+        let wake = async {
+            match soon {
+                Some(at) if !may_rescan || at < rescan => {
+                    tokio::time::sleep_until(at.into()).await;
+                    Work::default()
+                }
+                _ if may_rescan => {
+                    tokio::time::sleep_until(rescan.into()).await;
+                    Work::everything()
+                }
+                _ => std::future::pending().await,
+            }
         };
-        tokio::select! {
+        let listed = async {
+            match &mut self.listing {
+                Some(listing) => (&mut listing.task).await,
+                None => std::future::pending().await,
+            }
+        };
+        Ok(tokio::select! {
             biased;
             request = self.delivery.request() => Wake::Asked(request),
+            listing = listed => Wake::Listed(listing??),
             work = self.watcher.next() => Wake::Look(work),
             () = self.disk.answered() => Wake::Look(Work::everything()),
             () = self.parsed.notified() => Wake::Look(Work::default()),
-            () = tokio::time::sleep_until(at.into()) => Wake::Look(work),
-        }
+            work = wake => Wake::Look(work),
+        })
     }
 
-    async fn look(&mut self, work: Work) -> anyhow::Result<Looked> {
+    /// Works with the folder on a blocking thread.
+    async fn apart(&mut self, work: impl FnOnce(&mut Workplace) -> Looked + Send + 'static) -> anyhow::Result<Looked> {
         let mut place = self.work.take().context("the folder was lost in a fault")?;
         let mut look = tokio::task::spawn_blocking(move || {
             catch(|| {
-                let looked = place.look(&work);
+                let looked = work(&mut place);
                 (place, looked)
             })
         });
@@ -254,8 +347,16 @@ impl Run {
         }
         let Some(Workplace { folder, .. }) = &self.work else { return };
         let in_force = folder.tree().in_force();
-        if self.delivery.send(change, || in_force.values().cloned().collect()).await {
-            *self.memory.lock() = Some(in_force.clone());
+        let delta = if self.delivery.owes_full() { None } else { Some(change.clone()) };
+        if !self.delivery.send(change, || in_force.values().cloned().collect()).await {
+            return;
+        }
+        match (&mut *self.memory.lock(), delta) {
+            (Some(memory), Some(Change::Delta { upserts, deletes })) => {
+                memory.extend(upserts.into_iter().map(|config| (config.key(), config)));
+                deletes.iter().for_each(|key| drop(memory.remove(key)));
+            }
+            (memory, _) => *memory = Some(in_force.clone()),
         }
     }
 

@@ -62,7 +62,7 @@ pub struct Tree {
     files: BTreeMap<Arc<PathBuf>, FileState>,
     written: HashMap<ConfigKey, KeyPositions>,
     refused: HashMap<ConfigKey, BTreeSet<Arc<PathBuf>>>,
-    in_force: Arc<InForce>,
+    in_force: InForce,
     /// Keys with a new document, the newest last.
     touched: IndexSet<ConfigKey>,
     /// Keys that have lost a document, or whose document is refused.
@@ -77,12 +77,14 @@ pub struct Tree {
     unparsed_since: Option<Instant>,
     /// Warnings about names in the folder.
     notes: Vec<(PathBuf, String)>,
+    /// The findings may be others than when they were taken last.
+    has_new_findings: bool,
 }
 
 impl Tree {
     /// A tree without files; `in_force` are the objects that an earlier run had published.
     #[must_use]
-    pub fn new(guard: MassDeletionGuard, in_force: Arc<InForce>) -> Self {
+    pub fn new(guard: MassDeletionGuard, in_force: InForce) -> Self {
         let now = Instant::now();
         let unwritten = in_force.keys().map(|key| (key.clone(), now)).collect();
         Self {
@@ -98,6 +100,7 @@ impl Tree {
             unknown: BTreeSet::new(),
             unparsed_since: None,
             notes: Vec::new(),
+            has_new_findings: true,
         }
     }
 
@@ -127,7 +130,9 @@ impl Tree {
                     ObjectOutcome::Taken { config, .. } => {
                         let key = config.key();
                         self.touched.insert(key.clone());
-                        self.written.entry(key).or_default().insert((path.clone(), d, o), config.clone());
+                        let places = self.written.entry(key).or_default();
+                        places.insert((path.clone(), d, o), config.clone());
+                        self.has_new_findings |= places.0.len() > 1;
                     }
                     ObjectOutcome::Refused(refusal) => {
                         if let Some(key) = refusal.identity.key() {
@@ -140,14 +145,16 @@ impl Tree {
             }
         }
         let broken = documents.iter().any(Document::is_broken);
+        self.has_new_findings |= has_findings(&documents);
         self.files.insert(path.clone(), FileState { documents, failure: None, broken });
     }
 
-    /// A file cannot be read: its objects stay. True when the reason is new.
-    pub fn fail(&mut self, path: &Arc<PathBuf>, line: u32, reason: String) -> bool {
+    /// A file cannot be read: its objects stay.
+    pub fn fail(&mut self, path: &Arc<PathBuf>, line: u32, reason: String) {
         let failure = Some((line, reason));
         let file = self.files.entry(path.clone()).or_default();
-        std::mem::replace(&mut file.failure, failure.clone()) != failure
+        self.has_new_findings |= file.failure != failure;
+        file.failure = failure;
     }
 
     /// A file was removed.
@@ -166,15 +173,15 @@ impl Tree {
         self.unparsed_since = since;
     }
 
-    /// Warnings about names in the folder. True when these are new.
-    pub fn set_notes(&mut self, notes: Vec<(PathBuf, String)>) -> bool {
-        let news = self.notes != notes;
+    /// Warnings about names in the folder.
+    pub fn set_notes(&mut self, notes: Vec<(PathBuf, String)>) {
+        self.has_new_findings |= self.notes != notes;
         self.notes = notes;
-        news
     }
 
     fn forget(&mut self, path: &Arc<PathBuf>) {
         let Some(file) = self.files.get(path) else { return };
+        self.has_new_findings |= file.failure.is_some() || has_findings(&file.documents);
         for (d, document) in file.documents.iter().enumerate() {
             for (o, outcome) in document.outcomes.iter().enumerate() {
                 let key = match outcome {
@@ -186,6 +193,7 @@ impl Tree {
                     ObjectOutcome::Ignored { .. } => continue,
                 };
                 if let Some(places) = self.written.get_mut(&key) {
+                    self.has_new_findings |= places.0.len() > 1;
                     places.remove(&(path.clone(), d, o));
                     if places.0.is_empty() {
                         self.written.remove(&key);
@@ -229,7 +237,7 @@ impl Tree {
             self.unwritten.remove(&key);
             if self.in_force.get(&key).is_none_or(|old| old.stamp != config.stamp) {
                 upserts.push(config.clone());
-                Arc::make_mut(&mut self.in_force).insert(key, config);
+                self.in_force.insert(key, config);
             }
         }
         // An earlier run's objects may have been written again by a file that did not touch them since.
@@ -245,7 +253,7 @@ impl Tree {
         }
         self.holding.clear();
         for key in &deletes {
-            Arc::make_mut(&mut self.in_force).remove(key);
+            self.in_force.remove(key);
             self.unwritten.remove(key);
         }
         Change::Delta { upserts, deletes }
@@ -299,8 +307,13 @@ impl Tree {
 
     /// The objects in force.
     #[must_use]
-    pub fn in_force(&self) -> &Arc<InForce> {
+    pub fn in_force(&self) -> &InForce {
         &self.in_force
+    }
+
+    /// The findings, if they may be others than the last time.
+    pub fn take_findings(&mut self) -> Option<Findings> {
+        std::mem::take(&mut self.has_new_findings).then(|| self.findings())
     }
 
     /// The findings of the documents, up to the bound in the order of the files.
@@ -329,6 +342,13 @@ impl Tree {
         findings.refused.sort();
         findings
     }
+}
+
+/// Whether documents may have findings.
+fn has_findings(documents: &[Document]) -> bool {
+    let has =
+        |outcome: &ObjectOutcome| !matches!(outcome, ObjectOutcome::Taken { warnings, .. } if warnings.is_empty());
+    documents.iter().any(|document| document.outcomes.iter().any(has))
 }
 
 #[cfg(test)]

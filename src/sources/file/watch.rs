@@ -92,6 +92,11 @@ impl Watcher {
         self.shared.wake.notify_one();
     }
 
+    /// A look at everything begins beside those at single files.
+    pub fn looking_around(&self) {
+        self.shared.with(Settle::looking_around);
+    }
+
     /// A look at everything has ended, which took so long.
     pub fn looked_around(&self, took: Duration) {
         self.shared.with(|settle| settle.looked_around(took, Instant::now()));

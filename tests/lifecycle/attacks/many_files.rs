@@ -13,9 +13,11 @@ use tokio::task::JoinSet;
 use super::{Attacked, ask, patience, size};
 use crate::stage::{DEADLINE, entry};
 
-/// An entry that no proxy has.
+/// An entry that no proxy has, and whose endpoint is none of the proxies.
 fn far(name: &str) -> String {
-    let entry = entry(name, &format!("{name}.far")).replace("namespace: shop", "namespace: far");
+    let entry = entry(name, &format!("{name}.far"))
+        .replace("namespace: shop", "namespace: far")
+        .replace("10.0.0.1", "10.9.0.1");
     entry.replace("spec:\n", "spec:\n  exportTo: ['.']\n")
 }
 

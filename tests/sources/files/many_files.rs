@@ -1,8 +1,11 @@
 //! Very many files, or objects, that appear at once.
 
-use std::{fs, time::Instant};
+use std::{collections::BTreeSet, fs, time::Instant};
 
-use pilothouse::sources::{Change, file::settle::Work};
+use pilothouse::sources::{
+    Change,
+    file::{disk::Disk, settle::Work},
+};
 
 use super::{entries, entry, folder_of, hosts};
 
@@ -64,4 +67,32 @@ async fn a_change_beside_a_file_of_very_many_new_objects_is_among_the_first_and_
     fs::remove_file(dir.path().join("many.yaml")).unwrap();
     folder.look(&Work::everything());
     assert_eq!((hosts(&folder).len(), folder.tree().held().len()), (FILES + 1, FILES));
+}
+
+#[test]
+fn a_listing_beside_looks_takes_nothing_back_that_they_have_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = fs::canonicalize(dir.path()).unwrap();
+    let put =
+        |name: &str| fs::write(root.join(format!("{name}.yaml")), entry(name, &format!("{name}.example"))).unwrap();
+    let single = |name: &str| Work::closed(&root.join(format!("{name}.yaml")));
+    ["a", "b", "c"].into_iter().for_each(put);
+    let mut folder = folder_of(&root);
+    folder.look(&Work::everything());
+    let request = folder.begin_listing(BTreeSet::new());
+    put("d");
+    let listing = Disk::default().list(&request);
+    put("e");
+    folder.look(&single("e"));
+    fs::remove_file(root.join("a.yaml")).unwrap();
+    folder.look(&single("a"));
+    folder.take_listing(listing);
+    assert_eq!(hosts(&folder), ["b.example", "c.example", "d.example", "e.example"]);
+    // A listing that a look at everything has overtaken.
+    let request = folder.begin_listing(BTreeSet::new());
+    let listing = Disk::default().list(&request);
+    put("f");
+    folder.look(&Work::everything());
+    assert!(folder.take_listing(listing).change.is_empty());
+    assert!(hosts(&folder).contains(&"f.example".to_string()));
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::{model::Origin, sources::file::parse::parse_text};
 
 fn tree() -> Tree {
-    Tree::new(MassDeletionGuard::new(Duration::from_secs(600)), Arc::<InForce>::default())
+    Tree::new(MassDeletionGuard::new(Duration::from_secs(600)), InForce::default())
 }
 
 fn document(name: &str, host: &str) -> String {
@@ -131,7 +131,7 @@ proptest! {
     fn the_objects_in_force_depend_on_the_final_files_only(
         steps in prop::collection::vec((0..4usize, prop::collection::vec((0..5usize, 0..3usize), 0..4)), 1..20)
     ) {
-        let mut walked = Tree::new(MassDeletionGuard::new(Duration::ZERO), Arc::<InForce>::default());
+        let mut walked = Tree::new(MassDeletionGuard::new(Duration::ZERO), InForce::default());
         let mut last: BTreeMap<usize, String> = BTreeMap::new();
         for (file, objects) in &steps {
             let text: String = objects.iter().map(|(n, h)| document(&format!("o{n}"), &format!("h{h}.b"))).collect();
@@ -145,7 +145,7 @@ proptest! {
             }
             walked.commit(usize::MAX, Instant::now());
         }
-        let mut fresh = Tree::new(MassDeletionGuard::new(Duration::ZERO), Arc::<InForce>::default());
+        let mut fresh = Tree::new(MassDeletionGuard::new(Duration::ZERO), InForce::default());
         for (file, text) in last.iter().rev() {
             put(&mut fresh, &format!("f{file}.yaml"), text);
         }
