@@ -3,10 +3,7 @@
 //! After a restart the aggregate starts from the snapshot that was published last, and publishes nothing new until every
 //! source has sent everything again; then the difference becomes events. So a restart deletes nothing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{MemoryStore, key::StoreKey};
 use crate::{
@@ -99,23 +96,22 @@ impl Aggregate {
     /// Objects that are hidden by another source's.
     #[must_use]
     pub fn shadowed(&self) -> Vec<Shadowed> {
-        let mut winners: BTreeMap<FullKey<'_>, (&SourceId, &Config)> = BTreeMap::new();
         let mut found = Vec::new();
-        for (id, store) in &self.sources {
-            for config in store.iter() {
-                match winners.get(&config.place()) {
-                    Some((winner, in_force)) => found.push(Shadowed {
-                        key: StoreKey::of(config),
-                        winner: (*winner).clone(),
-                        winner_place: in_force.origin.place(),
-                        loser: id.clone(),
-                        loser_place: config.origin.place(),
-                    }),
-                    None => {
-                        winners.insert(config.place(), (id, config));
-                    }
-                }
-            }
+        for (rank, (loser, store)) in self.sources.iter().enumerate() {
+            let before: Vec<_> = self.sources[..rank].iter().filter(|(_, store)| store.len() > 0).collect();
+            // One source hides none of its own objects: the usual case costs nothing.
+            let hidden = store.iter().filter(|_| !before.is_empty()).filter_map(|config| {
+                let key = StoreKey::of(config);
+                let (winner, in_force) = before.iter().find_map(|(id, store)| Some((id, store.get(&key)?)))?;
+                Some(Shadowed {
+                    key,
+                    winner: winner.clone(),
+                    winner_place: in_force.origin.place(),
+                    loser: loser.clone(),
+                    loser_place: config.origin.place(),
+                })
+            });
+            found.extend(hidden);
         }
         found
     }
@@ -231,14 +227,9 @@ impl Aggregate {
     fn refresh(&mut self, events: &[ConfigEvent]) {
         let kinds: BTreeSet<Kind> = events.iter().map(|e| e.current.kind()).collect();
         for kind in kinds {
-            let changes: Vec<&ConfigEvent> = events.iter().filter(|e| e.current.kind() == kind).collect();
-            let is_changed =
-                |config: &&Arc<Config>| changes.binary_search_by(|e| e.current.place().cmp(&config.place())).is_ok();
-            let old = self.snapshot.by_kind.get(&kind);
-            let kept = old.iter().flat_map(|l| l.iter()).filter(|config| !is_changed(config)).cloned();
-            let added = changes.iter().filter(|e| e.kind != EventKind::Delete).map(|e| e.current.clone());
-            let mut list: Vec<Arc<Config>> = kept.chain(added).collect();
-            list.sort_by(|a, b| (a.age_order(), &a.origin.cluster).cmp(&(b.age_order(), &b.origin.cluster)));
+            let changes = events.iter().filter(|e| e.current.kind() == kind);
+            let old = self.snapshot.by_kind.get(&kind).map_or(&[][..], |list| list);
+            let list = changed_list(old, changes);
             if list.is_empty() {
                 self.snapshot.by_kind.remove(&kind);
             } else {
@@ -246,6 +237,46 @@ impl Aggregate {
             }
         }
     }
+}
+
+/// The order of a kind's list.
+fn list_order(config: &Config) -> impl Ord + '_ {
+    (config.age_order(), &config.origin.cluster)
+}
+
+/// A kind's list after changes. Only their neighbours are compared: a list may be very long and the changes few.
+fn changed_list<'e>(old: &[Arc<Config>], changes: impl Iterator<Item = &'e ConfigEvent>) -> Vec<Arc<Config>> {
+    let place_of = |config: &Config| old.partition_point(|other| list_order(other) < list_order(config));
+    let find = |config: &Config| {
+        let near = place_of(config);
+        let is_it = |other: &Arc<Config>| other.place() == config.place();
+        // The list may hold an older form of the same object.
+        if old.get(near).is_some_and(is_it) { Some(near) } else { old.iter().position(is_it) }
+    };
+    let (mut gone, mut added) = (BTreeSet::new(), Vec::new());
+    for event in changes {
+        gone.extend(event.old.as_deref().and_then(find));
+        if event.kind != EventKind::Delete {
+            added.push((place_of(&event.current), &event.current));
+        }
+    }
+    added.sort_by(|(_, a), (_, b)| list_order(a).cmp(&list_order(b)));
+    let mut list = Vec::with_capacity(old.len() + added.len());
+    let mut from = 0;
+    let mut keep = |list: &mut Vec<Arc<Config>>, to: usize| {
+        for stop in gone.range(from..to) {
+            list.extend_from_slice(&old[from..*stop]);
+            from = stop + 1;
+        }
+        list.extend_from_slice(&old[from.min(to)..to]);
+        from = from.max(to);
+    };
+    for (place, config) in added {
+        keep(&mut list, place);
+        list.push(config.clone());
+    }
+    keep(&mut list, old.len());
+    list
 }
 
 #[cfg(test)]

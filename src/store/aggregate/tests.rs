@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::model::{Origin, decode};
+use crate::model::{Origin, Timestamp, decode};
 
 fn entry(source: &str, name: &str, version: u8) -> Arc<Config> {
     let document = json!({
@@ -176,4 +176,30 @@ fn old_content_stands_in_for_a_source_until_it_delivers() {
     let told: Vec<_> = events.iter().map(|e| (e.kind, &*e.current.meta.name)).collect();
     assert_eq!(told, [(EventKind::Delete, "c")]);
     assert!(aggregate.seed("second".into(), Vec::new()).is_none());
+}
+
+proptest! {
+    #[test]
+    fn a_list_after_changes_is_the_sorted_list_of_the_objects(
+        batches in proptest::collection::vec(proptest::collection::vec((0..12_u8, 0..4_u8, any::<bool>()), 1..6), 1..12),
+    ) {
+        let mut aggregate = Aggregate::new(&order());
+        aggregate.apply(full("first", Vec::new()));
+        aggregate.apply(full("second", Vec::new()));
+        for batch in batches {
+            let (mut upserts, mut deletes) = (Vec::new(), Vec::new());
+            for (name, version, is_there) in batch {
+                let mut object = entry("first", &format!("e{name}"), version);
+                Arc::get_mut(&mut object).unwrap().meta.creation = Timestamp(i64::from(version) % 2);
+                if is_there { upserts.push(object) } else { deletes.push(object.key()) }
+            }
+            aggregate.apply(SourceBatch { source: "first".into(), change: Change::Delta { upserts, deletes } });
+            let snapshot = aggregate.snapshot();
+            let list = snapshot.list(Kind::ServiceEntry);
+            prop_assert!(list.is_sorted_by(|a, b| list_order(a) < list_order(b)));
+            let held: BTreeSet<_> = list.iter().map(|c| (c.key(), c.stamp, c.meta.creation)).collect();
+            let wanted: BTreeSet<_> = aggregate.view.iter().map(|c| (c.key(), c.stamp, c.meta.creation)).collect();
+            prop_assert_eq!(held, wanted);
+        }
+    }
 }
