@@ -23,7 +23,8 @@ use crate::{
     generate::{
         check,
         cluster::{self, ClusterInputs, OutboundPlan},
-        envoy_filter, extension, listener,
+        envoy_filter::{self, Patching},
+        extension, listener,
     },
     proto::{envoy::config::cluster::v3::Cluster, networking::envoy_filter::ApplyTo},
     push::PushContext,
@@ -94,8 +95,11 @@ impl MeshGenerator {
             if inputs.lacks_certificate() {
                 lacking.fetch_add(1, Ordering::Relaxed);
             }
-            if is_patched && envoy_filter::Patching::new(patches, patched).cluster_key(&inputs.name()).is_some() {
-                return self.patched_cluster(patches, patched, inputs, &refused);
+            if is_patched {
+                let patching = Patching::new(patches, patched);
+                if let Some(key) = patching.cluster_key(&inputs.name()) {
+                    return self.patched_cluster(patching, key, inputs, &refused);
+                }
             }
             self.clusters.get_or(inputs.key(), || make(inputs))
         }));

@@ -31,7 +31,7 @@ use crate::{
         networking::envoy_filter::{ApplyTo, PatchContext},
         wkt,
     },
-    push::{ProxyView, PushContext, envoy_filters::PatchSet},
+    push::{ProxyView, PushContext},
     xds::{Resource, ResourceType},
 };
 
@@ -41,26 +41,24 @@ pub(super) fn told(resource: &str, refused: Vec<Refusal>) -> impl Iterator<Item 
 }
 
 impl MeshGenerator {
-    /// A cluster of a service with its patches, as it is shared by all that have the same ones.
+    /// A cluster of a service with its patches, whose key is given, as it is shared by all that have the same ones.
     pub(super) fn patched_cluster(
         &self,
-        patches: &PatchSet,
-        context: PatchContext,
+        mut patching: Patching<'_>,
+        patch_key: u128,
         inputs: &ClusterInputs<'_>,
         refused: &Mutex<BTreeSet<Omission>>,
     ) -> Option<Arc<Resource>> {
-        let name = inputs.name();
-        let mut patching = Patching::new(patches, context);
-        let patch_key = patching.cluster_key(&name)?;
         let url = Cluster::type_url();
         // One with patches that do not fit is not kept, so that each generation reports them.
         let reported = RefCell::new(None);
         let make = || {
-            let patched = inputs.checked_after(|cluster| patching.cluster(cluster, &[]));
+            let name = inputs.name();
+            let patched = inputs.checked_after(|cluster| patching.encoded_cluster(cluster, &[]));
             let (cluster, bytes) =
                 patched.map_err(|refusal| refused.lock().insert(omission(&name, *refusal))).ok()??;
-            let made = Resource::of_parts(cluster.name.as_str(), &url, &bytes);
-            let skipped = std::mem::replace(&mut patching, Patching::new(patches, context)).into_refusals();
+            let made = Resource::of_parts(cluster.name, &url, &bytes);
+            let skipped = patching.into_refusals();
             if skipped.is_empty() {
                 return Some(made);
             }

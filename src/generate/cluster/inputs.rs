@@ -74,15 +74,19 @@ impl<'a> ClusterInputs<'a> {
         self.build().map(|cluster| check::cluster(cluster, || self.object())).transpose()
     }
 
-    /// The same for the cluster that `change` makes of it.
+    /// The same for the cluster that `change` makes of it, with its bytes where Envoy is known to take it.
     ///
     /// # Errors
     /// As [`ClusterInputs::checked`].
     pub fn checked_after(
         &self,
-        change: impl FnOnce(Cluster) -> Option<Cluster>,
+        change: impl FnOnce(Cluster) -> Option<(Cluster, Option<Vec<u8>>)>,
     ) -> Result<Option<(Cluster, Vec<u8>)>, Box<Refusal>> {
-        self.build().and_then(change).map(|cluster| check::cluster(cluster, || self.object())).transpose()
+        let checked = |(cluster, bytes)| match bytes {
+            Some(bytes) => Ok((cluster, bytes)),
+            None => check::cluster(cluster, || self.object()),
+        };
+        self.build().and_then(change).map(checked).transpose()
     }
 
     /// The object that decides most of the cluster: its DestinationRule, else its ServiceEntry.

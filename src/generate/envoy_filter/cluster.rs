@@ -37,6 +37,12 @@ impl Patching<'_> {
     /// behind an inbound cluster.
     #[must_use]
     pub fn cluster(&mut self, cluster: Cluster, hosts: &[&str]) -> Option<Cluster> {
+        self.encoded_cluster(cluster, hosts).map(|(cluster, _)| cluster)
+    }
+
+    /// The same with the bytes of the result, where Envoy is known to take it.
+    #[must_use]
+    pub fn encoded_cluster(&mut self, cluster: Cluster, hosts: &[&str]) -> Option<(Cluster, Option<Vec<u8>>)> {
         let name = cluster.name.clone();
         let fit = |cluster: &Cluster| match cluster.name == name {
             true => fit(cluster),
@@ -59,7 +65,7 @@ impl Patching<'_> {
             let cluster: Cluster = patch.value.as_ref().map(|value| value.decoded()).unwrap_or_default();
             let name = format!("cluster {}", cluster.name);
             self.begin();
-            let result = match fit(&cluster) {
+            let result = match fit(&cluster).map(drop) {
                 Ok(()) if taken.contains(&cluster.name) || self.is_of_other_side(ApplyTo::Cluster, &cluster.name) => {
                     Err("there is a cluster of that name".to_string())
                 }
@@ -76,8 +82,9 @@ impl Patching<'_> {
     }
 }
 
-fn fit(cluster: &Cluster) -> Result<(), String> {
-    check::encoded(cluster).map(drop).map_err(|found| check::reasons(&found))
+/// The bytes of a cluster that Envoy takes.
+fn fit(cluster: &Cluster) -> Result<Vec<u8>, String> {
+    check::encoded(cluster).map_err(|found| check::reasons(&found))
 }
 
 /// The clusters that are added, whether Envoy takes them or not.

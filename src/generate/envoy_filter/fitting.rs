@@ -15,57 +15,63 @@ impl Patching<'_> {
     }
 }
 
-/// Applies all patches to a resource, except those that make it unfit. `None` when a patch removes it.
-pub fn fitting<M: Clone>(
+/// Applies all patches to a resource, except those that make it unfit. `None` when a patch removes it. The result of `fit`
+/// comes along where it was asked about the very resource that is given: a check of the caller need not ask again. It was not
+/// where no patch applies, and it has none where the resource is unfit without patches, which its own check judges.
+pub fn fitting<M: Clone, P>(
     patching: &mut Patching<'_>,
     name: &str,
     original: M,
     apply: impl Fn(&Patching<'_>, M) -> Option<M>,
-    fit: impl Fn(&M) -> Result<(), String>,
-) -> Option<M> {
-    let fault = |patched: &Option<M>| patched.as_ref().and_then(|m| fit(m).err());
+    fit: impl Fn(&M) -> Result<P, String>,
+) -> Option<(M, Option<P>)> {
+    let judge = |patched: &Option<M>| patched.as_ref().map(&fit).transpose();
     let mut patched = patching.attempt(&original, &apply);
     if patching.applied.lock().is_empty() {
         patching.keep();
-        return Some(original);
+        return Some((original, None));
     }
-    // A resource that is unfit without patches is judged by its own check.
-    if fault(&patched).is_none() || fit(&original).is_err() {
+    let mut judged = judge(&patched);
+    if judged.is_err() && fit(&original).is_err() {
         patching.keep();
-        return patched;
+        return Some((patched?, None));
     }
     let candidates: Vec<Arc<Patch>> = patching.applied.lock().clone();
     let mut culprits: Vec<(usize, String)> = Vec::new();
-    while let Some(reason) = fault(&patched).filter(|_| culprits.len() < MOST) {
-        let mut reason = reason;
+    while let Some(mut reason) = judged.as_ref().err().filter(|_| culprits.len() < MOST).cloned() {
         // The shortest beginning of the list that makes the resource unfit ends with a culprit.
         let (mut fits, mut unfit) = (0, candidates.len());
         while fits + 1 < unfit {
             let middle = fits.midpoint(unfit);
             switch_off(patching, &candidates, &culprits, middle);
-            match fault(&patching.attempt(&original, &apply)) {
-                Some(found) => (unfit, reason) = (middle, found),
-                None => fits = middle,
+            match judge(&patching.attempt(&original, &apply)) {
+                Err(found) => (unfit, reason) = (middle, found),
+                Ok(_) => fits = middle,
             }
         }
         culprits.push((unfit - 1, reason));
         switch_off(patching, &candidates, &culprits, candidates.len());
         patched = patching.attempt(&original, &apply);
+        judged = judge(&patched);
     }
-    if let Some(reason) = fault(&patched) {
-        let known: Vec<usize> = culprits.iter().map(|(index, _)| *index).collect();
-        let others = (0..candidates.len()).filter(|index| !known.contains(index));
-        culprits.extend(others.map(|index| (index, reason.clone())).collect::<Vec<_>>());
-        patching.begin();
-        patched = Some(original);
-    }
+    let proof = match judged {
+        Ok(proof) => proof,
+        Err(reason) => {
+            let known: Vec<usize> = culprits.iter().map(|(index, _)| *index).collect();
+            let others = (0..candidates.len()).filter(|index| !known.contains(index));
+            culprits.extend(others.map(|index| (index, reason.clone())).collect::<Vec<_>>());
+            patching.begin();
+            patched = Some(original);
+            None
+        }
+    };
     for (index, reason) in &culprits {
         if let Some(patch) = candidates.get(*index) {
             patching.skip(patch, name, reason);
         }
     }
     patching.keep();
-    patched
+    patched.map(|patched| (patched, proof))
 }
 
 fn switch_off(patching: &mut Patching<'_>, candidates: &[Arc<Patch>], culprits: &[(usize, String)], from: usize) {

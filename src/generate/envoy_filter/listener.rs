@@ -52,7 +52,7 @@ impl Patching<'_> {
                 true => fit(listener),
                 false => Err("the name of the listener is another".to_string()),
             };
-            all.extend(fitting(self, &name, listener, patched, fit));
+            all.extend(fitting(self, &name, listener, patched, fit).map(|(listener, _)| listener));
         }
         let mut taken: HashSet<String> = all.iter().map(|listener| listener.name.clone()).collect();
         for patch in additions(self) {

@@ -18,6 +18,21 @@ use crate::{
     push::envoy_filters::Patch,
 };
 
+/// The patches that may change the virtual hosts of one route configuration.
+#[derive(Debug)]
+pub struct HostPatches<'a> {
+    patches: Vec<&'a Patch>,
+    key: u128,
+}
+
+impl HostPatches<'_> {
+    /// The key of these patches; `None` where none is for this virtual host.
+    #[must_use]
+    pub fn key(&self, name: &str, domains: &[String]) -> Option<u128> {
+        self.patches.iter().any(|patch| matching::virtual_host(patch, name, domains)).then_some(self.key)
+    }
+}
+
 impl Patching<'_> {
     fn is_for_routes(&self, patch: &Patch, name: &str) -> bool {
         matching::route_configuration(patch, self.context, self.ports, name)
@@ -54,7 +69,8 @@ impl Patching<'_> {
         };
         let apply = |p: &Patching<'_>, c: RouteConfiguration| Some(patched(p, c));
         let resource = format!("route configuration {name}");
-        fitting(self, &resource, configuration.clone(), apply, same_name).unwrap_or(configuration)
+        let patched = fitting(self, &resource, configuration.clone(), apply, same_name);
+        patched.map_or(configuration, |(patched, _)| patched)
     }
 
     /// The fields of a route configuration beside its virtual hosts, with their patches; `None` where a patch brings virtual
@@ -68,29 +84,28 @@ impl Patching<'_> {
             true => check::encoded(patched).map(drop).map_err(|found| check::reasons(&found)),
             false => Err("the name of the route configuration is another".to_string()),
         };
-        fitting(self, &resource, fields, apply, same_name).filter(|patched| patched.virtual_hosts.is_empty())
+        let patched = fitting(self, &resource, fields, apply, same_name).map(|(patched, _)| patched);
+        patched.filter(|patched| patched.virtual_hosts.is_empty())
     }
 
-    /// A hash of the patches that may change a virtual host; `None` where none is for it.
+    /// The patches for virtual hosts of a route configuration and for their routes.
     #[must_use]
-    pub fn host_key(&self, configuration: &str, name: &str, domains: &[String]) -> Option<u128> {
-        let patches = || {
-            let hosts = self.route_patches(ApplyTo::VirtualHost, configuration);
-            let hosts = hosts.filter(|patch| patch.operation != Operation::Add);
-            hosts.chain(self.route_patches(ApplyTo::HttpRoute, configuration))
-        };
-        patches().any(|patch| matching::virtual_host(patch, name, domains)).then(|| {
-            // A patched name decides the patches that follow: all of them count.
-            let mut hasher = Xxh3Default::new();
-            configuration.hash(&mut hasher);
-            patches().for_each(|patch| patch.identity().hash(&mut hasher));
-            hasher.digest128()
-        })
+    pub fn of_hosts<'s>(&'s self, configuration: &'s str) -> HostPatches<'s> {
+        let hosts = self.route_patches(ApplyTo::VirtualHost, configuration);
+        let hosts = hosts.filter(|patch| patch.operation != Operation::Add);
+        let patches: Vec<&Patch> =
+            hosts.chain(self.route_patches(ApplyTo::HttpRoute, configuration)).map(|patch| &**patch).collect();
+        // A patched name decides the patches that follow: all of them count.
+        let mut hasher = Xxh3Default::new();
+        configuration.hash(&mut hasher);
+        patches.iter().for_each(|patch| patch.identity().hash(&mut hasher));
+        HostPatches { patches, key: hasher.digest128() }
     }
 
-    /// A virtual host with its patches, as far as Envoy takes the result; `None` for one that is removed.
+    /// A virtual host with its patches, as far as Envoy takes the result; `None` for one that is removed. Its bytes come along
+    /// where Envoy is known to take it.
     #[must_use]
-    pub fn virtual_host(&mut self, configuration: &str, host: VirtualHost) -> Option<VirtualHost> {
+    pub fn virtual_host(&mut self, configuration: &str, host: VirtualHost) -> Option<(VirtualHost, Option<Vec<u8>>)> {
         let resource = format!("virtual host {} of route configuration {configuration}", host.name);
         let apply = |p: &Patching<'_>, mut host: VirtualHost| patch_host(p, configuration, &mut host).then_some(host);
         fitting(self, &resource, host, apply, fit_host)
@@ -112,7 +127,7 @@ impl Patching<'_> {
             let host: VirtualHost = patch.value.as_ref().map(|value| value.decoded()).unwrap_or_default();
             let resource = format!("virtual host {} of route configuration {configuration}", host.name);
             self.begin();
-            let mut result = fit_host(&host);
+            let mut result = fit_host(&host).map(drop);
             if let Some(domain) = host.domains.iter().find(|domain| domains.contains(*domain)) {
                 result = Err(format!("another virtual host has the domain {domain:?}"));
             } else if removed.contains(&host.name) {
@@ -142,8 +157,9 @@ impl Patching<'_> {
     }
 }
 
-fn fit_host(host: &VirtualHost) -> Result<(), String> {
-    check::encoded(host).map(drop).map_err(|found| check::reasons(&found))
+/// The bytes of a virtual host that Envoy takes.
+fn fit_host(host: &VirtualHost) -> Result<Vec<u8>, String> {
+    check::encoded(host).map_err(|found| check::reasons(&found))
 }
 
 fn fit(configuration: &RouteConfiguration) -> Result<(), String> {

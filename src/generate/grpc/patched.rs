@@ -16,15 +16,15 @@ use crate::{
 
 /// Patches the virtual hosts of one route configuration; routes that come from patches have no object of their own.
 pub(super) fn virtual_hosts(view: &ProxyView, name: &str, hosts: &mut [(VirtualHost, Vec<Option<ConfigKey>>)]) {
-    let mut patching = Patching::new(&view.patches, service_context(view));
+    let patching = Patching::new(&view.patches, service_context(view));
+    let patches = patching.of_hosts(name);
     for (host, objects) in hosts {
-        if patching.host_key(name, &host.name, &host.domains).is_none() {
+        if patches.key(&host.name, &host.domains).is_none() {
             continue;
         }
         // A client without routes fails all calls: a host that a patch removes stays.
-        let Some(patched) = patching.virtual_host(name, host.clone()).filter(|patched| *patched != *host) else {
-            continue;
-        };
+        let patched = patching.again().virtual_host(name, host.clone()).map(|(patched, _)| patched);
+        let Some(patched) = patched.filter(|patched| *patched != *host) else { continue };
         objects.clear();
         *host = patched;
     }

@@ -131,7 +131,8 @@ impl VirtualHostInputs<'_> {
         check::virtual_host(host, || self.objects(&sources))
     }
 
-    /// The virtual host as it is, for proxyless gRPC, which has other demands than Envoy, and the object of each route.
+    /// The virtual host as it is, and the object of each route: for proxyless gRPC, which has other demands than Envoy, and for
+    /// patches.
     #[must_use]
     pub fn unchecked(&self) -> (VirtualHost, Vec<Option<ConfigKey>>) {
         let (sources, host) = self.assemble();
