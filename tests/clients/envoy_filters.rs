@@ -125,6 +125,26 @@ fn a_local_rate_limit_written_as_a_typed_struct_refuses_what_is_too_much() {
 }
 
 #[test]
+fn responses_are_compressed_by_the_library_that_a_filter_names() {
+    let edge = Edge::open(true);
+    let libraries = [("brotli", "Brotli", "br"), ("zstd", "Zstd", "zstd"), ("gzip", "Gzip", "gzip")];
+    for (library, message, encoding) in libraries {
+        let compressor = json!({"name": "envoy.filters.http.compressor", "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.compressor.v3.Compressor",
+            "compressor_library": {"name": library, "typed_config": {
+                "@type": format!("type.googleapis.com/envoy.extensions.compression.{library}.compressor.v3.{message}"),
+            }},
+        }});
+        edge.plane.write("filter.yaml", &filter("compressor", &json!([before_router(&compressor)])));
+        wait_for(library, || {
+            let answer = get(edge.port, HOST, "/", &[("accept-encoding", encoding)]).ok()?;
+            (header(&answer, "content-encoding") == encoding).then_some(())
+        });
+    }
+    edge.envoy.assert_no_nacks();
+}
+
+#[test]
 fn headers_are_changed_on_each_level_of_routes_and_in_the_connection_manager() {
     let edge = Edge::open(true);
     let add = |name: &str| json!({"header": {"key": name, "value": "added"}});
