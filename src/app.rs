@@ -9,6 +9,7 @@ mod clients;
 mod config;
 mod discovery;
 mod first_push;
+mod handover;
 mod identity;
 mod inputs;
 mod keys;
@@ -21,6 +22,7 @@ mod remotes;
 mod running;
 mod sockets;
 mod sources;
+mod state_lock;
 mod status;
 mod traces;
 mod trust_bundles;
@@ -30,16 +32,18 @@ use std::sync::Arc;
 use admin::Shown;
 use config::ConfigRooms;
 use first_push::FirstPush;
+use handover::{Handover, Taken};
 pub use inputs::Inputs;
 use process::Process;
 pub use running::Running;
 pub use sockets::Addresses;
 use sockets::Sockets;
 use sources::Sinks;
+use state_lock::StateLock;
 
 use crate::{
     discovery::Ports,
-    runtime::{Inherited, Shutdown},
+    runtime::{HandoverError, Inherited, Shutdown},
     settings::{ListenAddress, Settings},
     sources::{Source, SourceList},
     status::ReportBoard,
@@ -74,6 +78,9 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+    /// The sockets of the process that serves cannot be taken over.
+    #[error("--handover-socket {0}")]
+    Handover(HandoverError),
     /// The mesh settings cannot be read.
     #[error("{0}")]
     Mesh(String),
@@ -105,13 +112,17 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
     build_with(settings, Vec::new(), shutdown).await
 }
 
-/// As [`build`], on sockets that a service manager opened; the other addresses are bound.
+/// As [`build`], on sockets that a service manager opened, or that the process that serves now hands over where the settings
+/// name a socket for that; the other addresses are bound.
 ///
 /// # Errors
 /// As [`build`].
 pub async fn build_on(settings: Settings, inherited: Inherited, shutdown: Shutdown) -> Result<Running, Error> {
-    let sockets = Sockets::bind(&settings.xds, &settings.admin, inherited).await?;
-    start(settings, sockets, Vec::new(), shutdown).await
+    let path = settings.runtime.handover_socket.clone();
+    let Taken { predecessor, handed } = Taken::ask(path.as_deref(), &inherited).await?;
+    let sockets = Sockets::bind(&settings.xds, &settings.admin, inherited, handed).await?;
+    let handover = path.map(|path| Handover::new(&path, predecessor, &sockets)).transpose()?;
+    start(settings, sockets, handover, Vec::new(), shutdown).await
 }
 
 /// As [`build`], with the sources of the caller after the configured ones.
@@ -119,18 +130,20 @@ pub async fn build_on(settings: Settings, inherited: Inherited, shutdown: Shutdo
 /// # Errors
 /// As [`build`].
 pub async fn build_with(settings: Settings, more: Vec<Arc<dyn Source>>, shutdown: Shutdown) -> Result<Running, Error> {
-    let sockets = Sockets::bind(&settings.xds, &settings.admin, Inherited::new()).await?;
-    start(settings, sockets, more, shutdown).await
+    let sockets = Sockets::bind(&settings.xds, &settings.admin, Inherited::new(), Vec::new()).await?;
+    start(settings, sockets, None, more, shutdown).await
 }
 
 async fn start(
     settings: Settings,
     sockets: Sockets,
+    handover: Option<Handover>,
     more: Vec<Arc<dyn Source>>,
     shutdown: Shutdown,
 ) -> Result<Running, Error> {
     // The published parts have readers before any room starts.
     let (process, publishers) = Process::new(&settings, shutdown)?;
+    let state_lock = StateLock::of(&settings.state)?;
     let issued = identity::issuer(&process.inputs)?;
     let mut named = sources::find(&process, &settings).await?;
     named.sources.extend(more);
@@ -167,8 +180,8 @@ async fn start(
     sources::follow_resyncs(resyncs, list.clone(), keeper.clone(), process.shutdown.child());
 
     // The state folder reads the content of sources and registered workloads, and feeds the next start.
-    let saved = last_good::start(keeper, &started.kept, &settings.state, &process.shutdown);
-    let keeping = saved.into_iter().chain(registration::keep(entries, &process.shutdown)).collect();
+    let saved = last_good::start(keeper, &started.kept, &settings.state, state_lock.as_ref(), &process.shutdown);
+    let keeping = saved.into_iter().chain(registration::keep(entries, &process, state_lock)).collect();
 
     // Credentials read the proofs that clients bring, and feed the pages and the listeners.
     let credentials = identity::credentials(&process, &settings, remotes.follow(), issued);
@@ -187,13 +200,16 @@ async fn start(
         status: statuses.handle,
         authenticator: credentials.authenticator.clone(),
     };
-    let pages = admin::start(&process, &settings.admin, shown, sockets.pages)?;
+    let opening = if handover.is_some() { handover::Opening::default() } else { handover::open() };
+    let pages = admin::start(&process, &settings.admin, shown, sockets.pages, opening.clone())?;
 
     // Clients are accepted last, when all that serves them has started.
     let ports = Ports { debug: Some(pages.over_xds), registrar: Some(registrar), ..Ports::default() };
-    let grpc_server = clients::accept(&process, &settings, sockets.clients, &xds, credentials, ports).await?;
+    let grpc_server =
+        clients::accept(&process, &settings, sockets.clients, &xds, credentials, ports, opening.clone()).await?;
     let Process { supervision, shutdown, readiness, inputs, .. } = process;
-    Ok(Running {
+    let is_taken_over = handover.as_ref().map(|handover| handover.is_taken_over.clone()).unwrap_or_default();
+    let running = Running {
         addresses: sockets.addresses,
         readiness,
         shutdown,
@@ -207,11 +223,18 @@ async fn start(
         all_sources: list,
         tasks: running::Tasks {
             grpc_server,
+            is_taken_over,
             pages: pages.server,
             keeping,
             candidate: statuses.candidate,
             traces,
             config_thread,
         },
-    })
+    };
+
+    // A successor gets the sockets, as this process got its own.
+    if let Some(handover) = handover {
+        tokio::spawn(handover.run(running.waiting_for(), opening, running.shutdown.clone()));
+    }
+    Ok(running)
 }

@@ -12,6 +12,7 @@ mod descriptors;
 #[cfg(any(test, feature = "testing"))]
 mod faults;
 mod guard;
+mod handover;
 mod inherited;
 mod queue;
 mod readiness;
@@ -27,6 +28,7 @@ pub use descriptors::{descriptors_for_connections, raise_descriptor_limit};
 #[cfg(any(test, feature = "testing"))]
 pub use faults::Faults;
 pub use guard::{Panicked, catch, install_panic_hook};
+pub use handover::{Handed, HandoverError, Offer, Predecessor, TakenOver, hand_over};
 pub use inherited::{Inherited, inherited_sockets};
 pub use queue::{Mailbox, QueueCounters, QueueReport};
 pub use readiness::{Readiness, ReadyGuard};

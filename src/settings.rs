@@ -318,6 +318,8 @@ pub struct RuntimeSettings {
     pub first_pause: Duration,
     /// Longest pause before a restart.
     pub longest_pause: Duration,
+    /// The Unix socket at which a successor takes the listening sockets over.
+    pub handover_socket: Option<PathBuf>,
 }
 
 impl Default for RuntimeSettings {
@@ -327,6 +329,7 @@ impl Default for RuntimeSettings {
             max_restarts_per_minute: 60,
             first_pause: Duration::from_millis(200),
             longest_pause: Duration::from_secs(30),
+            handover_socket: None,
         }
     }
 }

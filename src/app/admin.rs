@@ -4,7 +4,7 @@ use std::{net::TcpListener, sync::Arc, time::Instant};
 
 use actix_web::dev::ServerHandle;
 
-use super::{Error, process::Process};
+use super::{Error, handover::Opening, process::Process};
 use crate::{
     admin::{self, AdminState, Building, Dashboard, DebugAccess, Measures, PagesOverXds},
     discovery::XdsServerHandle,
@@ -34,12 +34,13 @@ pub(super) struct Pages {
     pub(super) over_xds: Arc<PagesOverXds>,
 }
 
-/// Serves the pages on these sockets.
+/// Serves the pages on these sockets, from `opening` on.
 pub(super) fn start(
     process: &Process,
     settings: &AdminSettings,
     shown: Shown,
     sockets: Vec<TcpListener>,
+    opening: Opening,
 ) -> Result<Pages, Error> {
     let Shown { xds, store, sources, status, authenticator } = shown;
     let state = AdminState {
@@ -63,6 +64,9 @@ pub(super) fn start(
     };
     let over_xds = Arc::new(PagesOverXds { state: state.clone(), instance: process.instance() });
     let pages = admin::serve(sockets, state).map_err(Error::System)?;
-    actix::spawn(pages.server);
+    actix::spawn(async move {
+        opening.begun().await;
+        pages.server.await
+    });
     Ok(Pages { server: pages.handle, over_xds })
 }

@@ -4,6 +4,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     Error,
+    handover::Opening,
     identity::{self, Credentials},
     process::Process,
     sockets::ClientSockets,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// Accepts clients. The authority is started where a secure listener or a Unix socket is to be served; `ports` lead to the rooms
-/// that answer clients besides.
+/// that answer clients besides. They are accepted from `opening` on.
 pub(super) async fn accept(
     process: &Process,
     settings: &Settings,
@@ -22,6 +23,7 @@ pub(super) async fn accept(
     xds: &XdsServerHandle,
     credentials: Credentials,
     mut ports: Ports,
+    opening: Opening,
 ) -> Result<JoinHandle<Result<(), ServeError>>, Error> {
     let ClientSockets { grpc: plain, secure_grpc, unix } = sockets;
     ports.authenticator = Some(credentials.authenticator.clone());
@@ -30,5 +32,9 @@ pub(super) async fn accept(
         false => None,
     };
     let listeners = ListeningSockets { plain, secure: secure_grpc.zip(tls), unix };
-    Ok(tokio::spawn(serve(listeners, xds.state().clone(), ports, process.shutdown.child())))
+    let (state, stop) = (xds.state().clone(), process.shutdown.child());
+    Ok(tokio::spawn(async move {
+        opening.begun().await;
+        serve(listeners, state, ports, stop).await
+    }))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::Error;
+use super::{Error, state_lock::StateLock};
 use crate::{
     runtime::Shutdown,
     settings::StateSettings,
@@ -37,16 +37,21 @@ pub(super) fn sink(keeper: Option<&Arc<Keeper>>, store: &StoreHandle) -> Arc<dyn
     keeper.map_or_else(|| Arc::new(store.clone()) as Arc<dyn ConfigSink>, Keeper::sink)
 }
 
-/// Starts to save the content of these sources, and serves saved content for those that do not deliver. The task ends when all
+/// Starts to save the content of these sources once this process has the lock, and serves saved content for those that do not deliver. The task ends when all
 /// is written.
 pub(super) fn start(
     keeper: Option<Arc<Keeper>>,
     sources: &[SourceHandle],
     settings: &StateSettings,
+    lock: Option<&StateLock>,
     shutdown: &Shutdown,
 ) -> Option<JoinHandle<()>> {
-    let keeper = keeper?;
+    let (keeper, lock, stop) = (keeper?, lock?.clone(), shutdown.child());
     keeper.watch(sources.iter().map(|s| s.board.clone()).collect());
     tokio::spawn(keeper.clone().stand_in(settings.grace));
-    Some(tokio::spawn(keeper.keep(shutdown.child())))
+    Some(tokio::spawn(async move {
+        if lock.taken(&stop).await.is_some() {
+            keeper.keep(stop).await;
+        }
+    }))
 }

@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 use tokio::task::JoinHandle;
 
-use super::{Error, process::Process};
+use super::{Error, process::Process, state_lock::StateLock};
 use crate::{
     discovery::{Registrar, XdsServerHandle},
     registration::{ClusterEntries, Limits, MemoryEntries, RegistrationActor, SOURCE, Setup},
-    runtime::{Backoff, Shutdown},
+    runtime::Backoff,
     settings::{RegistrationSettings, StateSettings},
     sources::kube::KubeWriter,
     status::ReportBoard,
@@ -73,10 +73,14 @@ pub(super) fn start(
     Arc::new(RegistrationActor::start(&process.supervision, setup))
 }
 
-/// Writes the entries to disk, at once where a workload waits for it, and tries again after a failure. The task ends when all
-/// is written.
-pub(super) fn keep(KeptEntries { entries, folder }: KeptEntries, shutdown: &Shutdown) -> Option<JoinHandle<()>> {
-    let (folder, stop) = (folder?, shutdown.child());
+/// Writes the entries to disk once this process has the lock, at once where a workload waits for it, and tries again after a
+/// failure. Entries that the process before has written in the meantime are taken. The task ends when all is written.
+pub(super) fn keep(
+    KeptEntries { entries, folder }: KeptEntries,
+    process: &Process,
+    lock: Option<StateLock>,
+) -> Option<JoinHandle<()>> {
+    let (folder, lock, stop, me) = (folder?, lock?, process.shutdown.child(), process.me.clone());
     let mut changes = entries.follow();
     let mut written = *changes.borrow_and_update();
     entries.keeping().begin();
@@ -84,6 +88,16 @@ pub(super) fn keep(KeptEntries { entries, folder }: KeptEntries, shutdown: &Shut
     let mut pauses = Backoff::new(RETRY.0, RETRY.1);
     Some(tokio::spawn(async move {
         let mut failed = String::new();
+        match lock.taken(&stop).await {
+            None => return,
+            Some(false) => {}
+            Some(true) => {
+                let from = folder.clone();
+                if let Ok(Ok(Some(saved))) = tokio::task::spawn_blocking(move || from.load(SOURCE)).await {
+                    entries.restore(&saved.configs, &me, Timestamp::now());
+                }
+            }
+        }
         loop {
             if failed.is_empty() {
                 tokio::select! {

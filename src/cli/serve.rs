@@ -214,6 +214,10 @@ pub struct ServeArgs {
     /// Limit of the time for a drain.
     #[arg(long, alias = "shutdownDuration", env = "PILOTHOUSE_SHUTDOWN_DURATION", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_duration: Duration,
+    /// Unix socket for an upgrade without systemd: a process that is started with the same path takes the listening sockets over
+    /// from the one that serves, which ends when the new one is ready.
+    #[arg(long, env = "PILOTHOUSE_HANDOVER_SOCKET", value_name = "PATH")]
+    pub handover_socket: Option<PathBuf>,
     /// Connections of proxies are closed gracefully at this age, so that proxies spread over replicas; 0s sets no limit.
     #[arg(long, alias = "keepaliveMaxServerConnectionAge", env = "PILOTHOUSE_KEEPALIVE_MAX_SERVER_CONNECTION_AGE", default_value = "0s", value_parser = duration, value_name = "DURATION")]
     pub keepalive_max_server_connection_age: Duration,
@@ -323,6 +327,7 @@ impl ServeArgs {
             runtime: RuntimeSettings {
                 shutdown: self.shutdown_duration,
                 max_restarts_per_minute: self.max_restarts_per_minute,
+                handover_socket: self.handover_socket.clone(),
                 ..RuntimeSettings::default()
             },
             features,

@@ -25,6 +25,7 @@ mod frames;
 mod generator_fault;
 mod guide;
 mod handler_fault;
+mod handover;
 mod identity;
 mod last_good;
 mod logs;

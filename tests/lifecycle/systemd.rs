@@ -79,7 +79,7 @@ fn the_unit_starts_the_program_with_flags_that_it_has() {
 }
 
 /// The status line of an answer to a GET.
-fn status(address: SocketAddr, path: &str) -> String {
+pub fn status(address: SocketAddr, path: &str) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -250,7 +250,7 @@ while True:
 ";
 
 /// Connects again and again until it is told to stop: the number of connections, and of refused ones.
-fn knock(address: SocketAddr, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<(usize, Vec<String>)> {
+pub fn knock(address: SocketAddr, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<(usize, Vec<String>)> {
     std::thread::spawn(move || {
         let (mut opened, mut refused) = (0, Vec::new());
         while !stop.load(Ordering::Relaxed) {

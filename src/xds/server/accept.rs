@@ -127,7 +127,7 @@ pub(crate) fn unix_incoming(
     clients: Arc<Clients>,
 ) -> impl Stream<Item = io::Result<Socket>> + use<> {
     let (preface, greatest_age) = (options.preface, options.max_connection_age);
-    let UnixSocket { listener, file } = socket;
+    let (listener, file) = socket.into_parts();
     let door = Door::over(UnixListenerStream::new(listener), clients);
     stream::unfold((door, file), move |(mut door, file)| async move {
         loop {

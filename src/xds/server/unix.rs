@@ -8,11 +8,16 @@ use std::{
     fs,
     hash::{BuildHasher, Hasher, RandomState},
     io,
+    os::fd::{AsFd, OwnedFd},
     os::unix::{
         fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
         net::{SocketAddr, UnixStream},
     },
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::net::UnixListener;
@@ -20,21 +25,31 @@ use tokio::net::UnixListener;
 /// A listening Unix socket.
 #[derive(Debug)]
 pub struct UnixSocket {
-    pub(super) listener: UnixListener,
-    pub(super) file: SocketFile,
+    listener: UnixListener,
+    file: SocketFile,
 }
 
-/// The file of a socket; removed when it is dropped, unless another one is there by then.
+/// The file of a socket; removed when it is dropped, unless another one is there by then, or another process has the listener.
 #[derive(Debug)]
-pub(super) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     id: (u64, u64),
+    left: Arc<AtomicBool>,
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<Self> {
+        let made = fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_path_buf(), id: (made.dev(), made.ino()), left: Arc::default() })
+    }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.id) {
+        if !self.left.load(Ordering::Relaxed)
+            && fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.id)
+        {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -56,10 +71,36 @@ impl UnixSocket {
         let listener = std::os::unix::net::UnixListener::bind(&new)?;
         listener.set_nonblocking(true)?;
         fs::set_permissions(&new, fs::Permissions::from_mode(mode))?;
-        let made = fs::symlink_metadata(&new)?;
         fs::rename(&new, path)?;
-        let file = SocketFile { path: path.to_path_buf(), id: (made.dev(), made.ino()) };
+        let file = SocketFile::of(path)?;
         Ok(Self { listener: UnixListener::from_std(listener)?, file })
+    }
+
+    /// The listener that another process made at a path; the file gets this mode. Must run inside a runtime.
+    ///
+    /// # Errors
+    /// When no socket is under the path, or the system refuses it.
+    pub fn adopt(listener: std::os::unix::net::UnixListener, path: &Path, mode: u32) -> io::Result<Self> {
+        if !fs::symlink_metadata(path)?.file_type().is_socket() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "a file that is no socket is there"));
+        }
+        listener.set_nonblocking(true)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        Ok(Self { listener: UnixListener::from_std(listener)?, file: SocketFile::of(path)? })
+    }
+
+    /// Its listener for another process, and the switch that leaves the file where it is.
+    ///
+    /// # Errors
+    /// When the process may have no more descriptors.
+    pub fn share(&self) -> io::Result<(OwnedFd, Arc<AtomicBool>)> {
+        Ok((self.listener.as_fd().try_clone_to_owned()?, self.file.left.clone()))
+    }
+
+    /// The listener, and its file, which is removed when it is dropped.
+    #[must_use]
+    pub fn into_parts(self) -> (UnixListener, SocketFile) {
+        (self.listener, self.file)
     }
 }
 
