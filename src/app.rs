@@ -143,7 +143,7 @@ async fn start(
 ) -> Result<Running, Error> {
     // The published parts have readers before any room starts.
     let (process, publishers) = Process::new(&settings, shutdown)?;
-    let state_lock = StateLock::of(&settings.state)?;
+    let state_lock = StateLock::of(&settings.state);
     let issued = identity::issuer(&process.inputs)?;
     let mut named = sources::find(&process, &settings).await?;
     named.sources.extend(more);
@@ -208,7 +208,6 @@ async fn start(
     let grpc_server =
         clients::accept(&process, &settings, sockets.clients, &xds, credentials, ports, opening.clone()).await?;
     let Process { supervision, shutdown, readiness, inputs, .. } = process;
-    let is_taken_over = handover.as_ref().map(|handover| handover.is_taken_over.clone()).unwrap_or_default();
     let running = Running {
         addresses: sockets.addresses,
         readiness,
@@ -223,7 +222,6 @@ async fn start(
         all_sources: list,
         tasks: running::Tasks {
             grpc_server,
-            is_taken_over,
             pages: pages.server,
             keeping,
             candidate: statuses.candidate,
@@ -234,7 +232,7 @@ async fn start(
 
     // A successor gets the sockets, as this process got its own.
     if let Some(handover) = handover {
-        tokio::spawn(handover.run(running.waiting_for(), opening, running.shutdown.clone()));
+        tokio::spawn(handover.run(running.waiting_for(), opening, running.readiness.clone(), running.shutdown.clone()));
     }
     Ok(running)
 }

@@ -63,10 +63,12 @@ impl AdminState {
         self.xds.current().map(|p| p.context.clone())
     }
 
-    /// Whether every source has synced and a context was published.
+    /// Whether every source has synced and a context was published. A process that drains after a handover says yes for the one
+    /// that serves the same address.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.readiness.is_ready() && self.xds.current().is_some() && !self.xds.is_shutting_down()
+        let serves = self.readiness.is_succeeded() || !self.xds.is_shutting_down();
+        self.readiness.is_ready() && self.xds.current().is_some() && serves
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Error, sockets::Sockets};
 use crate::{
-    runtime::{Handed, HandoverError, Inherited, Offer, Predecessor, Shutdown, hand_over},
+    runtime::{Handed, HandoverError, Inherited, Offer, Predecessor, Readiness, Shutdown, hand_over},
     xds::{SocketFile, UnixSocket},
 };
 
@@ -68,8 +68,6 @@ pub(super) struct Handover {
     offers: Vec<Offer>,
     /// The switch that leaves the file of the clients' Unix socket to the successor.
     leaves: Option<Arc<AtomicBool>>,
-    /// Set when a successor serves.
-    pub(super) is_taken_over: Arc<AtomicBool>,
 }
 
 impl Handover {
@@ -94,13 +92,19 @@ impl Handover {
             Some(_) => None,
             None => Some(listen(&path).map_err(Error::Handover)?),
         };
-        Ok(Self { path, predecessor, place, offers, leaves, is_taken_over: Arc::default() })
+        Ok(Self { path, predecessor, place, offers, leaves })
     }
 
     /// Succeeds the predecessor when nothing is waited for, and serves successors until one takes over or the shutdown begins.
     /// Clients are accepted from `opening` on.
-    pub(super) async fn run(self, waiting_for: impl Fn() -> Vec<String>, opening: Opening, shutdown: Shutdown) {
-        let Self { path, predecessor, place, offers, leaves, is_taken_over } = self;
+    pub(super) async fn run(
+        self,
+        waiting_for: impl Fn() -> Vec<String>,
+        opening: Opening,
+        readiness: Readiness,
+        shutdown: Shutdown,
+    ) {
+        let Self { path, predecessor, place, offers, leaves } = self;
         if let Some(predecessor) = predecessor {
             let process = predecessor.process;
             tokio::select! {
@@ -129,7 +133,7 @@ impl Handover {
         let (listener, file): (_, SocketFile) = place.into_parts();
         let Some(successor) = hand_over(listener, offers, &shutdown).await else { return };
         tracing::info!(process = successor.process, "another process has taken over, shutting down");
-        is_taken_over.store(true, Ordering::Relaxed);
+        readiness.succeed();
         if let Some(leaves) = leaves {
             leaves.store(true, Ordering::Relaxed);
         }

@@ -1,10 +1,7 @@
 //! The running process: the handles that callers have of it, and its end.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -23,7 +20,6 @@ use crate::{
 
 pub(super) struct Tasks {
     pub(super) grpc_server: JoinHandle<Result<(), ServeError>>,
-    pub(super) is_taken_over: Arc<AtomicBool>,
     pub(super) pages: ServerHandle,
     /// The tasks that write to the state folder; each ends when all is written.
     pub(super) keeping: Vec<JoinHandle<()>>,
@@ -74,8 +70,8 @@ impl Running {
     /// # Errors
     /// The fault, when it is one that ends the process.
     pub async fn wait(self) -> Result<(), String> {
-        let Self { shutdown, state, drain, tasks, .. } = self;
-        let Tasks { mut grpc_server, is_taken_over, pages, keeping, candidate, traces, config_thread } = tasks;
+        let Self { readiness, shutdown, state, drain, tasks, .. } = self;
+        let Tasks { mut grpc_server, pages, keeping, candidate, traces, config_thread } = tasks;
         // The server ends only by the shutdown or by a fault.
         tokio::select! {
             () = shutdown.begun() => {}
@@ -87,7 +83,7 @@ impl Running {
         }
         let (began, deadline) = (Instant::now(), drain);
         state.shut_down();
-        if is_taken_over.load(Ordering::Relaxed) {
+        if readiness.is_succeeded() {
             // New connections are the successor's; those that were accepted are answered in the meantime.
             pages.pause().await;
         }

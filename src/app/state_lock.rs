@@ -10,40 +10,39 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::Error;
 use crate::settings::StateSettings;
 
-/// The file that is locked.
-const FILE: &str = "lock";
 /// The lock of another process is looked at in this interval.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The lock of a state folder. Dropping all copies gives it back, as the end of the process does.
 #[derive(Debug, Clone)]
 pub(super) struct StateLock {
-    file: Arc<File>,
+    /// `None` where the folder cannot be opened: the state of a disk keeps no process from serving.
+    file: Option<Arc<File>>,
     path: PathBuf,
 }
 
 impl StateLock {
     /// The lock of the folder, where one is configured; it is not taken yet.
-    pub(super) fn of(settings: &StateSettings) -> Result<Option<Self>, Error> {
-        settings.folder.as_deref().map(Self::within).transpose()
+    pub(super) fn of(settings: &StateSettings) -> Option<Self> {
+        settings.folder.as_deref().map(Self::within)
     }
 
-    fn within(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join(FILE);
-        let failed = |error: std::io::Error| Error::State(format!("{}: {error}", path.display()));
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
-        Ok(Self { file: Arc::new(file), path })
+    fn within(path: &Path) -> Self {
+        // The folder itself is locked: nothing is written for it.
+        let opened = std::fs::create_dir_all(path).and_then(|()| File::open(path));
+        let file = opened
+            .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "the state folder is not locked"));
+        Self { file: file.ok().map(Arc::new), path: path.to_path_buf() }
     }
 
     /// Waits until no other process has the lock. `Some` tells whether there was one; `None`, that `stop` came first.
     pub(super) async fn taken(&self, stop: &CancellationToken) -> Option<bool> {
+        let Some(file) = &self.file else { return Some(false) };
         let mut waited = false;
         loop {
-            match self.file.try_lock() {
+            match file.try_lock() {
                 Ok(()) => return Some(waited),
                 Err(TryLockError::WouldBlock) if !waited => {
                     let path = self.path.display();
@@ -71,7 +70,7 @@ mod tests {
     #[tokio::test]
     async fn one_holder_at_a_time_and_the_next_knows_that_it_waited() {
         let folder = tempfile::tempdir().unwrap();
-        let (first, second) = (StateLock::within(folder.path()).unwrap(), StateLock::within(folder.path()).unwrap());
+        let (first, second) = (StateLock::within(folder.path()), StateLock::within(folder.path()));
         let stop = CancellationToken::new();
         assert_eq!(first.taken(&stop).await, Some(false));
         assert_eq!(first.clone().taken(&stop).await, Some(false), "it is the process that has it");
@@ -83,6 +82,7 @@ mod tests {
         assert!(!waits.is_finished());
         drop(first);
         assert_eq!(waits.await.unwrap(), Some(true));
-        assert!(StateLock::within(&folder.path().join("lock")).is_err(), "a file is no folder");
+        let of_no_folder = StateLock::within(Path::new("/proc/none/state"));
+        assert_eq!(of_no_folder.taken(&stop).await, Some(false), "nothing is waited for where nothing can be written");
     }
 }

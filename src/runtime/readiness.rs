@@ -1,6 +1,9 @@
 //! Readiness: the process is ready once every guard has been dropped.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use parking_lot::Mutex;
 
@@ -8,6 +11,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Clone, Default)]
 pub struct Readiness {
     waiting: Arc<Mutex<Vec<String>>>,
+    succeeded: Arc<AtomicBool>,
 }
 
 /// Held by a room until it has synced; the drop marks the room as synced.
@@ -29,6 +33,17 @@ impl Readiness {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.waiting.lock().is_empty()
+    }
+
+    /// Notes that another process serves the same addresses from now on.
+    pub fn succeed(&self) {
+        self.succeeded.store(true, Ordering::Release);
+    }
+
+    /// Whether another process serves the same addresses.
+    #[must_use]
+    pub fn is_succeeded(&self) -> bool {
+        self.succeeded.load(Ordering::Acquire)
     }
 
     /// Names of the remaining guards.

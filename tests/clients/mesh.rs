@@ -57,6 +57,12 @@ impl ControlPlane {
         self.wait_ready();
     }
 
+    /// Starts another process beside it, on the same ports; gives the one before.
+    pub fn succeed(&mut self) -> Process {
+        let next = Self::spawn(&self.arguments, &self.environment, self.grpc_port, self.http_port);
+        std::mem::replace(&mut self.process, next)
+    }
+
     pub fn wait_ready(&self) {
         wait_for("the control plane is ready", || {
             http::get(self.http_port, "localhost", "/ready", &[]).ok().filter(|a| a.status == 200)

@@ -55,6 +55,26 @@ fn an_upstream_is_killed_and_started_again() {
 }
 
 #[test]
+fn a_new_process_takes_over_and_the_envoy_moves_to_it() {
+    let shop = Shop::open();
+    let (configs, socket) = (folder(&[("shop.yaml", shop.objects("v1"))]), scratch().join("handover"));
+    let flags = arguments(&[("--config-dir", &configs), ("--handover-socket", &socket)]);
+    let mut plane = ControlPlane::launch(configs, &flags);
+    plane.wait_ready();
+    let envoy = shop.edge(&plane);
+    let traffic = Traffic::start(shop.port, HOST);
+    traffic.more(20);
+    let before = plane.succeed();
+    wait_for("the process before ends", || before.tail().contains("drained").then_some(()));
+    assert!(before.tail().contains("another process has taken over"), "{}", before.tail());
+    traffic.more(100);
+    plane.write("shop.yaml", &shop.objects("v2"));
+    shop.until_edge_answers("v2");
+    traffic.end();
+    envoy.assert_no_nacks();
+}
+
+#[test]
 fn the_process_is_killed_and_started_again_without_any_of_its_sources() {
     let shop = Shop::open();
     let mut upstream = ControlPlane::start(&[("shop.yaml", shop.objects("v1"))]);
