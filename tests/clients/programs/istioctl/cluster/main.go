@@ -18,17 +18,20 @@ import (
 )
 
 const pods = "/api/v1/namespaces/istio-system/pods"
+const proxies = "/api/v1/namespaces/shop/pods"
 
 type object = map[string]any
 
-func pod() object {
+func pod(name, namespace, app, container string) object {
 	return object{
 		"apiVersion": "v1", "kind": "Pod",
-		"metadata": object{"name": "istiod-1", "namespace": "istio-system", "labels": object{"app": "istiod", "istio.io/rev": "default"}},
-		"spec":     object{"containers": []object{{"name": "discovery", "image": "pilothouse"}}},
+		"metadata": object{"name": name, "namespace": namespace, "labels": object{"app": app, "istio.io/rev": "default"}},
+		"spec":     object{"containers": []object{{"name": container, "image": container}}},
 		"status":   object{"phase": "Running"},
 	}
 }
+
+func istiod() object { return pod("istiod-1", "istio-system", "istiod", "discovery") }
 
 func answer(w http.ResponseWriter, code int, value object) {
 	w.Header().Set("Content-Type", "application/json")
@@ -111,10 +114,12 @@ func main() {
 		case strings.HasSuffix(r.URL.Path, "/mutatingwebhookconfigurations"):
 			webhooks(w, r)
 		case r.URL.Path == pods:
-			answer(w, 200, object{"apiVersion": "v1", "kind": "PodList", "metadata": object{}, "items": []object{pod()}})
+			answer(w, 200, object{"apiVersion": "v1", "kind": "PodList", "metadata": object{}, "items": []object{istiod()}})
 		case r.URL.Path == pods+"/istiod-1":
-			answer(w, 200, pod())
-		case r.URL.Path == pods+"/istiod-1/portforward":
+			answer(w, 200, istiod())
+		case r.URL.Path == proxies+"/client":
+			answer(w, 200, pod("client", "shop", "client", "istio-proxy"))
+		case r.URL.Path == pods+"/istiod-1/portforward", r.URL.Path == proxies+"/client/portforward":
 			forward(w, r, ports)
 		case strings.HasSuffix(r.URL.Path, "/serviceaccounts/default/token"):
 			expires := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
