@@ -8,6 +8,7 @@
 mod access;
 mod analysis;
 mod building;
+mod cache;
 mod confirm;
 mod dashboard;
 mod describe;
@@ -26,6 +27,7 @@ pub mod readers;
 mod registry;
 mod scopes;
 mod server;
+mod standing;
 mod state;
 
 pub use building::Building;

@@ -91,13 +91,8 @@ async fn viewer(request: &ServiceRequest, state: &AdminState) -> Result<Viewer, 
     if access.off {
         return Err((StatusCode::NOT_FOUND, "debug pages are turned off (ENABLE_DEBUG_ON_HTTP)\n"));
     }
-    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
-    let named = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
-    let host = request.uri().host().or(named);
-    // A question of the dashboard's own, with an effect, is judged as one without; the page's own handler judges the effect.
-    let own = request.path().starts_with("/dashboard/") && is_of_own_page(host, request.headers());
-    let method = if own { &Method::GET } else { request.method() };
-    let refused = match refusal(access.open, local, host, method, request.headers()) {
+    let caller = Caller::of(request.request());
+    let refused = match refusal(access.open, &caller, request.method()) {
         None => return Ok(Viewer::default()),
         Some(refused @ (Refusal::Elsewhere | Refusal::Host)) => refused,
         Some(refused) => return Err(refused.answer()),
@@ -127,21 +122,52 @@ fn presented(request: &ServiceRequest) -> Presented {
     Presented { secure: true, peer: request.peer_addr(), ..headers }
 }
 
-pub(super) fn refusal(
-    open: bool,
+/// The program that a request comes from, as far as its headers tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    /// No browser, or one whose user typed the address.
+    Program,
+    /// The dashboard, for a path of its own.
+    Dashboard,
+    /// Any other web page.
+    WebPage,
+}
+
+/// The caller of a request, on whom access depends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller<'a> {
     local: bool,
-    host: Option<&str>,
-    method: &Method,
-    headers: &HeaderMap,
-) -> Option<Refusal> {
+    host: Option<&'a str>,
+    sender: Sender,
+}
+
+impl<'a> Caller<'a> {
+    fn of(request: &'a HttpRequest) -> Self {
+        let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
+        let named = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+        Self::new(local, request.uri().host().or(named), request.path(), request.headers())
+    }
+
+    pub(super) fn new(local: bool, host: Option<&'a str>, path: &str, headers: &HeaderMap) -> Self {
+        let sender = match () {
+            () if path.starts_with("/dashboard/") && is_of_own_page(host, headers) => Sender::Dashboard,
+            () if is_of_web_page(headers) => Sender::WebPage,
+            () => Sender::Program,
+        };
+        Self { local, host, sender }
+    }
+}
+
+/// The reason that a request without proof of identity is not answered.
+pub(super) fn refusal(open: bool, caller: &Caller<'_>, method: &Method) -> Option<Refusal> {
     let safe = *method == Method::GET || *method == Method::HEAD;
-    if !safe && is_of_web_page(headers) {
+    if !safe && caller.sender == Sender::WebPage {
         return Some(Refusal::WebPage);
     }
-    if !open && !local {
+    if !open && !caller.local {
         return Some(Refusal::Elsewhere);
     }
-    (!open && host.is_some_and(|host| !is_this_machine(host))).then_some(Refusal::Host)
+    (!open && caller.host.is_some_and(|host| !is_this_machine(host))).then_some(Refusal::Host)
 }
 
 /// Whether the headers are those of a browser's request for a web page that it shows.
@@ -156,7 +182,7 @@ const OWN: &str = "x-pilothouse-dashboard";
 /// Whether a request is one of the dashboard, shown by this server under an address of its own or as `localhost`: it has the
 /// dashboard's header, which no form can send; the browser calls it one of the same origin; and that origin is the host that is
 /// asked. The host is never a name that others can point here, also where the pages are open to all.
-pub(super) fn is_of_own_page(host: Option<&str>, headers: &HeaderMap) -> bool {
+fn is_of_own_page(host: Option<&str>, headers: &HeaderMap) -> bool {
     let Some(host) = host.filter(|host| is_this_machine(host)) else { return false };
     let text = |value: &header::HeaderValue| value.to_str().unwrap_or("?").to_string();
     let same_site = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
@@ -171,11 +197,8 @@ pub(super) fn is_of_own_page(host: Option<&str>, headers: &HeaderMap) -> bool {
 /// Whether a request comes from a program on this machine, or from the dashboard in a browser on it: the condition for changes
 /// that no proof of identity replaces.
 pub(super) fn may_change(request: &HttpRequest) -> bool {
-    let local = request.peer_addr().is_some_and(|a| a.ip().to_canonical().is_loopback());
-    let named = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let own =
-        request.path().starts_with("/dashboard/") && is_of_own_page(request.uri().host().or(named), request.headers());
-    local && (own || !is_of_web_page(request.headers()))
+    let caller = Caller::of(request);
+    caller.local && caller.sender != Sender::WebPage
 }
 
 /// Whether a host, with or without its port, is an address or a name that means the local machine everywhere.
@@ -235,13 +258,30 @@ mod tests {
     fn a_web_page_may_have_no_effect() {
         let asks = |method: &Method, header: Option<(&'static str, &'static str)>| {
             let pair = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
-            refusal(false, true, Some("127.0.0.1:80"), method, &header.map(pair).into_iter().collect())
+            let headers = header.map(pair).into_iter().collect();
+            refusal(false, &Caller::new(true, Some("127.0.0.1:80"), "/debug/adsz", &headers), method)
         };
         assert_eq!(asks(&Method::POST, None), None);
         assert_eq!(asks(&Method::GET, Some(("origin", "http://evil.example"))), None);
         assert!(asks(&Method::POST, Some(("origin", "http://evil.example"))).is_some());
         assert!(asks(&Method::POST, Some(("sec-fetch-site", "cross-site"))).is_some());
-        assert_eq!(refusal(false, false, None, &Method::GET, &HeaderMap::new()), Some(Refusal::Elsewhere));
-        assert!(refusal(true, false, Some("pilothouse.mesh"), &Method::GET, &HeaderMap::new()).is_none());
+        let from = |local: bool, host| Caller::new(local, host, "/debug/adsz", &HeaderMap::new());
+        assert_eq!(refusal(false, &from(false, None), &Method::GET), Some(Refusal::Elsewhere));
+        assert!(refusal(true, &from(false, Some("pilothouse.mesh")), &Method::GET).is_none());
+    }
+
+    #[test]
+    fn the_dashboard_may_have_an_effect_on_its_own_paths_alone() {
+        let pair = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        let own = [(OWN, "1"), ("sec-fetch-site", "same-origin"), ("origin", "http://127.0.0.1:80")];
+        let headers: HeaderMap = own.map(pair).into_iter().collect();
+        let asks = |host, path: &str, local: bool| {
+            let caller = Caller::new(local, Some(host), path, &headers);
+            (caller.sender, refusal(false, &caller, &Method::POST))
+        };
+        assert_eq!(asks("127.0.0.1:80", "/dashboard/api/confirm", true), (Sender::Dashboard, None));
+        assert_eq!(asks("127.0.0.1:80", "/debug/adsz", true), (Sender::WebPage, Some(Refusal::WebPage)));
+        assert_eq!(asks("evil.example", "/dashboard/api/confirm", true).1, Some(Refusal::WebPage));
+        assert_eq!(asks("127.0.0.1:80", "/dashboard/api/confirm", false).1, Some(Refusal::Elsewhere));
     }
 }

@@ -8,7 +8,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::AdminState;
+use super::{
+    AdminState,
+    standing::{Standing, standing},
+};
 use crate::{
     discovery::Connection,
     model::{HealthStatus, ServiceTarget},
@@ -96,14 +99,14 @@ fn clusters(state: &AdminState) -> Vec<Family> {
     vec![count, sync]
 }
 
-/// The types whose acknowledgements make a proxy one in sync.
+/// The types whose held back resources are counted.
 const SHOWN: [ResourceType; 4] =
     [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Listener, ResourceType::Route];
 
 fn proxies(state: &AdminState) -> Vec<Family> {
     let mut by_state = Family::gauge(
         "pilothouse_proxies",
-        "Connected proxies: in sync, waiting for an acknowledgement, or with a refusal that stands.",
+        "Connected proxies: in sync, waiting for a part of the configuration in force, or with a refusal that stands.",
     );
     let mut held_back = Family::gauge(
         "pilothouse_resources_held_back",
@@ -113,17 +116,13 @@ fn proxies(state: &AdminState) -> Vec<Family> {
     let (mut synced, mut waiting, mut refused) = (0u32, 0u32, 0u32);
     let mut held = [0usize; SHOWN.len()];
     for connection in &connections {
-        let (mut is_refused, mut is_behind) = (false, false);
         for (kind, held) in SHOWN.iter().zip(&mut held) {
-            let status = connection.status(*kind);
-            is_refused |= !status.last_error.is_empty();
-            is_behind |= status.watched && status.sent_nonce != status.acked_nonce;
-            *held += status.held_back.len();
+            *held += connection.status(*kind).held_back.len();
         }
-        match (is_refused, is_behind) {
-            (true, _) => refused += 1,
-            (false, true) => waiting += 1,
-            (false, false) => synced += 1,
+        match standing(connection) {
+            Standing::Refused => refused += 1,
+            Standing::Behind => waiting += 1,
+            Standing::InSync | Standing::Idle => synced += 1,
         }
     }
     for (label, count) in [("synced", synced), ("waiting", waiting), ("refused", refused)] {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{AdminState, analysis, describe, envoy_dump, flags, parts, proxies, registry};
+use super::{AdminState, analysis, cache, describe, envoy_dump, flags, parts, proxies, registry};
 use crate::{
     discovery::{Connection, debug::DebugAudience},
     store::Shadowed,
@@ -36,6 +36,9 @@ pub(super) async fn page_of(
         "queuez" => json!(state.supervision.reports()),
         "flagz" => flags::page(state),
         "eventz" => json!(state.xds.events()),
+        "cachez" => return cache::page(query, state),
+        "mcsz" => json!([]),
+        "pprof" => parts::profiles(),
         "list" => super::page::paths(),
         "viewz" => {
             let (builds, resources) = state.xds.build_counts();

@@ -7,7 +7,7 @@ use actix_web::http::{
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 
-use super::access::refusal;
+use super::access::{Caller, refusal};
 
 /// Whether a request from the loopback interface with these headers is answered; `None` for headers that HTTP does not have.
 #[must_use]
@@ -17,5 +17,5 @@ pub fn is_answered(host: Option<&str>, method: &str, headers: &[(&str, &str)]) -
     };
     let headers = headers.iter().map(pair).collect::<Option<HeaderMap>>()?;
     let method = Method::from_bytes(method.as_bytes()).ok()?;
-    Some(refusal(false, true, host, &method, &headers).is_none())
+    Some(refusal(false, &Caller::new(true, host, "/debug/adsz", &headers), &method).is_none())
 }

@@ -20,7 +20,7 @@ use super::{
     access::{Viewer, guarded, may_change},
     building::Busy,
     confirm::confirm,
-    dashboard, measures, page, pages, scopes,
+    dashboard, measures, page, pages, parts, scopes,
 };
 
 /// Threads that answer. Slow pages are built elsewhere.
@@ -78,6 +78,7 @@ pub fn serve(listeners: Vec<TcpListener>, state: AdminState) -> std::io::Result<
                     .route("/sourcez/confirm", web::post().to(confirm))
                     .route("/adsz", web::post().to(push))
                     .route("/force_disconnect", web::post().to(disconnect))
+                    .route("/pprof/{profile:.*}", web::get().to(profiles))
                     .route("/{page}", web::get().to(debug)),
             )
     })
@@ -150,6 +151,11 @@ async fn version() -> String {
 
 async fn list() -> HttpResponse {
     json_text(text_of(&page::paths(), true))
+}
+
+/// `GET /debug/pprof/PROFILE`, as Go's tools ask for it.
+async fn profiles() -> HttpResponse {
+    HttpResponse::NotImplemented().content_type(ContentType::json()).body(text_of(&parts::profiles(), true))
 }
 
 /// `POST /debug/adsz?push=true`: sends everything again to all proxies.

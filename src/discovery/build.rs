@@ -78,6 +78,11 @@ impl Builder {
         self.shared.resources()
     }
 
+    /// The resources of the snapshots that are held, by type.
+    pub(super) fn cached(&self) -> Vec<(ResourceType, Arc<Resource>)> {
+        self.shared.held()
+    }
+
     /// A block of these resources; views with equal content share it.
     pub(super) fn block(&self, resources: Vec<Arc<Resource>>, before: Option<&Arc<Block>>) -> Arc<Block> {
         self.shared.block(Block::build(resources, before))

@@ -36,7 +36,7 @@ use crate::{
     model::{MovedNodes, Node, PushRequest, Reason},
     push::{Change, PushContext},
     runtime::catch,
-    xds::{Admission, ClientLists, Clients, Table, TableEntry, Updates, XdsOptions},
+    xds::{Admission, ClientLists, Clients, Resource, ResourceType, Table, TableEntry, Updates, XdsOptions},
 };
 pub(super) use table::TableOwner;
 
@@ -409,6 +409,12 @@ impl XdsState {
     #[must_use]
     pub fn build_counts(&self) -> (u64, usize) {
         (self.inner.builder.builds.load(Ordering::Relaxed), self.inner.builder.resources())
+    }
+
+    /// The generated resources that views hold, by type; each once.
+    #[must_use]
+    pub fn cached(&self) -> Vec<(ResourceType, Arc<Resource>)> {
+        self.inner.builder.cached()
     }
 
     /// Reads of generated resources that found them, and those that had to generate them.

@@ -136,6 +136,14 @@ fn held_back(plane: &ControlPlane) -> Vec<String> {
     refused.iter().filter_map(|entry| Some(entry["resource"].as_str()?.to_string())).collect()
 }
 
+/// The gateway is counted so by the metric and by the dashboard.
+fn is_counted_as(plane: &ControlPlane, state: &str, standing: &str) -> Option<()> {
+    let metrics = get(plane.http_port, "localhost", "/metrics", &[]).unwrap().body;
+    let counts = plane.debug("/dashboard/api/fleet")["counts"].clone();
+    let metric = format!("pilothouse_proxies{{state=\"{state}\"}} 1");
+    (metrics.contains(&metric) && counts[standing] == 1).then_some(())
+}
+
 /// The gateway's clusters are accepted, whatever it refuses of them.
 fn clusters_are_accepted(plane: &ControlPlane) -> Option<()> {
     let page = plane.debug("/debug/syncz");
@@ -170,6 +178,8 @@ fn a_file_that_comes_late_is_picked_up(delta: bool) {
     let both = [cluster.clone(), listener.clone()];
     wait_for("cluster and listener are held back", || (held_back(&plane) == both).then_some(()));
     wait_for("the other clusters are accepted", || clusters_are_accepted(&plane));
+    // Its last answers accept all that is still sent, and yet something is refused.
+    wait_for("both count a refusal", || is_counted_as(&plane, "refused", "refused"));
     let told = plane.debug("/debug/push_status")["pilot_xds_cds_reject"][&cluster].clone();
     assert_eq!(told["objects"][0], "DestinationRule/shop/late.example", "{told}");
     let told_of = |metric: &str, name: &str| plane.debug("/debug/push_status")[metric][name].clone();
@@ -188,6 +198,7 @@ fn a_file_that_comes_late_is_picked_up(delta: bool) {
         fs::write(file, made.cert.pem()).unwrap();
     }
     wait_for("both are accepted", || held_back(&plane).is_empty().then_some(()));
+    wait_for("both count it in sync", || is_counted_as(&plane, "synced", "in sync"));
     let rejected = envoy.stat("cluster_manager.cds.update_rejected");
     // The upstream speaks no TLS: the cluster is there, and its connections fail.
     wait_for("the cluster is used", || {

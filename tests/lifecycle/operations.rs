@@ -3,6 +3,7 @@
 
 use std::{fs, path::Path};
 
+use pilothouse::xds::ResourceType;
 use serde_json::{Value, json};
 
 use crate::{
@@ -112,6 +113,25 @@ async fn parts_of_the_context_are_pages_and_a_stream_ends_on_request() {
     assert_eq!(scope["destinationRules"], json!(["shop/web"]), "{scope:#}");
     assert!(scope["egressListeners"][0]["services"].to_string().contains("web.example"));
     assert_eq!(page(format!("ecdsz?proxyID={name}")).await, json!([]));
+
+    let (cache, sizes) = (page("cachez".to_string()).await, page("cachez?sizes=true".to_string()).await);
+    let clusters = cache[ResourceType::Cluster.url()].as_array().unwrap();
+    let of_web = |name: &&Value| name.as_str().is_some_and(|name| name.ends_with("||web.example"));
+    assert_eq!(clusters.iter().filter(of_web).count(), 1, "both proxies share it: {clusters:?}");
+    assert!(sizes["total"].as_str().is_some_and(|text| text.ends_with('B') && text != "0B"), "{sizes}");
+    assert!(sizes.get(ResourceType::Cluster.url()).is_some(), "{sizes}");
+    assert_eq!(ask(http, "GET /debug/cachez?clear=true").await.status, 400);
+    assert_eq!(page("mcsz".to_string()).await, json!([]));
+    let profiles = page("pprof".to_string()).await;
+    assert_eq!(profiles["profiles"], json!([]));
+    assert!(profiles["cpu"].as_str().is_some_and(|cpu| cpu.contains(&std::process::id().to_string())), "{profiles}");
+    assert_eq!(ask(http, "GET /debug/pprof/profile?seconds=1").await.status, 501);
+    let list = page("list".to_string()).await;
+    for name in ["/debug/cachez", "/debug/mcsz", "/debug/pprof"] {
+        assert!(list.as_array().unwrap().contains(&json!(name)), "{list}");
+        assert_eq!(ask(http, &format!("GET {name}\nHost: evil.example")).await.status, 403, "{name}");
+    }
+    assert_eq!(ask(http, "GET /debug/pprof/heap\nHost: evil.example").await.status, 403);
 
     let end_of = format!("POST /debug/force_disconnect?proxyID={id}");
     assert_eq!(ask(http, &format!("{end_of}\nOrigin: http://evil.example")).await.status, 403);

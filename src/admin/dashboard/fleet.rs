@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 
 use super::listing::{Query, has, page, text};
 use crate::{
-    admin::AdminState,
+    admin::{
+        AdminState,
+        standing::{Standing, is_refused, standing, type_state},
+    },
     discovery::{Connection, TypeStatus},
     model::ConfigKey,
     xds::{Protocol, ResourceType},
@@ -17,56 +20,6 @@ use crate::{
 
 /// Refusals that are shown of one client.
 const MOST_REFUSALS: usize = 20;
-
-/// The standing of a client; the worst of its types counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
-    /// It refuses something.
-    Refused,
-    /// It lacks a part of the configuration in force.
-    Behind,
-    /// It holds all of it.
-    InSync,
-    /// It asks for nothing.
-    Idle,
-}
-
-impl Standing {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Behind => "behind",
-            Self::InSync => "in sync",
-            Self::Idle => "asks for nothing",
-        }
-    }
-}
-
-/// The standing of a client.
-pub(super) fn standing(connection: &Connection) -> Standing {
-    let types: Vec<TypeStatus> = connection.served().iter().map(|kind| connection.status(kind)).collect();
-    let watched = types.iter().any(|status| status.watched);
-    match () {
-        () if types.iter().any(is_refused) => Standing::Refused,
-        () if !watched => Standing::Idle,
-        () if connection.held_version() < u64::MAX => Standing::Behind,
-        () => Standing::InSync,
-    }
-}
-
-fn is_refused(status: &TypeStatus) -> bool {
-    !status.last_error.is_empty() || !status.held_back.is_empty()
-}
-
-/// Istio's word for the state of a type.
-pub(super) fn type_state(status: &TypeStatus) -> &'static str {
-    match () {
-        () if is_refused(status) => "ERROR",
-        () if status.sent_nonce.is_empty() => "NOT SENT",
-        () if status.sent_nonce == status.acked_nonce => "SYNCED",
-        () => "STALE",
-    }
-}
 
 /// Milliseconds since 1970.
 pub(super) fn millis(at: SystemTime) -> u64 {
@@ -178,34 +131,4 @@ pub(super) fn located(state: &AdminState, key: Option<ConfigKey>) -> Value {
 pub(super) fn sent_types(connection: &Connection) -> Vec<(ResourceType, TypeStatus)> {
     let types = connection.served().iter().map(|kind| (kind, connection.status(kind)));
     types.filter(|(_, status)| status.watched).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_state_of_a_type_is_true() {
-        let of = |sent: &str, acked: &str, error: &str| {
-            let status = TypeStatus {
-                sent_nonce: sent.to_string(),
-                acked_nonce: acked.to_string(),
-                last_error: error.to_string(),
-                ..TypeStatus::default()
-            };
-            type_state(&status)
-        };
-        assert_eq!(
-            [of("", "", ""), of("a", "", ""), of("a", "a", ""), of("b", "a", "no")],
-            ["NOT SENT", "STALE", "SYNCED", "ERROR"]
-        );
-        let held_back = TypeStatus {
-            sent_nonce: "a".into(),
-            acked_nonce: "a".into(),
-            held_back: vec![("x".into(), "no".into())],
-            ..Default::default()
-        };
-        assert_eq!(type_state(&held_back), "ERROR", "a resource is held back although the rest was accepted");
-        assert!(Standing::Refused < Standing::Behind && Standing::Behind < Standing::InSync);
-    }
 }

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::{
     analysis::about,
-    fleet::{kind_of, standing},
+    fleet::kind_of,
     listing::{Query, text},
     object_text::ObjectText,
     refusal::{Refusal, missing},
 };
 use crate::{
-    admin::{AdminState, describe::workload::policies},
+    admin::{AdminState, describe::workload::policies, standing::standing},
     discovery::Connection,
     model::{Config, Kind},
     sources::Refused,

@@ -2,8 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::fleet::{self, Standing};
-use crate::{admin::AdminState, sources::SourceState};
+use crate::{
+    admin::{
+        AdminState,
+        standing::{Standing, standing},
+    },
+    sources::SourceState,
+};
 
 pub(super) fn overview(state: &AdminState) -> Value {
     let snapshot = state.store.snapshot();
@@ -13,7 +18,7 @@ pub(super) fn overview(state: &AdminState) -> Value {
     let (mut refused, mut behind) = (0, 0);
     let connections = state.xds.connections();
     for connection in connections.iter().filter(|connection| connection.is_proxy()) {
-        match fleet::standing(connection) {
+        match standing(connection) {
             Standing::Refused => refused += 1,
             Standing::Behind => behind += 1,
             Standing::InSync | Standing::Idle => {}

@@ -4,13 +4,18 @@
 use serde_json::{Value, json};
 
 use super::{
-    fleet::{kind_of, located, millis, refusals, sent_types, standing, type_state},
+    fleet::{kind_of, located, millis, refusals, sent_types},
     listing::Query,
     refusal::Refusal,
     resource::client,
 };
 use crate::{
-    admin::{AdminState, describe::workload, proxies},
+    admin::{
+        AdminState,
+        describe::workload,
+        proxies,
+        standing::{standing, type_state},
+    },
     discovery::{Connection, TypeStatus},
     xds::{Protocol, ResourceType, Snapshot},
 };

@@ -4,6 +4,7 @@
 //! come to have one hash are not mixed up.
 
 use std::{
+    collections::HashSet,
     hash::Hash,
     sync::{
         Arc, Weak,
@@ -123,6 +124,17 @@ impl SharedTables {
     /// Resources that are alive, or were until a moment ago.
     pub(crate) fn resources(&self) -> usize {
         self.resources.known.len()
+    }
+
+    /// The resources of the snapshots that are held, by type; each once.
+    pub(crate) fn held(&self) -> Vec<(ResourceType, Arc<Resource>)> {
+        // The table is locked in parts while it is read, so the snapshots are taken out first.
+        let held = self.snapshots.known.iter().filter_map(|entry| Some((entry.key().0, entry.value().upgrade()?)));
+        let snapshots: Vec<(ResourceType, Arc<Snapshot>)> = held.collect();
+        let mut seen = HashSet::new();
+        let resources = snapshots.iter().flat_map(|(kind, snapshot)| snapshot.iter().map(|resource| (*kind, resource)));
+        let new = resources.filter(|(kind, resource)| seen.insert((*kind, Arc::as_ptr(resource))));
+        new.map(|(kind, resource)| (kind, resource.clone())).collect()
     }
 
     /// The resources, each the one that others hold where there is an equal one.
