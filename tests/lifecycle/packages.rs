@@ -6,11 +6,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::{Duration, Instant},
 };
 
 use clap::{CommandFactory, Parser};
 use pilothouse::{cli::Cli, sources::yaml};
 use serde_json::Value;
+
+use crate::{binary::Binary, skipped::skipped, stage::DEADLINE, systemd::status};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -136,4 +139,36 @@ fn the_gateway_of_the_compose_file_has_its_bootstrap_and_its_listener() {
     }
     let published = gateway["ports"][0].as_str().unwrap().rsplit(':').next().unwrap();
     assert!(text.contains(&format!("0.0.0.0_{published}")) && text.contains("hello-v1"), "{text}");
+}
+
+#[test]
+fn the_program_for_musl_is_static_and_serves_the_demo() {
+    if std::env::var_os("PILOTHOUSE_TEST_MUSL").is_none() {
+        return skipped("PILOTHOUSE_TEST_MUSL is not set, and the build takes minutes");
+    }
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let mut build = Command::new(env!("CARGO"));
+    let built =
+        build.args(["build", "--locked", "--bin", "pilothouse", "--target", &target]).current_dir(root()).output();
+    let built = built.unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join(&target);
+    let program = folder.join("debug/pilothouse");
+    let libraries = Command::new("ldd").arg(&program).output().unwrap();
+    let said = String::from_utf8([libraries.stdout, libraries.stderr].concat()).unwrap();
+    assert!(said.contains("statically linked") || said.contains("not a dynamic executable"), "{said}");
+
+    let mut serve = Command::new(program);
+    // Not even a library path, or a folder of the system, is in its environment.
+    serve.env_clear().args(["serve", "--log-format", "json", "--grpc-addr", "127.0.0.1:0"]).current_dir(root());
+    serve.args(["--http-addr", "127.0.0.1:0", "--monitoring-addr", ""]);
+    let mut server = Binary::spawn(serve);
+    let (_, http) = server.addresses();
+    let start = Instant::now();
+    while status(http, "/ready") != "HTTP/1.1 200 OK" {
+        assert!(start.elapsed() < DEADLINE, "not ready");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.terminate();
+    assert_eq!(server.ends_within(DEADLINE).code(), Some(0));
 }
