@@ -10,6 +10,7 @@
 //! | [`kubernetes`] | a cluster, remote clusters, rights, status |
 //! | [`upstream`] | config from istiod or another pilothouse, and config for them |
 //! | [`registration`] | WorkloadGroups without a cluster |
+//! | [`virtual_machines`] | two machines outside of any cluster: identities, systemd, health, zones, outages |
 //! | [`identity`] | the secure listener, join tokens, the certificate authority, mutual TLS of stock Envoys |
 //! | [`policies`] | access to workloads: AuthorizationPolicy, tokens, external authorizers |
 //! | [`telemetry`] | access logs, tracing, Istio's metrics from a stock Envoy |
@@ -61,3 +62,5 @@ pub mod sources {}
 pub mod telemetry {}
 #[doc = include_str!("guide/upstream.md")]
 pub mod upstream {}
+#[doc = include_str!("guide/virtual_machines.md")]
+pub mod virtual_machines {}

@@ -62,4 +62,6 @@ mod tools;
 mod traffic;
 mod two_machines;
 mod unix;
+mod virtual_machines;
+mod walk;
 mod workload_socket;

@@ -45,17 +45,28 @@ impl<'a> Shell<'a> {
         Self { machine, path: format!("{}:{pilothouse}:{path}", bin.display()), folder }
     }
 
-    /// Runs the commands one after another; those that end in `&` go on until their process is dropped.
+    /// A script of this shell.
+    pub fn bash(&self, script: &str) -> Command {
+        let mut shell = Command::new("bash");
+        shell.args(["-ec", script]).current_dir(&self.folder).env("PATH", &self.path);
+        shell
+    }
+
+    /// Runs this on its machine.
+    pub fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        self.machine.within(run)
+    }
+
+    /// Runs the commands one after another but those of `curl`; those that end in `&` go on until their process is dropped.
     pub fn run(&self, commands: &str) -> Vec<Process> {
         let mut running = Vec::new();
-        for command in commands_of(commands) {
+        for command in commands_of(commands).into_iter().filter(|command| !command.starts_with("curl ")) {
             let (text, stays) = match command.strip_suffix('&') {
                 // The shell gives its place to the program, so the program is killed.
                 Some(text) => (format!("exec {}", text.trim()), true),
                 None => (command.clone(), false),
             };
-            let mut shell = Command::new("bash");
-            shell.args(["-ec", &text]).current_dir(&self.folder).env("PATH", &self.path);
+            let mut shell = self.bash(&text);
             if stays {
                 let name = text.split(' ').nth(1).unwrap().to_string();
                 running.push(self.machine.within(|| Process::start(&name, &mut shell)));
@@ -68,8 +79,8 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// The commands of a block: here-documents and continued lines are parts of one. Those of `curl` are left out.
-fn commands_of(block: &str) -> Vec<String> {
+/// The commands of a block: here-documents and continued lines are parts of one.
+pub fn commands_of(block: &str) -> Vec<String> {
     let (mut commands, mut rest) = (Vec::new(), block);
     while !rest.is_empty() {
         let (first, _) = rest.split_once('\n').unwrap_or((rest, ""));
@@ -89,7 +100,6 @@ fn commands_of(block: &str) -> Vec<String> {
         commands.push(command.trim().to_string());
         rest = after;
     }
-    commands.retain(|command| !command.starts_with("curl "));
     commands
 }
 

@@ -41,6 +41,8 @@ pub struct Start<'a> {
     pub name: &'a str,
     /// Whether the proxy has IPv6 addresses only.
     pub ipv6: bool,
+    /// The port of Envoy's own pages.
+    pub admin_port: u64,
     /// The bootstrap file.
     pub file: PathBuf,
     /// Folders whose files the bootstrap names.
@@ -56,7 +58,8 @@ impl<'a> Start<'a> {
         }
         folders.sort();
         folders.dedup();
-        Self { settings: proxy.settings, name: &proxy.node.raw_id, ipv6: proxy.is_ipv6(), file, folders }
+        let admin_port = bootstrap["admin"]["address"]["socket_address"]["port_value"].as_u64().unwrap_or_default();
+        Self { settings: proxy.settings, name: &proxy.node.raw_id, ipv6: proxy.is_ipv6(), admin_port, file, folders }
     }
 
     /// The arguments that the settings stand for.
@@ -113,7 +116,7 @@ impl<'a> Start<'a> {
             [binary.to_string()].into_iter().chain(self.command()).map(|word| command_word(&word)).collect();
         let _ = writeln!(text, "ExecStart={}", words.join(" "));
         let host = if self.ipv6 { "[::1]" } else { "127.0.0.1" };
-        let (port, seconds) = (self.settings.proxy_admin_port, self.last_seconds());
+        let (port, seconds) = (self.admin_port, self.last_seconds());
         let drain = format!(
             "curl -s -m 2 -X POST 'http://{host}:{port}/drain_listeners?graceful&skip_exit' >/dev/null; sleep {seconds}"
         );
