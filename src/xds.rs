@@ -21,7 +21,12 @@ pub use names::{NameSet, Scope};
 pub use protocol::{lists::ClientLists, refusals::Backoff, session::Session};
 pub(crate) use protocol::{subscription::Received, unknown::UnknownTypes};
 pub use resource_type::{ObjectType, PerType, ResourceType, TypeSet};
-pub use server::{accept::listen, body::largest_request, options::XdsOptions, unix::{SocketFile, UnixSocket}};
+pub use server::{
+    accept::listen,
+    body::largest_request,
+    options::XdsOptions,
+    unix::{SocketFile, UnixSocket},
+};
 pub(crate) use server::{
     accept::{incoming, old_age, open, peer_address, peer_tls, peer_user, secure_incoming, unix_incoming},
     admission::{Admission, RequestRate, cost_of_change},

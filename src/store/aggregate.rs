@@ -98,7 +98,7 @@ impl Aggregate {
     pub fn shadowed(&self) -> Vec<Shadowed> {
         let mut found = Vec::new();
         for (rank, (loser, store)) in self.sources.iter().enumerate() {
-            let before: Vec<_> = self.sources[..rank].iter().filter(|(_, store)| store.len() > 0).collect();
+            let before: Vec<_> = self.sources[..rank].iter().filter(|(_, store)| !store.is_empty()).collect();
             // One source hides none of its own objects: the usual case costs nothing.
             let hidden = store.iter().filter(|_| !before.is_empty()).filter_map(|config| {
                 let key = StoreKey::of(config);
