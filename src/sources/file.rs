@@ -3,7 +3,8 @@
 //! `parse` (text → documents), `defaults` (of an API server), `scan` (folder → files), `tree` (documents → objects in force)
 //! are pure or nearly so; `folder` joins them, `disk` makes file system calls with a deadline, `backlog` bounds the files of
 //! a look, `long` parses long files beside the others; `watch` and `source` only move bytes and time. An unchanged file costs
-//! a hash, an unchanged document nothing.
+//! a hash, an unchanged document nothing. Once the folder is known, a listing of it is made beside looks at single files, and
+//! says nothing about files that were looked at in the meantime.
 
 mod api_server;
 mod backlog;
