@@ -151,6 +151,12 @@ impl Folder {
         self.bring_into_force(now)
     }
 
+    /// Whether the folder was read once.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.known
+    }
+
     /// The request for a listing that is made beside looks at single files, and that [`Folder::take_listing`] takes.
     pub fn begin_listing(&mut self, closed: BTreeSet<PathBuf>) -> Request {
         self.touched = Some(HashSet::new());

@@ -196,7 +196,7 @@ impl Run {
     async fn run(mut self) -> anyhow::Result<()> {
         let mut work = Work::everything();
         loop {
-            if work.everything && self.delivery.is_delivered() {
+            if work.everything && self.may_list_beside() {
                 // Files that are known to have changed do not wait for a listing of all the others.
                 work.everything = false;
                 self.begin_listing(work.closed.clone());
@@ -220,7 +220,12 @@ impl Run {
         }
     }
 
-    /// Looks at single files; before the first delivery at everything, since there is nothing that could go on beside it.
+    /// Nothing goes on beside the first listing: without it, objects of an earlier run would seem to have no file.
+    fn may_list_beside(&self) -> bool {
+        self.delivery.is_delivered() && self.work.as_ref().is_some_and(|work| work.folder.is_known())
+    }
+
+    /// Looks at single files, or at everything where no listing may be made beside.
     async fn look_at(&mut self, work: Work) -> anyhow::Result<()> {
         let (first, everything) = (!self.delivery.is_delivered(), work.everything);
         if everything {
