@@ -18,9 +18,12 @@ use std::{
 use pilothouse::{store::last_good::Folder, testing::AdsClient, xds::ResourceType};
 
 use crate::{
+    attacks::ask,
     binary::Binary,
     drain::connect_when_ready,
     proxy::Proxies,
+    registration,
+    registration_state::machine,
     skipped::skipped,
     stage::{DEADLINE, entry},
     systemd::{knock, status},
@@ -254,4 +257,38 @@ fn without_a_handover_a_taken_address_ends_the_start() {
     let mut server = serve_at(&address, dir.path(), &run.path().join("handover"), &[]);
     says(&mut server, &format!("cannot listen on {address}"));
     assert_eq!(server.ends_within(DEADLINE).code(), Some(70));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_that_registers_while_the_successor_starts_is_known_to_it() {
+    let (dir, run, state) = (registration::folder("{}"), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (elsewhere, state) = (tempfile::tempdir().unwrap(), text(state.path()));
+    fs::write(elsewhere.path().join("a.yaml"), entry("a", "a.example")).unwrap();
+    let socket = text(&run.path().join("handover"));
+    let kept = ["--handover-socket", &socket, "--state-dir", &state];
+    let grace = [("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1h")];
+    let mut running = Binary::serve(dir.path(), &kept, &grace);
+    let (grpc, http) = running.addresses();
+    drop(machine(grpc, "10.1.0.8").await);
+    // Its upstream comes later, so it waits.
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut next = Binary::serve(dir.path(), &[&kept[..], &["--upstream", &upstream]].concat(), &grace);
+    next.addresses();
+    says(&mut running, "a successor has the sockets");
+    let registered = machine(grpc, "10.1.0.9").await;
+    let own = ["--grpc-addr", &upstream, "--http-addr", "127.0.0.1:0", "--log-format", "json"];
+    let _upstream = Binary::serve_with(elsewhere.path(), &own, &[]);
+    says(&mut next, "took over");
+    let ended = tokio::task::spawn_blocking(move || running.ends_within(DEADLINE)).await.unwrap();
+    assert_eq!(ended.code(), Some(0));
+    drop(registered);
+    let start = Instant::now();
+    loop {
+        let entries = ask(http, "GET /debug/configz?kind=WorkloadEntry").await.body;
+        if ["10.1.0.8", "10.1.0.9"].iter().all(|ip| entries.contains(ip)) {
+            return;
+        }
+        assert!(start.elapsed() < DEADLINE, "{entries}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -27,7 +27,7 @@ fn serve(folder: &Path, state: &Path) -> Binary {
 }
 
 /// Connects as soon as the server is ready.
-async fn machine(grpc: SocketAddr, ip: &str) -> SotwStream {
+pub async fn machine(grpc: SocketAddr, ip: &str) -> SotwStream {
     let connected = async {
         loop {
             if let Ok(stream) = connect_to(grpc, node(ip, json!({}))).await {

@@ -225,6 +225,12 @@ fn a_listener_with_a_name_of_no_server_ends_the_start() {
         server.until(says, |line| line.contains(says).then_some(()));
         assert_eq!(server.ends_within(DEADLINE).code(), Some(70));
     }
+    let socket = dir.path().join("handover");
+    let more = ["--monitoring-addr", "", "--handover-socket", socket.to_str().unwrap()];
+    let mut server = on_listeners("grpc:http", dir.path(), &more);
+    let says = "the service manager hands sockets over itself: one of both";
+    server.until(says, |line| line.contains(says).then_some(()));
+    assert_eq!(server.ends_within(DEADLINE).code(), Some(70));
 }
 
 /// Keeps listeners open as a service manager does, and starts the program again when it has ended. It says the ports, and the id
