@@ -7,6 +7,8 @@
 //! | [`install`] | systemd, compose, Helm, a container; the flags of istiod |
 //! | [`files`] | a folder of YAML, Envoy as a gateway, a gRPC program |
 //! | [`sources`] | precedence, readiness, the last good content on disk |
+//! | [`gateway_api`] | a Gateway with every kind of route and a stock Envoy: certificates, grants, policies, statuses |
+//! | [`proxyless_grpc`] | Python, Node, Go and Java without a proxy: routes, faults, retries, mutual TLS |
 //! | [`kubernetes`] | a cluster, remote clusters, rights, status |
 //! | [`upstream`] | config from istiod or another pilothouse, and config for them |
 //! | [`registration`] | WorkloadGroups without a cluster |
@@ -40,6 +42,8 @@ pub mod files {}
 pub mod findings {}
 #[doc = include_str!("guide/first_mesh.md")]
 pub mod first_mesh {}
+#[doc = include_str!("guide/gateway_api.md")]
+pub mod gateway_api {}
 #[doc = include_str!("guide/identity.md")]
 pub mod identity {}
 #[doc = include_str!("guide/install.md")]
@@ -54,6 +58,8 @@ pub mod migration {}
 pub mod operations {}
 #[doc = include_str!("guide/policies.md")]
 pub mod policies {}
+#[doc = include_str!("guide/proxyless_grpc.md")]
+pub mod proxyless_grpc {}
 #[doc = include_str!("guide/registration.md")]
 pub mod registration {}
 #[doc = include_str!("guide/sources.md")]

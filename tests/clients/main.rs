@@ -24,6 +24,7 @@ mod first_mesh;
 #[allow(dead_code, reason = "the tests of the rights use more of it")]
 mod gate;
 mod gateway;
+mod gateway_api;
 mod grpc;
 mod grpc_destinations;
 mod grpc_fields;
@@ -43,6 +44,7 @@ mod operations;
 mod outages;
 mod policies;
 mod process;
+mod proxyless_grpc;
 mod refusals;
 mod registration;
 mod roots;
