@@ -38,8 +38,8 @@ fn blocks(chapter: &str) -> Vec<Block<'_>> {
     let mut section = "";
     let mut parts = chapter.split("\n```");
     while let (Some(prose), Some(fenced)) = (parts.next(), parts.next()) {
-        let headings = prose.lines().filter_map(|line| line.strip_prefix('#'));
-        section = headings.last().map_or(section, |heading| heading.trim_start_matches('#').trim());
+        let mut headings = prose.lines().filter_map(|line| line.strip_prefix('#'));
+        section = headings.next_back().map_or(section, |heading| heading.trim_start_matches('#').trim());
         let (language, text) = fenced.split_once('\n').expect("a block has a line");
         match blocks.last_mut().filter(|last| language == "text" && last.language == "sh" && last.expected.is_none()) {
             Some(last) => last.expected = Some(text),
