@@ -1,5 +1,7 @@
 //! The aggregate over interleavings, precedence and restarts.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use serde_json::json;
 
