@@ -32,6 +32,12 @@ pub mod behaviour {}
 pub mod ci {}
 #[doc = include_str!("guide/commands.md")]
 pub mod commands {}
+// The first definition of a link counts: here the pictures themselves, in the file beside it their paths.
+#[doc = concat!("[fleet-light]: data:image/webp;base64,", include_str!("guide/images/fleet-light.webp.base64"))]
+#[doc = concat!("[fleet-dark]: data:image/webp;base64,", include_str!("guide/images/fleet-dark.webp.base64"))]
+#[doc = concat!("[services]: data:image/webp;base64,", include_str!("guide/images/services.webp.base64"))]
+#[doc = concat!("[refused]: data:image/webp;base64,", include_str!("guide/images/refused.webp.base64"))]
+#[doc = ""]
 #[doc = include_str!("guide/dashboard.md")]
 pub mod dashboard {}
 #[doc = include_str!("guide/envoy_filters.md")]

@@ -56,12 +56,24 @@ fn shop() -> Vec<(&'static str, String)> {
     vec![
         ("shop.yaml", services + &strict + &policy + &object("DestinationRule", "cart", &pool) + &gateway(8080)),
         ("route.yaml", route.to_string()),
-        ("refused.yaml", refused("refused") + &refused("x<img src=x onerror=alert(1)>")),
+        ("refused.yaml", REFUSED.to_string() + &refused("x<img src=x onerror=alert(1)>")),
         ("secret.yaml", secret.to_string()),
     ]
 }
 
-/// A document that is refused.
+/// A document that is refused, in lines.
+const REFUSED: &str = "\
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata:
+  name: refused
+  namespace: shop
+spec:
+  host: web.example
+  trafficPolicy: 7
+";
+
+/// As [`REFUSED`], on one line.
 fn refused(name: &str) -> String {
     object("DestinationRule", name, &json!({"host": "web.example", "trafficPolicy": 7}))
 }

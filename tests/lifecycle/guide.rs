@@ -6,6 +6,7 @@ use std::{
     process::Command,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::Parser;
 use pilothouse::{analysis::Code, cli::Cli};
 
@@ -15,7 +16,8 @@ fn root() -> &'static Path {
 
 /// README and the chapters, each with its text.
 fn pages() -> Vec<(PathBuf, String)> {
-    let chapters = fs::read_dir(root().join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(root().join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let chapters = files.filter(|path| path.extension().is_some_and(|e| e == "md"));
     let pages = chapters.chain([root().join("README.md")]);
     pages.map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
 }
@@ -92,6 +94,26 @@ fn every_linked_file_exists() {
             }
         }
     }
+}
+
+/// A viewer of files takes a picture from its path, `cargo doc` from the text beside it.
+#[test]
+fn every_picture_is_small_and_the_same_in_both_forms() {
+    let chapter = fs::read_to_string(root().join("src/guide/dashboard.md")).unwrap();
+    let pages = fs::read_to_string(root().join("src/guide.rs")).unwrap();
+    let defined = chapter.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    let mut pictures = 0;
+    for (name, path) in defined {
+        assert!(chapter.contains(&format!("][{name}]")), "{name} is not shown");
+        let file = root().join("src/guide").join(path);
+        let picture = fs::read(&file).unwrap();
+        assert!(picture.len() <= 60_000, "{path} has {} bytes", picture.len());
+        let text = fs::read_to_string(file.with_extension("webp.base64")).unwrap();
+        assert_eq!(text, STANDARD.encode(&picture), "{path}: base64 -w0 {path} > {path}.base64");
+        assert!(pages.contains(&format!("[{name}]: data:image/webp;base64,")), "{name} is not in cargo doc");
+        pictures += 1;
+    }
+    assert_eq!(pictures, 4);
 }
 
 #[test]

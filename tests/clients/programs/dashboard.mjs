@@ -91,9 +91,19 @@ async function accessible(page) {
   assert.deepEqual(wrong, []);
 }
 
+// A picture for the guide: no wider than a page of text, as high as the content, and without the folder of the test.
 async function picture(page, name) {
   if (!pictures) return;
-  await page.screenshot({ path: join(pictures, `${name}.webp`), type: "webp", quality: 45 });
+  await page.setViewport({ width: 1000, height: 640 });
+  const height = await page.evaluate((path) => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(path, "mesh");
+    scrollTo(0, 0);
+    return Math.ceil(document.querySelector("footer").getBoundingClientRect().top);
+  }, folder);
+  const clip = { x: 0, y: 0, width: 1000, height: Math.min(height, 820) };
+  await page.screenshot({ path: join(pictures, `${name}.webp`), type: "webp", quality: 80, clip, captureBeyondViewport: true });
+  await page.setViewport({ width: 1400, height: 900 });
 }
 
 const checks = {
@@ -159,6 +169,7 @@ const checks = {
     await says(page, /Clients \([12]\)/);
     await go(page, "#/objects/DestinationRule/shop/refused", /the document is refused/);
     await says(page, /Refused/, ".problems");
+    await picture(page, "refused");
     await go(page, "#/objects/Secret/shop/hidden", /redacted/);
     assert.ok(!(await page.content()).includes("aHVzaA"), "secret data");
   },
@@ -251,7 +262,7 @@ const checks = {
       assert.equal(await dark(), theme);
       const poor = await page.evaluate(contrast);
       assert.deepEqual(poor, [], theme);
-      await picture(page, theme === "dark" ? "dark" : "light");
+      await picture(page, `fleet-${theme}`);
       await page.click("#theme");
     }
     await page.reload();
