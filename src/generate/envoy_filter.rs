@@ -19,6 +19,7 @@ pub use fitting::fitting;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     sync::Arc,
 };
 
@@ -118,15 +119,16 @@ impl<'a> Patching<'a> {
         }
     }
 
-    fn skip(&self, patch: &Patch, resource: &str, reason: &str) {
-        let refusal = Refusal::new(Some(patch.filter.clone()), patch.skipped(resource, reason));
+    fn skip(&self, patch: &Patch, resource: impl Display, reason: &str) {
+        let refusal = Refusal::new(Some(patch.filter.clone()), patch.skipped(&resource.to_string(), reason));
         let mut skipped = self.skipped.lock();
         if !skipped.contains(&refusal) {
             skipped.push(refusal);
         }
     }
 
-    fn done(&self, patch: &Arc<Patch>, resource: &str, result: Result<(), String>) {
+    /// The result of a patch on a resource, which is written out for a failure only.
+    fn done(&self, patch: &Arc<Patch>, resource: impl Display, result: Result<(), String>) {
         match result {
             Ok(()) => self.applied(patch),
             Err(reason) => self.skip(patch, resource, &reason),

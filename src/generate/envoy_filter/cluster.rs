@@ -48,7 +48,7 @@ impl Patching<'_> {
             true => fit(cluster),
             false => Err("the name of the cluster is another".to_string()),
         };
-        fitting(self, &format!("cluster {name}"), cluster, |p, cluster| patched(p, cluster, hosts), fit)
+        fitting(self, format_args!("cluster {name}"), cluster, |p, cluster| patched(p, cluster, hosts), fit)
     }
 
     /// Clusters that are added to the others. Names are unique: the first cluster of a name stays.
@@ -106,10 +106,9 @@ pub fn patched(patching: &Patching<'_>, mut cluster: Cluster, hosts: &[&str]) ->
             return None;
         }
         if is_merge(patch.operation) {
-            let resource = format!("cluster {}", cluster.name);
             let result = with_socket(&mut cluster, patch)
                 .and_then(|done| if done { Ok(()) } else { merge::patch(&mut cluster, patch) });
-            patching.done(patch, &resource, result);
+            patching.done(patch, format_args!("cluster {}", cluster.name), result);
         }
     }
     Some(cluster)

@@ -1,6 +1,6 @@
 //! The search for the patches by which Envoy would refuse a resource.
 
-use std::sync::Arc;
+use std::{fmt::Display, sync::Arc};
 
 use super::Patching;
 use crate::push::envoy_filters::Patch;
@@ -20,7 +20,7 @@ impl Patching<'_> {
 /// where no patch applies, and it has none where the resource is unfit without patches, which its own check judges.
 pub fn fitting<M: Clone, P>(
     patching: &mut Patching<'_>,
-    name: &str,
+    name: impl Display,
     original: M,
     apply: impl Fn(&Patching<'_>, M) -> Option<M>,
     fit: impl Fn(&M) -> Result<P, String>,
@@ -67,7 +67,7 @@ pub fn fitting<M: Clone, P>(
     };
     for (index, reason) in &culprits {
         if let Some(patch) = candidates.get(*index) {
-            patching.skip(patch, name, reason);
+            patching.skip(patch, &name, reason);
         }
     }
     patching.keep();

@@ -68,8 +68,8 @@ impl Patching<'_> {
             false => Err("the name of the route configuration is another".to_string()),
         };
         let apply = |p: &Patching<'_>, c: RouteConfiguration| Some(patched(p, c));
-        let resource = format!("route configuration {name}");
-        let patched = fitting(self, &resource, configuration.clone(), apply, same_name);
+        let resource = format_args!("route configuration {name}");
+        let patched = fitting(self, resource, configuration.clone(), apply, same_name);
         patched.map_or(configuration, |(patched, _)| patched)
     }
 
@@ -78,13 +78,13 @@ impl Patching<'_> {
     #[must_use]
     pub fn route_fields(&mut self, fields: RouteConfiguration) -> Option<RouteConfiguration> {
         let name = fields.name.clone();
-        let resource = format!("route configuration {name}");
         let apply = |p: &Patching<'_>, c: RouteConfiguration| Some(merged(p, c, &name));
         let same_name = |patched: &RouteConfiguration| match patched.name == name {
             true => check::encoded(patched).map(drop).map_err(|found| check::reasons(&found)),
             false => Err("the name of the route configuration is another".to_string()),
         };
-        let patched = fitting(self, &resource, fields, apply, same_name).map(|(patched, _)| patched);
+        let resource = format_args!("route configuration {name}");
+        let patched = fitting(self, resource, fields, apply, same_name).map(|(patched, _)| patched);
         patched.filter(|patched| patched.virtual_hosts.is_empty())
     }
 
@@ -106,9 +106,10 @@ impl Patching<'_> {
     /// where Envoy is known to take it.
     #[must_use]
     pub fn virtual_host(&mut self, configuration: &str, host: VirtualHost) -> Option<(VirtualHost, Option<Vec<u8>>)> {
-        let resource = format!("virtual host {} of route configuration {configuration}", host.name);
+        let name = host.name.clone();
+        let resource = format_args!("virtual host {name} of route configuration {configuration}");
         let apply = |p: &Patching<'_>, mut host: VirtualHost| patch_host(p, configuration, &mut host).then_some(host);
-        fitting(self, &resource, host, apply, fit_host)
+        fitting(self, resource, host, apply, fit_host)
     }
 
     /// Virtual hosts that are added to these; names and domains are unique. Names that patches remove stay removed, as in Istio.
@@ -179,7 +180,7 @@ fn fit(configuration: &RouteConfiguration) -> Result<(), String> {
 fn merged(patching: &Patching<'_>, mut configuration: RouteConfiguration, name: &str) -> RouteConfiguration {
     for patch in patching.route_patches(ApplyTo::RouteConfiguration, name).filter(|p| is_merge(p.operation)) {
         let result = merge::patch(&mut configuration, patch);
-        patching.done(patch, &format!("route configuration {name}"), result);
+        patching.done(patch, format_args!("route configuration {name}"), result);
     }
     configuration
 }
@@ -209,7 +210,6 @@ fn patch_host(patching: &Patching<'_>, configuration: &str, host: &mut VirtualHo
         if patch.operation == Operation::Add || !matching::of_host(patch, host) {
             continue;
         }
-        let resource = format!("virtual host {} of route configuration {configuration}", host.name);
         match patch.operation {
             Operation::Remove => {
                 patching.applied(patch);
@@ -219,7 +219,11 @@ fn patch_host(patching: &Patching<'_>, configuration: &str, host: &mut VirtualHo
                 *host = patch.value.as_ref().map(|value| value.decoded()).unwrap_or_default();
                 patching.applied(patch);
             }
-            _ => patching.done(patch, &resource, merge::patch(host, patch)),
+            _ => {
+                let result = merge::patch(host, patch);
+                let resource = format_args!("virtual host {} of route configuration {configuration}", host.name);
+                patching.done(patch, resource, result);
+            }
         }
     }
     patch_routes(patching, configuration, host);
@@ -260,8 +264,9 @@ fn patch_route(patching: &Patching<'_>, configuration: &str, host: &VirtualHost,
             return None;
         }
         if is_merge(patch.operation) {
-            let resource = format!("route {:?} of virtual host {} of {configuration}", route.name, host.name);
-            patching.done(patch, &resource, merge::patch(&mut route, patch));
+            let result = merge::patch(&mut route, patch);
+            let resource = format_args!("route {:?} of virtual host {} of {configuration}", route.name, host.name);
+            patching.done(patch, resource, result);
         }
     }
     Some(route)
