@@ -212,6 +212,11 @@ fn changes_are_shown_as_they_come() {
     Stage::set(&[]).holds("live");
 }
 
+#[test]
+fn many_pages_of_one_browser_are_live() {
+    Stage::set(&[]).holds("tabs");
+}
+
 /// Seconds of processor time that a process has taken.
 fn seconds(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();

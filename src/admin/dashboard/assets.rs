@@ -26,6 +26,7 @@ const ASSETS: &[(&str, &str)] = assets![
     "graph.js",
     "icon.svg",
     "list.js",
+    "notices.js",
     "object.js",
     "objects.js",
     "proxy.js",
@@ -34,6 +35,7 @@ const ASSETS: &[(&str, &str)] = assets![
     "services.js",
     "sources.js",
     "style.css",
+    "worker.js",
 ];
 
 pub(super) async fn page(request: HttpRequest) -> HttpResponse {

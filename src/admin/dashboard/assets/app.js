@@ -1,6 +1,7 @@
 // The shell: views by the part of the address after #, notices of changes, keys, light and dark.
 
 import { ask, h, number, swap } from "./dom.js";
+import { follow } from "./notices.js";
 import * as fleet from "./fleet.js";
 import * as services from "./services.js";
 import * as service from "./service.js";
@@ -124,23 +125,13 @@ async function overview() {
   overviewSeen = words;
 }
 
-function follow() {
-  const stream = new EventSource("/dashboard/events");
-  const tell = (text, ok) => {
-    live.textContent = text;
-    live.className = ok ? "state ok" : "state bad";
-  };
-  stream.onopen = () => tell("● live", true);
-  stream.onmessage = (event) => {
-    notice = JSON.parse(event.data);
-    tell("● live", true);
-    overview().catch(() => {});
-    refresh();
-  };
-  stream.onerror = () => {
-    tell("✗ not connected", false);
-    if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
-  };
+function heard(told) {
+  live.textContent = told.connected ? "● live" : "✗ not connected";
+  live.className = told.connected ? "state ok" : "state bad";
+  if (!told.notice) return;
+  notice = told.notice;
+  overview().catch(() => {});
+  refresh();
 }
 
 function theme(dark) {
@@ -204,4 +195,4 @@ document.addEventListener("visibilitychange", () => {
 });
 show();
 overview().catch(() => {});
-follow();
+follow(heard);
