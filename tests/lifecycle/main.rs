@@ -27,6 +27,7 @@ mod guide;
 mod handler_fault;
 mod handover;
 mod identity;
+mod image;
 mod last_good;
 mod logs;
 mod loopback;

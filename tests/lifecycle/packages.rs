@@ -1,71 +1,30 @@
-//! The container image and the compose file: their commands and variables are ones that the program has, their files are there,
-//! and the gateway of the compose file gets the listener that is published.
+//! The compose file: its commands and variables are ones that the program has, its files are there, and its gateway gets the
+//! listener that is published. The program for musl.
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use pilothouse::{cli::Cli, sources::yaml};
 use serde_json::Value;
 
 use crate::{binary::Binary, skipped::skipped, stage::DEADLINE, systemd::status};
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The variables of the flags of `serve`.
-fn twins() -> BTreeSet<String> {
-    let command = Cli::command();
-    let serve = command.get_subcommands().find(|c| c.get_name() == "serve").unwrap();
-    serve.get_arguments().filter_map(|a| Some(a.get_env()?.to_str()?.to_string())).collect()
-}
-
-fn words(list: &Value) -> Vec<String> {
+pub fn words(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_string()).collect()
 }
 
-fn parse(words: &[String]) {
+pub fn parse(words: &[String]) {
     let program = std::iter::once("pilothouse".to_string());
     Cli::try_parse_from(program.chain(words.iter().cloned())).unwrap_or_else(|error| panic!("{words:?}: {error}"));
-}
-
-#[test]
-fn the_image_starts_the_program_with_flags_that_it_has_and_exposes_its_ports() {
-    let file = fs::read_to_string(root().join("Dockerfile")).unwrap();
-    let lines: Vec<String> = file.replace("\\\n", " ").lines().map(str::to_string).collect();
-    let all = |key: &str| lines.iter().filter_map(|line| line.strip_prefix(key)).collect::<Vec<_>>();
-    let twins = twins();
-    let mut ports = BTreeSet::new();
-    for pair in all("ENV ").iter().flat_map(|line| line.split_whitespace()) {
-        let (name, value) = pair.split_once('=').unwrap();
-        assert!(twins.contains(name), "no flag has the variable {name}");
-        ports.extend(value.strip_prefix(':'));
-    }
-    let exposed: BTreeSet<&str> = all("EXPOSE ").iter().flat_map(|line| line.split_whitespace()).collect();
-    assert_eq!(exposed, ports);
-    assert_eq!(exposed, BTreeSet::from(["15010", "15012", "15014", "8080"]));
-    let user = all("USER ").pop().unwrap();
-    assert!(
-        user.split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)),
-        "a number, so that runAsNonRoot can be checked"
-    );
-    let command: Value = serde_json::from_str(all("CMD ").pop().unwrap()).unwrap();
-    parse(&words(&command));
-    for copied in all("COPY ").iter().filter(|line| !line.starts_with("--from")) {
-        let paths: Vec<&str> = copied.split_whitespace().collect();
-        for path in &paths[..paths.len() - 1] {
-            assert!(root().join(path).exists(), "{path}");
-        }
-    }
-    let folder = words(&command).last().unwrap().clone();
-    let copied = lines.iter().any(|line| line.starts_with("COPY config/") && line.ends_with(&folder));
-    assert!(copied, "{folder} is in the image");
 }
 
 fn compose() -> (PathBuf, Value) {
