@@ -85,6 +85,11 @@ impl Delivery {
         &self.port.board
     }
 
+    /// The objects that were saved of the source, for those whose place is known to hold them in a form that is refused.
+    pub(super) async fn saved(&self) -> Vec<Arc<Config>> {
+        self.port.sink.saved(&self.source).await
+    }
+
     /// Waits for the next request. Safe to drop: a request that was not returned is kept.
     pub(super) async fn request(&self) -> Request {
         tokio::select! {

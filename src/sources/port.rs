@@ -1,13 +1,13 @@
 //! The ports of a source: the sink of its batches, and the requests that it serves.
 
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{SourceBatch, SourceBoard, SourceId};
-use crate::model::Interrupted;
+use crate::model::{Config, Interrupted};
 
 /// A batch was taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,6 +20,11 @@ pub struct Applied {
 pub trait ConfigSink: Send + Sync + 'static {
     /// Hands one batch over.
     fn apply(&self, batch: SourceBatch) -> BoxFuture<'static, Result<Applied, Interrupted>>;
+
+    /// The objects of a source that were saved on disk, before this process took its first batch. None where nothing is saved.
+    fn saved(&self, _source: &SourceId) -> BoxFuture<'static, Vec<Arc<Config>>> {
+        Box::pin(ready(Vec::new()))
+    }
 }
 
 /// The surroundings of a running source.

@@ -123,6 +123,11 @@ async fn a_bad_object_is_refused_by_name_and_its_last_good_version_stays() {
     fake.put("ingresses", "shop", "c", ingress("v1"));
     stage.until_names(&["Ingress/shop/a", "Ingress/shop/b", "Ingress/shop/c"]).await;
     assert!(good.iter().all(|(key, stamp)| stage.content().get(key) == Some(stamp)));
+    // A new process finds the last good version on disk.
+    let stage = Stage::after(stage, &fake.url, KINDS);
+    stage.until_names(&["Ingress/shop/a", "Ingress/shop/b", "Ingress/shop/c"]).await;
+    stage.until("a refusal in the first list", |s| refused(s).len() == 1).await;
+    assert!(good.iter().all(|(key, stamp)| stage.content().get(key) == Some(stamp)));
     fake.delete("ingresses", "shop/b");
     stage.until_names(&["Ingress/shop/a", "Ingress/shop/c"]).await;
     settles(&stage, &fake).await;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    future::ready,
     path::Path,
     sync::{Arc, Mutex},
     time::Duration,
@@ -33,6 +34,8 @@ type Held = BTreeMap<(SourceId, ConfigKey), Arc<Config>>;
 /// Keeps the content that sources deliver, and the number of deletions.
 #[derive(Default)]
 pub struct Recorder {
+    /// The content that an earlier process saved.
+    saved: Vec<Arc<Config>>,
     held: Mutex<(Held, usize)>,
     came: Notify,
 }
@@ -58,6 +61,10 @@ impl ConfigSink for Recorder {
         drop(held);
         self.came.notify_waiters();
         Box::pin(async { Ok(Applied::default()) })
+    }
+
+    fn saved(&self, _: &SourceId) -> BoxFuture<'static, Vec<Arc<Config>>> {
+        Box::pin(ready(self.saved.clone()))
     }
 }
 
@@ -102,6 +109,16 @@ impl Stage {
         Self::with_kubeconfig(dir, &path, groups, change)
     }
 
+    /// Starts these sources in a new process, which finds the content of an earlier one saved.
+    pub fn after(earlier: Self, url: &str, groups: &[Group]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = quick(KubeAccess::Kubeconfig { path: kubeconfig(dir.path(), url), context: None });
+        let mesh = watch::Sender::new(Arc::new(Mesh::default()));
+        let cluster = Cluster::new("test", settings, mesh.subscribe());
+        let saved = earlier.recorder.held.lock().unwrap().0.values().cloned().collect();
+        Self::run(dir, cluster, mesh, groups, saved)
+    }
+
     /// Starts these sources on the server of a kubeconfig.
     pub fn with_kubeconfig(
         dir: TempDir,
@@ -113,7 +130,7 @@ impl Stage {
         change(&mut settings);
         let mesh = watch::Sender::new(Arc::new(Mesh::default()));
         let cluster = Cluster::new("test", settings, mesh.subscribe());
-        Self::run(dir, cluster, mesh, groups)
+        Self::run(dir, cluster, mesh, groups, Vec::new())
     }
 
     /// Starts these sources on a remote cluster.
@@ -122,11 +139,17 @@ impl Stage {
         let settings = quick(KubeAccess::Kubeconfig { path: kubeconfig(dir.path(), url), context: None });
         let mesh = watch::Sender::new(Arc::new(Mesh::default()));
         let cluster = Cluster::remote("test", settings, mesh.subscribe());
-        Self::run(dir, cluster, mesh, groups)
+        Self::run(dir, cluster, mesh, groups, Vec::new())
     }
 
-    fn run(dir: TempDir, cluster: Arc<Cluster>, mesh: watch::Sender<Arc<Mesh>>, groups: &[Group]) -> Self {
-        let recorder = Arc::new(Recorder::default());
+    fn run(
+        dir: TempDir,
+        cluster: Arc<Cluster>,
+        mesh: watch::Sender<Arc<Mesh>>,
+        groups: &[Group],
+        saved: Vec<Arc<Config>>,
+    ) -> Self {
+        let recorder = Arc::new(Recorder { saved, ..Recorder::default() });
         let mut stage = Self { cluster, recorder, mesh, sources: Vec::new(), _dir: dir };
         groups.iter().for_each(|group| stage.add(*group));
         stage

@@ -148,9 +148,13 @@ fn sidecar() -> Any {
 }
 
 fn of_host(host: &str) -> Any {
+    of_hosts(&[host])
+}
+
+fn of_hosts(hosts: &[&str]) -> Any {
     let ports = json!([{"number": 80, "name": "http", "protocol": "HTTP"}]);
     resource(json!({"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
-        "metadata": {"name": "e", "namespace": "shop"}, "spec": {"hosts": [host], "ports": ports, "resolution": "DNS"}}))
+        "metadata": {"name": "e", "namespace": "shop"}, "spec": {"hosts": hosts, "ports": ports, "resolution": "DNS"}}))
 }
 
 /// Answers these types on a stream, each as soon as it is asked for, and gives the stream.
@@ -167,11 +171,11 @@ async fn answer(upstream: &mut Script, mut open: BTreeMap<String, Vec<Any>>) -> 
     stream
 }
 
-/// Answers every type: these ServiceEntries, a Sidecar, and nothing else.
-async fn answer_all(upstream: &mut Script, host: &str) -> Stream {
+/// Answers every type: this ServiceEntry, a Sidecar, and nothing else.
+async fn answer_all(upstream: &mut Script, entry: Any) -> Stream {
     let urls = Kind::ALL.iter().filter(|k| mcp::is_carried(**k)).filter_map(|k| mcp::type_urls(*k).next());
     let mut all: BTreeMap<String, Vec<Any>> = urls.map(|url| (url, Vec::new())).collect();
-    all.insert(ENTRIES.to_string(), vec![of_host(host)]);
+    all.insert(ENTRIES.to_string(), vec![entry]);
     all.insert(SIDECARS.to_string(), vec![sidecar()]);
     answer(upstream, all).await
 }
@@ -192,7 +196,7 @@ async fn an_upstream_that_answers_half_and_goes_neither_ends_saved_content_nor_o
     let mut kept = downstream(upstream.address, state.path());
     kept.sources.upstream.last_answer = Duration::from_millis(100);
     let first = run(kept.clone()).await;
-    let stream = answer_all(&mut upstream, "good.example").await;
+    let stream = answer_all(&mut upstream, of_host("good.example")).await;
     until(&first, |c| hosts(c) == ["good.example"]).await;
     end(first).await;
     drop(stream);
@@ -218,7 +222,7 @@ async fn kinds_that_an_upstream_does_not_answer_keep_their_saved_objects() {
     // Saved content is not in force before the upstream delivers: it is read then.
     kept.state.grace = DEADLINE;
     let first = run(kept.clone()).await;
-    let stream = answer_all(&mut upstream, "old.example").await;
+    let stream = answer_all(&mut upstream, of_host("old.example")).await;
     until(&first, |c| hosts(c) == ["old.example"]).await;
     end(first).await;
     drop(stream);
@@ -242,6 +246,66 @@ async fn kinds_that_an_upstream_does_not_answer_keep_their_saved_objects() {
     stream.say(DiscoveryResponse { version_info: "2".into(), nonce, type_url, ..Default::default() }).await;
     until(&third, |_| sidecars(&third) == 0).await;
     end(third).await;
+}
+
+#[actix::test]
+async fn a_resource_that_is_refused_from_the_beginning_has_its_saved_version() {
+    let state = tempfile::tempdir().unwrap();
+    let mut upstream = Script::start(None).await.unwrap();
+    let kept = downstream(upstream.address, state.path());
+    let first = run(kept.clone()).await;
+    let stream = answer_all(&mut upstream, of_host("good.example")).await;
+    until(&first, |c| hosts(c) == ["good.example"]).await;
+    end(first).await;
+    drop(stream);
+
+    let second = run(kept).await;
+    let stream = answer_all(&mut upstream, of_hosts(&[])).await;
+    until(&second, |c| hosts(c) == ["good.example"] && second.readiness.is_ready()).await;
+    let board = second.sources[0].board.clone();
+    let kept = board.until(|r| r.state == SourceState::Synced && r.kept == ["ServiceEntry/shop/e"]);
+    tokio::time::timeout(DEADLINE, kept).await.unwrap();
+    assert_eq!(board.read().findings.refused.len(), 1);
+    let (type_url, nonce, resources) = (ENTRIES.to_string(), "later".to_string(), vec![of_host("new.example")]);
+    stream.say(DiscoveryResponse { version_info: "2".into(), nonce, type_url, resources, ..Default::default() }).await;
+    until(&second, |c| hosts(c) == ["new.example"]).await;
+    let none = board.until(|r| r.kept.is_empty() && r.findings.refused.is_empty());
+    tokio::time::timeout(DEADLINE, none).await.unwrap();
+    end(second).await;
+}
+
+#[actix::test]
+async fn documents_that_are_refused_from_the_beginning_have_their_saved_version() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = |name: &str| dir.path().join(format!("{name}.yaml"));
+    for name in ["a", "b", "c"] {
+        fs::write(file(name), entry(name, &format!("{name}.example"))).unwrap();
+    }
+    let mut kept = settings(&[dir.path()], None);
+    (kept.state.folder, kept.state.quiet) = (Some(state.path().to_path_buf()), Duration::from_millis(20));
+    let first = run(kept.clone()).await;
+    until(&first, |c| hosts(c).len() == 3).await;
+    end(first).await;
+
+    let refused = entry("a", "a.example").replace("resolution: STATIC", "resolution: SOMEHOW");
+    fs::write(file("a"), refused).unwrap();
+    // Text that is no UTF-8.
+    fs::write(file("b"), [0xff, 0xfe, 0xfd]).unwrap();
+    fs::remove_file(file("c")).unwrap();
+    // What was kept once is saved again.
+    for _ in 0..2 {
+        let later = run(kept.clone()).await;
+        until(&later, |c| hosts(c) == ["a.example", "b.example"] && later.readiness.is_ready()).await;
+        let report = later.sources[0].board.read();
+        assert_eq!((report.state, report.kept.len(), report.findings.refused.len()), (SourceState::Synced, 2, 2));
+        end(later).await;
+    }
+    let last = run(kept).await;
+    until(&last, |c| hosts(c) == ["a.example", "b.example"]).await;
+    fs::write(file("a"), entry("a", "other.example")).unwrap();
+    fs::remove_file(file("b")).unwrap();
+    until(&last, |c| hosts(c) == ["other.example"]).await;
+    end(last).await;
 }
 
 #[actix::test]

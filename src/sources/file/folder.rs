@@ -25,7 +25,7 @@ use super::{
     writing::Writing,
 };
 use crate::{
-    model::Origin,
+    model::{Config, Origin},
     settings::SourceSettings,
     sources::{Change, Findings, MassDeletionGuard},
 };
@@ -392,6 +392,11 @@ impl Folder {
         for ((path, _), documents) in texts.iter().zip(parsed) {
             self.tree.replace(path, documents);
         }
+    }
+
+    /// Puts those objects of an earlier process in force whose document is refused, or whose file cannot be read.
+    pub fn recall(&mut self, saved: Vec<Arc<Config>>) {
+        self.tree.recall(saved, Instant::now());
     }
 
     /// The findings, if they may be others than the last time.

@@ -231,13 +231,31 @@ impl Run {
         if everything {
             self.looked_around = Instant::now();
         }
-        let looked = self.apart(move |place| place.look(&work)).await?;
+        let mut looked = self.apart(move |place| place.look(&work)).await?;
+        if first && self.is_deliverable() {
+            self.recall(&mut looked).await?;
+        }
         let listing = self.take_in(looked).await;
         if everything {
             self.watcher.looked_around(listing);
         }
         if first && self.delivery.is_delivered() {
             self.log_folder();
+        }
+        Ok(())
+    }
+
+    /// Puts saved versions in force of objects that are refused, or out of reach, from the beginning.
+    async fn recall(&mut self, looked: &mut Looked) -> anyhow::Result<()> {
+        if self.work.as_ref().is_some_and(|place| place.folder.tree().has_unclear()) {
+            let saved = self.delivery.saved().await;
+            let recalled = self.apart(move |place| {
+                place.folder.recall(saved);
+                place.looked(Vec::new(), false)
+            });
+            let recalled = recalled.await?;
+            looked.kept = recalled.kept;
+            looked.findings = looked.findings.take().or(recalled.findings);
         }
         Ok(())
     }

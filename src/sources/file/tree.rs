@@ -274,11 +274,34 @@ impl Tree {
         if self.unparsed_since.is_some_and(|unparsed| unparsed <= since) || self.refused.contains_key(key) {
             return true;
         }
-        let file = self.in_force.get(key).and_then(|c| c.origin.file.clone());
-        if file.as_ref().is_some_and(|f| is_below(&self.unknown, f)) {
-            return true;
+        self.in_force.get(key).and_then(|c| c.origin.file.as_ref()).is_some_and(|file| self.is_unclear(file))
+    }
+
+    /// Whether documents of a file may be missing that it has.
+    fn is_unclear(&self, file: &Arc<PathBuf>) -> bool {
+        is_below(&self.unknown, file) || self.files.get(file).is_some_and(|f| f.broken || f.failure.is_some())
+    }
+
+    /// Whether an object may be written in a form or at a place that cannot be read.
+    #[must_use]
+    pub fn has_unclear(&self) -> bool {
+        !self.refused.is_empty() || !self.unknown.is_empty() || self.files.keys().any(|file| self.is_unclear(file))
+    }
+
+    /// Puts those objects of an earlier process in force whose document is refused, or whose file cannot be read.
+    pub fn recall(&mut self, saved: Vec<Arc<Config>>, now: Instant) {
+        for config in saved {
+            let (key, file) = (config.key(), config.origin.file.as_ref());
+            let is_refused = self.refused.get(&key).is_some_and(|files| file.is_none_or(|file| files.contains(file)));
+            let is_lost = match self.written.get(&key) {
+                Some(places) => is_refused && places.0.iter().all(|((written, _, _), _)| Some(written) != file),
+                None => is_refused || self.refused.contains_key(&key) || file.is_some_and(|file| self.is_unclear(file)),
+            };
+            if is_lost {
+                self.unwritten.entry(key.clone()).or_insert(now);
+                self.in_force.insert(key, config);
+            }
         }
-        file.and_then(|f| self.files.get(&f)).is_some_and(|f| f.broken || f.failure.is_some())
     }
 
     /// Lets a held deletion through at the next commit.

@@ -66,6 +66,8 @@ pub struct Content {
     missing: BTreeSet<ConfigKey>,
     guard: MassDeletionGuard,
     answered: bool,
+    /// Saved objects were looked for: at the first list.
+    recalled: bool,
     findings_changed: bool,
     /// The state of the feed.
     pub report: FeedReport,
@@ -83,6 +85,7 @@ impl Content {
             missing: BTreeSet::new(),
             guard: MassDeletionGuard::new(hold),
             answered: false,
+            recalled: false,
             findings_changed: false,
             report,
         }
@@ -168,6 +171,25 @@ impl Content {
         self.missing = missing;
         self.answered = true;
         self.settle(now);
+    }
+
+    /// Objects of the first list that are refused and have no version in force: an earlier process may have saved one. Asked
+    /// once.
+    pub fn take_forgotten(&mut self) -> Vec<ConfigKey> {
+        if self.recalled || self.report.lists == 0 {
+            return Vec::new();
+        }
+        self.recalled = true;
+        self.refused.keys().filter(|key| self.get(key).is_none()).cloned().collect()
+    }
+
+    /// Puts the saved version of a refused object in force.
+    pub fn recall(&mut self, config: Arc<Config>) {
+        let key = config.key();
+        if self.refused.contains_key(&key) && self.get(&key).is_none() {
+            self.objects.insert(Held { config, hash: 0 });
+            self.changed.insert(key);
+        }
     }
 
     /// Removes the objects that the last list lacked, unless their deletion is held.

@@ -3,7 +3,7 @@
 //! Contents outlive a run, so that a restart begins with the last good ones. Changes that come while a batch is under way
 //! are parts of the next.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::HashSet, sync::Arc, time::Instant};
 
 use anyhow::bail;
 use futures::future::BoxFuture;
@@ -24,7 +24,7 @@ use super::{
     watch::{BEAT, drive},
 };
 use crate::{
-    model::{Config, ConfigSet, Kind, Mesh, Origin},
+    model::{Config, ConfigKey, ConfigSet, Kind, Mesh, Origin},
     runtime::{Panicked, catch_task},
     sources::{
         Change, Findings, FindingsLog, Source, SourceId, SourcePort,
@@ -132,6 +132,7 @@ impl Run {
         loop {
             self.settle();
             self.select_namespaces();
+            self.recall().await;
             let change = self.changes(anew);
             if self.is_deliverable() {
                 self.delivery.send(change, || self.published.iter().cloned().collect()).await;
@@ -157,6 +158,21 @@ impl Run {
                 Ok(()) = self.mesh.changed() => {}
                 () = changed.notified() => {}
                 () = tokio::time::sleep_until(until.into()) => {}
+            }
+        }
+    }
+
+    /// Puts saved versions in force of objects that are refused from the beginning.
+    async fn recall(&self) {
+        let forgotten = |feed: &SharedContent| feed.lock().take_forgotten();
+        let forgotten: HashSet<ConfigKey> = self.feeds.iter().flat_map(forgotten).collect();
+        if forgotten.is_empty() {
+            return;
+        }
+        let saved = self.delivery.saved().await;
+        for config in saved.into_iter().filter(|config| forgotten.contains(&config.key())) {
+            if let Some(feed) = self.feeds.iter().find(|feed| feed.kind == config.kind()) {
+                feed.lock().recall(config);
             }
         }
     }

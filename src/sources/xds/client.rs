@@ -39,6 +39,8 @@ struct Type {
     answered: bool,
     /// It was answered at least once.
     known: bool,
+    /// Saved objects were looked for: after the first answer.
+    recalled: bool,
 }
 
 /// The state of the protocol with one upstream. Lives as long as the process: a new stream goes on from here.
@@ -65,7 +67,7 @@ impl Client {
             let written = url.rsplit_once('/').map_or(url.as_str(), |(written, _)| written);
             let written = written.strip_prefix("core/").unwrap_or(written);
             let content = Content::new(*kind, written, origin.clone(), hold);
-            Some((url, Type { content, version: String::new(), answered: false, known: false }))
+            Some((url, Type { content, version: String::new(), answered: false, known: false, recalled: false }))
         });
         Self { types: types.collect(), id, protocol, most_objects, unrequested: BTreeMap::new(), settled: false }
     }
@@ -144,6 +146,25 @@ impl Client {
     /// The whole content was handed over.
     pub const fn settle(&mut self) {
         self.settled = true;
+    }
+
+    /// Objects that are refused in the first answer of their type and have no version in force. Asked once for each type.
+    pub fn take_forgotten(&mut self) -> Vec<ConfigKey> {
+        let anew = self.types.values_mut().filter(|t| t.known && !t.recalled);
+        anew.flat_map(|t| {
+            t.recalled = true;
+            t.content.forgotten()
+        })
+        .collect()
+    }
+
+    /// Puts saved versions of refused objects in force.
+    pub fn recall(&mut self, saved: impl Iterator<Item = Arc<Config>>) {
+        for config in saved {
+            if let Some(state) = self.types.values_mut().find(|t| t.content.kind() == config.kind()) {
+                state.content.recall(config);
+            }
+        }
     }
 
     /// Takes the change out.

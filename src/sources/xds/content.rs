@@ -198,6 +198,24 @@ impl Content {
         }
     }
 
+    /// Objects that are refused and have no version in force: an earlier process may have saved one.
+    pub(super) fn forgotten(&self) -> impl Iterator<Item = ConfigKey> {
+        let names = self.refused.keys().filter(|name| !self.held.contains_key(*name));
+        names.filter_map(|name| {
+            let (namespace, name) = name.split_once('/')?;
+            Some(ConfigKey { kind: self.kind, namespace: namespace.into(), name: name.into() })
+        })
+    }
+
+    /// Puts the saved version of a refused object in force. The upstream is told that the version held is another one.
+    pub(super) fn recall(&mut self, config: Arc<Config>) {
+        let name = format!("{}/{}", config.meta.namespace, config.meta.name);
+        if self.refused.contains_key(&name) && !self.held.contains_key(&name) {
+            self.fresh.insert(name.clone(), config.clone());
+            self.held.insert(name, Held { config, version: String::new(), hash: 0, warnings: Vec::new() });
+        }
+    }
+
     /// Takes the changes out: new or different objects, and keys of removed ones. `present` counts the source's objects.
     pub(super) fn commit(&mut self, present: usize, now: Instant) -> (Vec<Arc<Config>>, Vec<ConfigKey>) {
         let upserts = std::mem::take(&mut self.fresh).into_values().collect();

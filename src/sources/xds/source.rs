@@ -1,6 +1,7 @@
 //! The source's task: keeps a connection, lets the client decide, delivers the change.
 
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -16,7 +17,7 @@ use super::{
     target::UpstreamTarget,
 };
 use crate::{
-    model::Kind,
+    model::{ConfigKey, Kind},
     runtime::Backoff,
     settings::UpstreamSettings,
     sources::{
@@ -235,6 +236,11 @@ impl Run {
         let now = Instant::now();
         let rest_is_unknown = self.answered.is_some_and(|at| now >= at + self.last_answer);
         let Some(client) = &mut self.client else { bail!(LOST) };
+        let forgotten: HashSet<ConfigKey> = client.take_forgotten().into_iter().collect();
+        if !forgotten.is_empty() {
+            let saved = self.delivery.saved().await.into_iter();
+            client.recall(saved.filter(|config| forgotten.contains(&config.key())));
+        }
         let change = client.commit(now);
         self.is_ready |= client.is_complete() || rest_is_unknown;
         if !self.is_ready {

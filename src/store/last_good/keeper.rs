@@ -1,4 +1,5 @@
-//! Keeps the files up to date, and puts old content in force where a source does not deliver.
+//! Keeps the files up to date, and puts old content in force where a source does not deliver. Sources that deliver ask it for the
+//! last good version of objects that they refuse.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{folder::Folder, format::Saved};
 use crate::{
-    model::Interrupted,
+    model::{Config, Interrupted},
     sources::{Applied, Change, ConfigSink, SourceBatch, SourceBoard, SourceId, SourceState},
     store::StoreHandle,
 };
@@ -331,6 +332,11 @@ impl ConfigSink for Passage {
         }
         .boxed()
     }
+
+    fn saved(&self, source: &SourceId) -> BoxFuture<'static, Vec<Arc<Config>>> {
+        let (keeper, source) = (self.0.clone(), source.clone());
+        async move { keeper.saved(&source).await.map_or_else(Vec::new, |saved| saved.configs.clone()) }.boxed()
+    }
 }
 
 #[cfg(test)]
@@ -341,7 +347,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Config, ConfigSnapshot, Origin, decode::from_value},
+        model::{ConfigSnapshot, Origin, decode::from_value},
         runtime::{RestartBudget, Shutdown, Supervision},
         sources::SourceRegister,
         store::{AggregateCacheActor, StoreRegister},

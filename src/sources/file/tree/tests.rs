@@ -126,6 +126,36 @@ fn a_new_run_takes_up_the_objects_in_force() {
     assert_eq!(delta(&mut second), (vec![], texts(&["b"])));
 }
 
+#[test]
+fn saved_objects_are_recalled_where_their_documents_cannot_be_read() {
+    let mut first = tree();
+    for file in ["sound", "gone", "failed", "refused", "moved", "below/far"] {
+        put(
+            &mut first,
+            &format!("{file}.yaml"),
+            &document(&file.replace('/', "-"), &format!("{}.b", file.replace('/', "-"))),
+        );
+    }
+    delta(&mut first);
+    let saved: Vec<_> = first.in_force().values().cloned().collect();
+    let mut second = tree();
+    put(&mut second, "sound.yaml", &document("sound", "new.b"));
+    put(&mut second, "moved.yaml", &document("moved", "moved.b").replace("ServiceEntry", "Serviceentry"));
+    put(&mut second, "elsewhere.yaml", &document("moved", "elsewhere.b"));
+    second.fail(&Arc::new("failed.yaml".into()), 0, "unreadable".to_string());
+    put(&mut second, "refused.yaml", &document("refused", "refused.b").replace("hosts: [", "hosts: [7, "));
+    second.set_unknown(vec![PathBuf::from("below")]);
+    delta(&mut second);
+    assert!(second.has_unclear());
+    second.recall(saved, Instant::now());
+    let hosts = |tree: &Tree| tree.in_force().values().map(|c| c.service_entry().unwrap().hosts[0].clone()).collect();
+    let now: BTreeSet<String> = hosts(&second);
+    let names = ["below-far.b", "elsewhere.b", "failed.b", "new.b", "refused.b"].map(String::from);
+    assert_eq!(now, BTreeSet::from(names));
+    put(&mut second, "failed.yaml", &document("other", "other.b"));
+    assert_eq!(delta(&mut second), (texts(&["other.b"]), texts(&["failed"])));
+}
+
 proptest! {
     #[test]
     fn the_objects_in_force_depend_on_the_final_files_only(
