@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::Args;
+use clap::{
+    Args,
+    builder::{StringValueParser, TypedValueParser},
+};
 use serde_json::Value;
 
 use super::Refusal;
@@ -28,12 +31,22 @@ pub struct ServerArgs {
         alias = "httpAddr",
         env = "PILOTHOUSE_HTTP_ADDR",
         default_value = "127.0.0.1:8080",
+        value_parser = StringValueParser::new().map(reached),
         value_name = "HOST:PORT"
     )]
     pub http_addr: String,
     /// File with a token that proves an identity to a server on another machine. HTTP is plain text: put TLS in between.
     #[arg(long, env = "PILOTHOUSE_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+}
+
+/// The address at which a listener is reached from its own machine: in a container the flag of the server names all interfaces.
+fn reached(address: String) -> String {
+    match address.rsplit_once(':') {
+        Some(("" | "0.0.0.0" | "*", port)) => format!("127.0.0.1:{port}"),
+        Some(("[::]", port)) => format!("[::1]:{port}"),
+        _ => address,
+    }
 }
 
 impl ServerArgs {
@@ -160,6 +173,13 @@ mod tests {
         for broken in ["3\r\nab", "z\r\n", "ffffffffffffffff\r\na", "", "1\r\na"] {
             assert!(body(&format!("{head}{broken}")).is_err(), "{broken}");
         }
+    }
+
+    #[test]
+    fn a_listener_on_all_interfaces_is_reached_on_loopback() {
+        let given = [":8080", "0.0.0.0:1", "[::]:2", "plane.example:3", "[fd00::1]:4", "nonsense"];
+        let reached = given.map(|address| reached(address.to_string()));
+        assert_eq!(reached, ["127.0.0.1:8080", "127.0.0.1:1", "[::1]:2", "plane.example:3", "[fd00::1]:4", "nonsense"]);
     }
 
     #[test]
