@@ -51,12 +51,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// It reads Istio and Kubernetes objects from folders and other sources, keeps one config cache and one service registry,
 /// and sends every proxy the resources that istiod would send it. Without a command it serves the demo in config/demo.
 #[derive(Debug, Parser)]
-#[command(name = "pilothouse", version, about, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "pilothouse", version, about, propagate_version = true, disable_help_subcommand = true, after_help = EXAMPLE)]
 pub struct Cli {
     /// Command to run; `serve` with its defaults without one.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
+
+const EXAMPLE: &str = "Examples:
+  pilothouse analyze mesh
+  pilothouse serve --config-dir mesh
+  pilothouse proxy-status
+Each command has its own: pilothouse COMMAND --help";
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -154,9 +160,13 @@ pub fn main() -> ExitCode {
     });
     let command = match parsed {
         Ok(command) => command,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+        Err(error) if error.use_stderr() => {
+            complain(&one_line(&error.to_string()));
+            return ExitCode::from(EXIT_USAGE);
+        }
+        Err(help) => {
+            let _ = help.print();
+            return ExitCode::SUCCESS;
         }
     };
     let result = match command {
@@ -183,6 +193,25 @@ pub fn main() -> ExitCode {
         complain(&format!("{error:#}"));
         ExitCode::from(if error.is::<Refusal>() { EXIT_DATA } else { EXIT_SOFTWARE })
     })
+}
+
+/// The reason in the message about a wrong command line, with the values or the similar name that it offers; without the usage.
+fn one_line(message: &str) -> String {
+    let lines =
+        message.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    let mut whole = String::new();
+    for line in lines.map(str::trim).filter(|line| !line.is_empty()) {
+        let between = if whole.is_empty() {
+            ""
+        } else if line.starts_with("tip:") {
+            "; "
+        } else {
+            " "
+        };
+        whole.push_str(between);
+        whole.push_str(line.strip_prefix("error: ").unwrap_or(line));
+    }
+    whole
 }
 
 /// A default that Istio's manifests set by an environment variable of another name; an empty one is none.
@@ -218,6 +247,63 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Calls this for each command, with its words.
+    fn each(command: &clap::Command, words: &str, of: &mut dyn FnMut(&clap::Command, &str)) {
+        of(command, words);
+        for inner in command.get_subcommands() {
+            each(inner, &format!("{words} {}", inner.get_name()), of);
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_ends_with_an_example_that_parses() {
+        each(&Cli::command(), "pilothouse", &mut |command, words| {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("  ")).collect();
+            assert!(text.starts_with("Example") && !lines.is_empty(), "{words}: {text:?}");
+            for line in lines {
+                let part = line.split(" | ").find(|part| part.starts_with("pilothouse")).unwrap_or(line);
+                assert!(part.starts_with(words), "{words}: {line}");
+                let typed = part.split(" > ").next().unwrap_or(part).split_whitespace().map(|w| w.trim_matches('\''));
+                let parsed = Cli::try_parse_from(typed).map(|_| ());
+                assert!(parsed.is_ok(), "{line}: {parsed:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_line() {
+        let line =
+            |typed: &[&str]| one_line(&Cli::try_parse_from(typed).err().map(|e| e.to_string()).unwrap_or_default());
+        assert_eq!(
+            line(&["pilothouse", "analyse"]),
+            "unrecognized subcommand 'analyse'; tip: a similar subcommand exists: 'analyze'"
+        );
+        assert_eq!(
+            line(&["pilothouse", "bootstrap", "nginx"]),
+            "invalid value 'nginx' for '<CLIENT>' [possible values: envoy, grpc]"
+        );
+        let missing = line(&["pilothouse", "render"]);
+        assert!(
+            missing.starts_with("the following required arguments were not provided: --config-dir <DIR>"),
+            "{missing}"
+        );
+        let missing = line(&["pilothouse", "describe"]);
+        assert!(missing.contains("requires a subcommand") && missing.contains("[subcommands: service, "), "{missing}");
+    }
+
+    #[test]
+    fn flags_of_inner_commands_have_environment_twins() {
+        each(&Cli::command(), "pilothouse", &mut |command, words| {
+            for flag in
+                command.get_arguments().filter(|a| a.get_long().is_some_and(|l| !matches!(l, "help" | "version")))
+            {
+                let twin = flag.get_env().and_then(|e| e.to_str()).unwrap_or_default();
+                assert!(twin.starts_with("PILOTHOUSE_"), "{words} {flag}: {twin:?}");
+            }
+        });
     }
 
     #[test]

@@ -34,7 +34,7 @@ use secrets::Secrets;
 pub use start::Format;
 use start::Start;
 
-use super::{EXIT_USAGE, server::Server};
+use super::{EXIT_USAGE, output::print, server::Server};
 use crate::{
     generate::sds::WORKLOAD_SOCKET,
     identity::certificate_folder,
@@ -62,6 +62,7 @@ pub enum Client {
 
 /// Arguments of `bootstrap`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct BootstrapArgs {
     /// Type of the client.
     #[arg(value_enum)]
@@ -118,6 +119,10 @@ pub struct BootstrapArgs {
     #[arg(long, env = "PILOTHOUSE_OUT", value_name = "DIR", required_if_eq_any = [("format", "systemd"), ("format", "compose")])]
     pub out: Option<PathBuf>,
 }
+
+const EXAMPLE: &str = "Examples:
+  pilothouse bootstrap envoy --xds-address 127.0.0.1:15010 --node sidecar~192.0.2.1~web.shop~shop.svc.cluster.local > envoy.json
+  pilothouse bootstrap grpc --xds-address 127.0.0.1:15010 --node sidecar~192.0.2.1~web.shop~shop.svc.cluster.local > grpc.json";
 
 fn interval(text: &str) -> Result<Duration, String> {
     let duration = go_duration(text).ok_or("a duration has the form 15m")?;
@@ -186,15 +191,14 @@ fn give(args: &BootstrapArgs, made: &Made) -> anyhow::Result<()> {
     let start = Start::of(&proxy, file.clone(), &made.bootstrap, &json!(made.secrets.list));
     let (unit, content) = match args.format {
         Format::Args => {
-            println!("{}", start.arguments().join(" "));
-            return Ok(());
+            return print(&(start.arguments().join(" ") + "\n"));
         }
         Format::Json => (None, String::new()),
         Format::Systemd => (Some("envoy.service"), start.unit()),
         Format::Compose => (Some("compose.yaml"), start.compose()),
     };
     let Some(out) = &args.out else {
-        print!("{text}");
+        print(&text)?;
         return Ok(());
     };
     fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
@@ -210,7 +214,7 @@ fn give(args: &BootstrapArgs, made: &Made) -> anyhow::Result<()> {
     write(&file, &text, 0o600)?;
     if let Some(unit) = unit {
         write(&out.join(unit), &content, 0o644)?;
-        println!("{}", out.join(unit).display());
+        print(&format!("{}\n", out.join(unit).display()))?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::{
     Refusal,
     http::{ServerArgs, quoted},
+    output::print,
     redact::{holds_key, redact},
 };
 
@@ -58,7 +59,7 @@ pub fn run(args: BugReportArgs) -> anyhow::Result<ExitCode> {
     } else {
         write(&args.archive, &bytes)
             .map_err(|error| Refusal(format!("--archive {}: {error}", args.archive.display())))?;
-        println!("{} files in {}", files.len(), args.archive.display());
+        print(&format!("{} files in {}\n", files.len(), args.archive.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

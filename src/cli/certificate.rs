@@ -46,6 +46,7 @@ const LOOK: Duration = Duration::from_secs(30);
 
 /// Arguments of `certificate`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct CertificateArgs {
     /// Address of the server's secure listener: HOST:PORT, or unix:PATH for a Unix socket of this machine.
     #[arg(long, env = "PILOTHOUSE_XDS_ADDRESS", value_name = "ADDRESS")]
@@ -70,6 +71,9 @@ pub struct CertificateArgs {
     #[arg(long, env = "PILOTHOUSE_WATCH")]
     pub watch: bool,
 }
+
+const EXAMPLE: &str = "Example:
+  pilothouse certificate --xds-address control.example:15012 --root-cert root.pem --token-file token --certs-dir certs --watch";
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     let duration = go_duration(text).ok_or("a duration has the form 1h30m")?;

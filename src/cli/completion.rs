@@ -7,11 +7,15 @@ use clap_complete::Shell;
 
 /// Arguments of `completion`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct CompletionArgs {
     /// Shell to complete for.
     #[arg(value_enum)]
     pub shell: Shell,
 }
+
+const EXAMPLE: &str = "Example:
+  pilothouse completion bash > /etc/bash_completion.d/pilothouse";
 
 /// Prints the script.
 ///

@@ -7,10 +7,12 @@ use clap::Args;
 use super::{
     EXIT_DATA,
     http::{self, ServerArgs},
+    output::print,
 };
 
 /// Arguments of `confirm-deletion`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct ConfirmDeletionArgs {
     /// The source, as /debug/sourcez names it: `file:DIR`.
     #[arg(value_name = "SOURCE")]
@@ -19,6 +21,9 @@ pub struct ConfirmDeletionArgs {
     #[command(flatten)]
     pub server: ServerArgs,
 }
+
+const EXAMPLE: &str = "Example:
+  pilothouse confirm-deletion file:mesh";
 
 /// Confirms it, and prints the server's answer. Exit code 65 when the source does not exist or holds nothing back.
 ///
@@ -30,7 +35,7 @@ pub fn run(args: ConfirmDeletionArgs) -> anyhow::Result<ExitCode> {
     let text = String::from_utf8_lossy(&answer.body);
     match answer.status {
         200 => {
-            print!("{text}");
+            print(&text)?;
             Ok(ExitCode::SUCCESS)
         }
         404 | 409 => {

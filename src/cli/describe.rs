@@ -15,13 +15,18 @@ use super::{
 
 /// Arguments of `describe`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = EXAMPLE, arg_required_else_help = false)]
 pub struct DescribeArgs {
     /// The subject.
     #[command(subcommand)]
     pub subject: Subject,
 }
 
+const SERVICE: &str = "Examples:
+  pilothouse describe service reviews.shop
+  pilothouse describe service reviews.example -o json";
+const WORKLOAD: &str = "Example:
+  pilothouse describe workload web-7d4b9.shop";
 const EXAMPLE: &str = "Examples:
   pilothouse describe service reviews.shop
   pilothouse describe workload web-7d4b9.shop -o json";
@@ -30,10 +35,10 @@ const EXAMPLE: &str = "Examples:
 #[derive(Debug, Clone, Subcommand)]
 pub enum Subject {
     /// A service: ports, rules, routes, gateways, the policies of its workloads.
-    #[command(alias = "svc")]
+    #[command(alias = "svc", after_help = SERVICE)]
     Service(SubjectArgs),
     /// A workload, or a connected proxy: services behind it, and the policies in force for it.
-    #[command(aliases = ["proxy", "pod"])]
+    #[command(aliases = ["proxy", "pod"], after_help = WORKLOAD)]
     Workload(SubjectArgs),
 }
 

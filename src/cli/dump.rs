@@ -18,7 +18,6 @@ use super::{
     Refusal,
     http::{self, ServerArgs, quoted},
     redact::redact,
-    server::split_address,
 };
 use crate::proto;
 
@@ -34,7 +33,7 @@ pub struct DumpArgs {
     )]
     pub proxy: Option<String>,
     /// An Envoy's admin address, to read the configuration that it holds.
-    #[arg(long, env = "PILOTHOUSE_ENVOY_ADMIN", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "file")]
+    #[arg(long, env = "PILOTHOUSE_ENVOY_ADMIN", value_name = "HOST:PORT", value_parser = http::address, conflicts_with = "file")]
     pub envoy_admin: Option<String>,
     /// File of a config dump (/config_dump?include_eds of an Envoy, /debug/config_dump of the server); `-` is standard input.
     #[arg(short, long, env = "PILOTHOUSE_FILE", value_name = "FILE")]
@@ -42,12 +41,6 @@ pub struct DumpArgs {
     /// The server.
     #[command(flatten)]
     pub server: ServerArgs,
-}
-
-/// Reads HOST:PORT, also as the URL that users copy from a browser.
-pub(super) fn admin_address(text: &str) -> Result<String, String> {
-    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-    split_address(address).map(|_| address.to_string()).ok_or_else(|| format!("{text:?} is not HOST:PORT"))
 }
 
 /// The document that the arguments name: a config dump, or for a file any page of Envoy's admin interface.
@@ -388,7 +381,7 @@ mod tests {
     fn other_documents_are_refused_by_their_place() {
         let document = Document { place: "--file x".to_string(), value: json!([1]) };
         assert!(Dump::of(document).unwrap_err().0.starts_with("--file x: no config dump"));
-        assert_eq!(admin_address("http://127.0.0.1:15000/").unwrap(), "127.0.0.1:15000");
-        assert!(admin_address("15000").is_err());
+        assert_eq!(http::address("http://127.0.0.1:15000/").unwrap(), "127.0.0.1:15000");
+        assert!(http::address("15000").is_err());
     }
 }

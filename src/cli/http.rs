@@ -8,13 +8,10 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{
-    Args,
-    builder::{StringValueParser, TypedValueParser},
-};
+use clap::Args;
 use serde_json::Value;
 
-use super::Refusal;
+use super::{Refusal, server::split_address};
 
 /// Time limit for an answer of a running server.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,22 +28,13 @@ pub struct ServerArgs {
         alias = "httpAddr",
         env = "PILOTHOUSE_HTTP_ADDR",
         default_value = "127.0.0.1:8080",
-        value_parser = StringValueParser::new().map(reached),
-        value_name = "HOST:PORT"
+        value_name = "HOST:PORT",
+        value_parser = server_address
     )]
     pub http_addr: String,
     /// File with a token that proves an identity to a server on another machine. HTTP is plain text: put TLS in between.
     #[arg(long, env = "PILOTHOUSE_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-}
-
-/// The address at which a listener is reached from its own machine: in a container the flag of the server names all interfaces.
-fn reached(address: String) -> String {
-    match address.rsplit_once(':') {
-        Some(("" | "0.0.0.0" | "*", port)) => format!("127.0.0.1:{port}"),
-        Some(("[::]", port)) => format!("[::1]:{port}"),
-        _ => address,
-    }
 }
 
 impl ServerArgs {
@@ -55,7 +43,8 @@ impl ServerArgs {
     /// # Errors
     /// A server that does not answer with one.
     pub(super) fn fetch(&self, path: &str) -> anyhow::Result<Value> {
-        fetch_as(&self.http_addr, path, self.token()?.as_deref())
+        let token = self.token()?;
+        fetch_as(&self.http_addr, path, token.as_deref()).with_context(|| self.place())
     }
 
     /// Sends a request, and reads the answer to its end.
@@ -66,10 +55,15 @@ impl ServerArgs {
         let token = self.token()?;
         ask(method, &self.http_addr, path, body, token.as_deref())
             .with_context(|| format!("asking http://{}{path}", self.http_addr))
+            .with_context(|| self.place())
     }
 }
 
 impl ServerArgs {
+    fn place(&self) -> String {
+        format!("--http-addr {}", self.http_addr)
+    }
+
     fn token(&self) -> anyhow::Result<Option<String>> {
         let Some(file) = &self.token_file else { return Ok(None) };
         let refused = |reason: String| Refusal(format!("--token-file {}: {reason}", file.display()));
@@ -77,6 +71,21 @@ impl ServerArgs {
         let token = token.trim();
         let is_one = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
         if is_one { Ok(Some(token.to_string())) } else { Err(refused("not a token".to_string()).into()) }
+    }
+}
+
+/// Reads HOST:PORT, also as the URL that users copy from a browser.
+pub(super) fn address(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    split_address(address).map(|_| address.to_string()).ok_or_else(|| format!("{text:?} is not HOST:PORT"))
+}
+
+/// As [`address`]. A listener on all interfaces, which the variable of a container names, is reached on loopback.
+fn server_address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some(("" | "0.0.0.0" | "*", port)) => address(&format!("127.0.0.1:{port}")),
+        Some(("[::]", port)) => address(&format!("[::1]:{port}")),
+        _ => address(text),
     }
 }
 
@@ -177,9 +186,10 @@ mod tests {
 
     #[test]
     fn a_listener_on_all_interfaces_is_reached_on_loopback() {
-        let given = [":8080", "0.0.0.0:1", "[::]:2", "plane.example:3", "[fd00::1]:4", "nonsense"];
-        let reached = given.map(|address| reached(address.to_string()));
-        assert_eq!(reached, ["127.0.0.1:8080", "127.0.0.1:1", "[::1]:2", "plane.example:3", "[fd00::1]:4", "nonsense"]);
+        let given = [":8080", "0.0.0.0:1", "[::]:2", "plane.example:3", "[fd00::1]:4"];
+        let reached = given.map(|address| server_address(address).unwrap());
+        assert_eq!(reached, ["127.0.0.1:8080", "127.0.0.1:1", "[::1]:2", "plane.example:3", "[fd00::1]:4"]);
+        assert!(server_address(":").is_err() && server_address("nonsense").is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod clusters;
 mod endpoints;
+mod examples;
 mod extensions;
 mod listeners;
 mod objects;
@@ -28,44 +29,40 @@ use super::{
 
 /// Arguments of `proxy-config`.
 #[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = examples::WHOLE, arg_required_else_help = false)]
 pub struct ProxyConfigArgs {
     /// The type of resources.
     #[command(subcommand)]
     pub what: What,
 }
 
-const EXAMPLE: &str = "Examples:
-  pilothouse proxy-config cluster web.shop --fqdn reviews --direction outbound
-  pilothouse proxy-config listener --envoy-admin 127.0.0.1:15000 --port 15006
-  curl -s localhost:15000/config_dump?include_eds | pilothouse proxy-config route -f - -o json";
-
 /// The types of resources.
 #[derive(Debug, Clone, Subcommand)]
 pub enum What {
     /// Clusters, with the DestinationRule and the service of each.
-    #[command(aliases = ["clusters", "c"])]
+    #[command(aliases = ["clusters", "c"], after_help = examples::CLUSTER)]
     Cluster(ClusterArgs),
     /// Listeners: a line for each filter chain.
-    #[command(aliases = ["listeners", "l"])]
+    #[command(aliases = ["listeners", "l"], after_help = examples::LISTENER)]
     Listener(ListenerArgs),
     /// Routes: a line for each route of each virtual host.
-    #[command(aliases = ["routes", "r"])]
+    #[command(aliases = ["routes", "r"], after_help = examples::ROUTE)]
     Route(RouteArgs),
     /// Endpoints; from an Envoy with its own opinion of each.
-    #[command(aliases = ["endpoints", "ep", "eds"])]
+    #[command(aliases = ["endpoints", "ep", "eds"], after_help = examples::ENDPOINT)]
     Endpoint(EndpointArgs),
     /// Certificates and trust bundles, without private keys.
-    #[command(aliases = ["secrets", "s"])]
+    #[command(aliases = ["secrets", "s"], after_help = examples::SECRET)]
     Secret(PlainArgs),
     /// The bootstrap, of an Envoy or a file: JSON unless another form is asked for.
-    #[command(alias = "b")]
+    #[command(alias = "b", after_help = examples::BOOTSTRAP)]
     Bootstrap(BootstrapArgs),
     /// Extensions that come over ECDS.
+    #[command(alias = "ec", after_help = examples::ECDS)]
     Ecds(PlainArgs),
     /// Everything.
-    #[command(alias = "a")]
-    All(PlainArgs),
+    #[command(alias = "a", after_help = examples::ALL)]
+    All(AllArgs),
 }
 
 /// Arguments of `proxy-config cluster`.
@@ -135,6 +132,29 @@ pub struct BootstrapArgs {
     pub output: Output,
 }
 
+/// Arguments of `proxy-config all`.
+#[derive(Debug, Clone, Args)]
+pub struct AllArgs {
+    /// The proxy.
+    #[command(flatten)]
+    pub from: DumpArgs,
+    /// The clusters that are shown, with their endpoints; the port counts for listeners, too. JSON and YAML have everything.
+    #[command(flatten)]
+    pub clusters: ClusterFilter,
+    /// Address that a listener is bound to, without its port.
+    #[arg(long, env = "PILOTHOUSE_ADDRESS", value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Type of a listener: HTTP, TCP, HTTP+TCP or UNKNOWN.
+    #[arg(long, env = "PILOTHOUSE_TYPE", value_name = "TYPE", ignore_case = true, value_parser = listeners::TYPES)]
+    pub r#type: Option<String>,
+    /// Name of a route configuration.
+    #[arg(long, env = "PILOTHOUSE_ROUTE_NAME", value_name = "NAME")]
+    pub name: Option<String>,
+    /// Form of the answer.
+    #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
+    pub output: Output,
+}
+
 /// Arguments of the types without filters.
 #[derive(Debug, Clone, Args)]
 pub struct PlainArgs {
@@ -184,7 +204,7 @@ pub fn run(args: ProxyConfigArgs) -> anyhow::Result<ExitCode> {
         What::All(args) => {
             let services = services(&args.from);
             let dump = Dump::of(args.from.document()?)?;
-            args.output.write(&dump.whole(), |_| everything(&dump, &services))?;
+            args.output.write(&dump.whole(), |_| everything(&args, &dump, &services))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -238,15 +258,20 @@ fn versions(bootstrap: &Value) -> String {
     shown.map(|(title, text)| format!("{title:<20} {text}\n")).collect()
 }
 
-fn everything(dump: &Dump, services: &Services) -> String {
+fn everything(args: &AllArgs, dump: &Dump, services: &Services) -> String {
     let bootstrap = dump.bootstrap().map(|b| versions(&b)).unwrap_or_default();
+    let listeners =
+        ListenerFilter { address: args.address.clone(), port: args.clusters.port, r#type: args.r#type.clone() };
+    let routes = RouteFilter { name: args.name.clone() };
+    let mut endpoints = EndpointFilter::default().kept(endpoints::of_dump(&dump.all(Part::Endpoints)));
+    endpoints.retain(|row| args.clusters.fits_name(row.cluster()));
     let parts = [
         ("BOOTSTRAP", bootstrap),
-        ("CLUSTERS", clusters::table(&ClusterFilter::default().kept(dump.all(Part::Clusters)), services)),
-        ("LISTENERS", listeners::table(&ListenerFilter::default().kept(dump.all(Part::Listeners)))),
-        ("ROUTES", routes::table(&RouteFilter::default().kept(dump.all(Part::Routes)))),
+        ("CLUSTERS", clusters::table(&args.clusters.kept(dump.all(Part::Clusters)), services)),
+        ("LISTENERS", listeners::table(&listeners.kept(dump.all(Part::Listeners)))),
+        ("ROUTES", routes::table(&routes.kept(dump.all(Part::Routes)))),
         ("SECRETS", secrets::table(&dump.secrets())),
-        ("ENDPOINTS", endpoints::table(&endpoints::of_dump(&dump.all(Part::Endpoints)))),
+        ("ENDPOINTS", endpoints::table(&endpoints)),
         ("ECDS", extensions::table(&dump.all(Part::Extensions))),
     ];
     let shown = parts.iter().filter(|(_, text)| text.lines().count() > usize::from(text.contains("  ")));

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::{
     Refusal,
-    dump::{self, Dump, admin_address},
-    http::ServerArgs,
+    dump::{self, Dump},
+    http::{self, ServerArgs},
     output::Output,
     table,
 };
@@ -25,7 +25,7 @@ pub struct ProxyStatusArgs {
     pub proxy: Option<String>,
     /// An Envoy's admin address: show the difference between the configuration that it was sent and the one that it holds.
     /// NAME is needed only where the Envoy does not know its own.
-    #[arg(long, env = "PILOTHOUSE_ENVOY_ADMIN", value_name = "HOST:PORT", value_parser = admin_address, conflicts_with = "file")]
+    #[arg(long, env = "PILOTHOUSE_ENVOY_ADMIN", value_name = "HOST:PORT", value_parser = http::address, conflicts_with = "file")]
     pub envoy_admin: Option<String>,
     /// The same with a file of the Envoy's /config_dump; `-` is standard input.
     #[arg(short, long, env = "PILOTHOUSE_FILE", value_name = "FILE")]

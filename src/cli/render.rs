@@ -26,6 +26,7 @@ use crate::{
 
 /// Arguments of `render`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct RenderArgs {
     /// Folder of Istio and Kubernetes YAML.
     #[arg(
@@ -71,6 +72,9 @@ pub struct RenderArgs {
     #[arg(long, env = "PILOTHOUSE_OUT", value_name = "DIR")]
     pub out: PathBuf,
 }
+
+const EXAMPLE: &str = "Example:
+  pilothouse render --config-dir mesh --node sidecar~192.0.2.1~web.shop~shop.svc.cluster.local --out resources";
 
 /// Writes the resources that the proxy would be sent.
 ///

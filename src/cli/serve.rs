@@ -43,6 +43,7 @@ pub enum Watch {
 
 /// Arguments of `serve`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct ServeArgs {
     /// Folder of Istio and Kubernetes YAML; the first of several wins where two hold one object. Without any, and without
     /// `configSources` in the mesh config, the demo in config/demo is served.
@@ -238,6 +239,11 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub of_istiod: IstiodArgs,
 }
+
+const EXAMPLE: &str = "Examples:
+  pilothouse serve --config-dir mesh
+  pilothouse serve --config-dir mesh --mesh-config mesh.yaml --log-output-level ads:debug
+  pilothouse serve --kubeconfig ~/.kube/config --write-status";
 
 impl ServeArgs {
     /// The settings of these arguments, with Istio's flags from the environment.

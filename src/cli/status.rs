@@ -10,6 +10,7 @@ use crate::model::Kind;
 
 /// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct StatusArgs {
     /// The server.
     #[command(flatten)]
@@ -18,6 +19,10 @@ pub struct StatusArgs {
     #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
     pub output: Output,
 }
+
+const EXAMPLE: &str = "Examples:
+  pilothouse status
+  pilothouse status -o json";
 
 /// Prints the statuses, and the objects that were refused.
 ///

@@ -8,23 +8,34 @@ use std::{
 
 use clap::{Args, Subcommand};
 
-use super::EXIT_DATA;
+use super::{EXIT_DATA, output::print};
 use crate::{identity::JoinTokens, proto::go_duration};
 
 /// Arguments of `token`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE, arg_required_else_help = false)]
 pub struct TokenArgs {
     /// The subcommand.
     #[command(subcommand)]
     pub command: TokenCommand,
 }
 
+const CREATE: &str = "Example:
+  pilothouse token create --namespace shop --service-account web --ttl 24h --state-dir /var/lib/pilothouse > token";
+const REVOKE: &str = "Example:
+  pilothouse token revoke 3q2-7wEAAAA --state-dir /var/lib/pilothouse";
+const EXAMPLE: &str = "Examples:
+  pilothouse token create --namespace shop --service-account web --state-dir /var/lib/pilothouse > token
+  pilothouse token revoke 3q2-7wEAAAA --state-dir /var/lib/pilothouse";
+
 /// The subcommands of `token`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum TokenCommand {
     /// Print a token with which a machine proves a namespace and service account to the secure listener.
+    #[command(after_help = CREATE)]
     Create(CreateArgs),
     /// Revoke a token by its id. A running server ends the streams of the token within seconds.
+    #[command(after_help = REVOKE)]
     Revoke(RevokeArgs),
 }
 
@@ -32,13 +43,20 @@ pub enum TokenCommand {
 #[derive(Debug, Clone, Args)]
 pub struct CreateArgs {
     /// Namespace of the workload.
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = name)]
+    #[arg(long, short, env = "PILOTHOUSE_NAMESPACE", value_name = "NAMESPACE", value_parser = name)]
     pub namespace: String,
     /// Service account of the workload.
-    #[arg(long, short, default_value = "default", value_name = "NAME", value_parser = name)]
+    #[arg(
+        long,
+        short,
+        env = "PILOTHOUSE_SERVICE_ACCOUNT",
+        default_value = "default",
+        value_name = "NAME",
+        value_parser = name
+    )]
     pub service_account: String,
     /// Lifetime of the token.
-    #[arg(long, default_value = "1h", value_parser = lifetime, value_name = "DURATION")]
+    #[arg(long, env = "PILOTHOUSE_TTL", default_value = "1h", value_parser = lifetime, value_name = "DURATION")]
     pub ttl: Duration,
     /// State folder of the server.
     #[arg(long, alias = "stateDir", env = "PILOTHOUSE_STATE_DIR", value_name = "DIR")]
@@ -81,7 +99,7 @@ pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
         TokenCommand::Create(args) => {
             let tokens = JoinTokens::of(&args.state_dir);
             let (token, claims) = tokens.create(&args.namespace, &args.service_account, args.ttl, SystemTime::now())?;
-            println!("{token}");
+            print(&format!("{token}\n"))?;
             eprintln!(
                 "pilothouse: token {} for {}/{}, for {} s",
                 claims.jti,

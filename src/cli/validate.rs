@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::{EXIT_DATA, EXIT_USAGE, MeshArgs, is_one_missing};
+use super::{EXIT_DATA, EXIT_USAGE, MeshArgs, is_one_missing, output::print};
 use crate::{
     model::{Mesh, Origin},
     settings::SourceSettings,
@@ -30,6 +30,7 @@ pub enum Output {
 
 /// Arguments of `validate`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct ValidateArgs {
     /// Files and folders.
     #[arg(required = true, value_name = "PATH")]
@@ -45,6 +46,10 @@ pub struct ValidateArgs {
     #[arg(long, env = "PILOTHOUSE_STRICT")]
     pub strict: bool,
 }
+
+const EXAMPLE: &str = "Examples:
+  pilothouse validate mesh --mesh-config mesh.yaml
+  pilothouse validate --strict -o json mesh";
 
 /// Checks the files.
 ///
@@ -83,7 +88,7 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     findings.refused.sort();
     findings.warned.sort();
     match args.output {
-        Output::Text => print!("{}", text(&all)),
+        Output::Text => print(&text(&all))?,
         Output::Json => {
             let answer = json!({
                 "valid": all.findings.refused.is_empty(),
@@ -93,7 +98,7 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
                 "skipped": all.findings.skipped,
                 "ignored": all.findings.ignored,
             });
-            println!("{}", serde_json::to_string_pretty(&answer)?);
+            print(&(serde_json::to_string_pretty(&answer)? + "\n"))?;
         }
     }
     Ok(if all.findings.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DATA) })

@@ -6,13 +6,17 @@ use clap::Args;
 
 /// Arguments of `version`: none.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLE)]
 pub struct VersionArgs {}
+
+const EXAMPLE: &str = "Example:
+  pilothouse version";
 
 /// Prints the version.
 ///
 /// # Errors
-/// Never; the signature is that of all commands.
+/// Output that cannot be written.
 pub fn run(_args: VersionArgs) -> anyhow::Result<ExitCode> {
-    println!("pilothouse {}", env!("CARGO_PKG_VERSION"));
+    super::output::print(&format!("pilothouse {}\n", env!("CARGO_PKG_VERSION")))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     confirm::aside,
@@ -152,4 +152,54 @@ fn a_reader_that_goes_away_is_no_error() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn the_tables_of_all_take_the_filters_of_clusters_listeners_and_routes() {
+    let of = |kind: &str| format!("type.googleapis.com/envoy.{kind}");
+    let cluster =
+        |name: &str| json!({"cluster": {"@type": of("config.cluster.v3.Cluster"), "name": name, "type": "EDS"}});
+    let socket = |address: &str, port: u16| json!({"socket_address": {"address": address, "port_value": port}});
+    let listener = |address: &str, port: u16| {
+        let listener = json!({"@type": of("config.listener.v3.Listener"), "name": address, "address": socket(address, port),
+            "filter_chains": [{"filters": []}]});
+        json!({"name": address, "active_state": {"listener": listener}})
+    };
+    let route = |name: &str| {
+        let host =
+            json!({"name": name, "domains": [name], "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "c"}}]});
+        json!({"route_config": {"@type": of("config.route.v3.RouteConfiguration"), "name": name, "virtual_hosts": [host]}})
+    };
+    let endpoints = |name: &str, address: &str| {
+        let one = json!({"lb_endpoints": [{"endpoint": {"address": socket(address, 8080)}}]});
+        json!({"endpoint_config": {"@type": of("config.endpoint.v3.ClusterLoadAssignment"), "cluster_name": name, "endpoints": [one]}})
+    };
+    let (a, b) = ("outbound|80||a.example", "outbound|81||b.example");
+    let document = json!({"configs": [
+        {"@type": of("admin.v3.ClustersConfigDump"), "dynamic_active_clusters": [cluster(a), cluster(b)]},
+        {"@type": of("admin.v3.ListenersConfigDump"), "dynamic_listeners": [listener("192.0.2.10", 80), listener("192.0.2.11", 81)]},
+        {"@type": of("admin.v3.RoutesConfigDump"), "dynamic_route_configs": [route("first"), route("second")]},
+        {"@type": of("admin.v3.EndpointsConfigDump"), "dynamic_endpoint_configs": [endpoints(a, "192.0.2.20"), endpoints(b, "192.0.2.21")]},
+    ]});
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("dump.json");
+    fs::write(&file, document.to_string()).unwrap();
+    let all = |more: &[&str]| said(&[&["proxy-config", "all", "--file", file.to_str().unwrap()], more].concat());
+    let parts = ["a.example", "b.example", "192.0.2.10", "192.0.2.11", "first", "second", "192.0.2.20", "192.0.2.21"];
+    for (filter, without) in [
+        (&[][..], &[][..]),
+        (&["--fqdn", "a.ex"], &["b.example", "192.0.2.21"]),
+        (&["--direction", "inbound"], &["a.example", "b.example", "192.0.2.20", "192.0.2.21"]),
+        (&["--subset", "v1"], &["a.example", "b.example", "192.0.2.20", "192.0.2.21"]),
+        (&["--port", "81"], &["a.example", "192.0.2.20", "192.0.2.10"]),
+        (&["--address", "192.0.2.10"], &["192.0.2.11"]),
+        (&["--type", "http"], &["192.0.2.10", "192.0.2.11"]),
+        (&["--name", "second"], &["first"]),
+        (&["--fqdn", "a.ex", "-o", "json"], &[]),
+    ] {
+        let text = all(filter);
+        for part in parts {
+            assert_eq!(text.contains(part), !without.contains(&part), "{filter:?} {part}: {text}");
+        }
+    }
 }

@@ -309,3 +309,75 @@ fn validate_names_objects_that_an_api_server_would_refuse() {
     let counts = ["refused", "warned"].map(|list| said[list].as_array().unwrap().len());
     assert_eq!(counts, [1, 0], "{said:#}");
 }
+
+/// The words of each command, the program's own first.
+fn commands(command: &clap::Command, words: &[String], found: &mut Vec<Vec<String>>) {
+    found.push(words.to_vec());
+    for inner in command.get_subcommands() {
+        commands(inner, &[words, &[inner.get_name().to_string()]].concat(), found);
+    }
+}
+
+#[test]
+fn each_command_refuses_a_wrong_flag_in_one_line_and_helps_readers_that_go_away() {
+    let mut found = Vec::new();
+    commands(&<pilothouse::cli::Cli as clap::CommandFactory>::command(), &[], &mut found);
+    assert!(found.len() > 25, "{found:?}");
+    for words in found {
+        let program = || {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+            program.args(&words);
+            program
+        };
+        let output = program().arg("--no-such-flag").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{words:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
+        assert!(said.starts_with("pilothouse: ") && said.contains("'--no-such-flag'"), "{words:?}: {said}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = program().arg("--help").stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+    }
+}
+
+#[test]
+fn an_address_without_a_port_is_refused_by_the_name_of_its_flag() {
+    for (address, code) in [("nowhere", 64), ("127.0.0.1:99999", 64), ("127.0.0.1:1", 70)] {
+        for words in [&["proxy-status"][..], &["proxy-config", "all", "a"], &["describe", "service", "a"], &["push"]] {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+            let output = program.args(words).args(["--http-addr", address]).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(code), "{words:?} {address}: {said}");
+            assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
+            assert!(said.contains("--http-addr") && said.contains(address), "{words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn answers_that_nobody_reads_are_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().to_str().unwrap();
+    let node = "sidecar~192.0.2.1~web.shop~shop.svc.cluster.local";
+    for arguments in [
+        &["version"][..],
+        &["completion", "bash"],
+        &["man"],
+        &["token", "create", "--namespace", "shop", "--state-dir", state],
+        &["bootstrap", "envoy", "--xds-address", "127.0.0.1:1", "--node", node],
+        &["bootstrap", "envoy", "--xds-address", "127.0.0.1:1", "--node", node, "--format", "args"],
+        &["validate", "config/demo"],
+        &["validate", "config/demo", "-o", "json"],
+        &["analyze", "config/demo", "-o", "json"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut program = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        let output = program.args(arguments).stdout(writer).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{arguments:?}: {said}");
+    }
+}

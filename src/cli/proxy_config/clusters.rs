@@ -70,6 +70,11 @@ impl ClusterFilter {
         clusters
     }
 
+    /// Whether the cluster of this name fits.
+    pub(super) fn fits_name(&self, name: &str) -> bool {
+        self.fits(&Name::of(name))
+    }
+
     fn fits(&self, name: &Name<'_>) -> bool {
         let direction = |wanted: &Direction| match wanted {
             Direction::Inbound => name.direction.starts_with("inbound"),

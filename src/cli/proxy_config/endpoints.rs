@@ -71,6 +71,11 @@ impl Row {
         }
     }
 
+    /// Name of the cluster.
+    pub(super) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
     /// The row as a JSON object.
     pub(super) fn value(&self) -> Value {
         json!({

@@ -9,6 +9,9 @@ use super::{
     routes::path_match,
 };
 
+/// The types of listeners.
+pub(super) const TYPES: [&str; 4] = ["HTTP", "TCP", "HTTP+TCP", "UNKNOWN"];
+
 const HTTP: &str = "envoy.filters.network.http_connection_manager";
 const TCP: &str = "envoy.filters.network.tcp_proxy";
 const BLACK_HOLE: &str = "BlackHoleCluster";
@@ -32,7 +35,7 @@ pub struct ListenerFilter {
     #[arg(long, env = "PILOTHOUSE_FILTER_PORT", value_name = "PORT")]
     pub port: Option<u16>,
     /// Type of the listener: HTTP, TCP, HTTP+TCP or UNKNOWN.
-    #[arg(long, env = "PILOTHOUSE_TYPE", value_name = "TYPE", ignore_case = true, value_parser = ["HTTP", "TCP", "HTTP+TCP", "UNKNOWN"])]
+    #[arg(long, env = "PILOTHOUSE_TYPE", value_name = "TYPE", ignore_case = true, value_parser = TYPES)]
     pub r#type: Option<String>,
 }
 
