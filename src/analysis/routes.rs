@@ -5,10 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use super::{code::Code, message::Report, world::World};
+use super::{
+    code::Code,
+    message::Report,
+    world::{World, is_place},
+};
 use crate::{
     model::{
-        Config, Kind, Labels, Resolution, Service, labels,
+        Config, Kind, Labels, Resolution, Service,
+        labels::LabelLookup,
         validation::{Cause, unreachable},
     },
     proto::networking::{Destination, VirtualService},
@@ -150,18 +155,15 @@ pub(super) fn selects_something(world: &World<'_>, service: &Service, wanted: &L
     let mut is_shown = false;
     for endpoint in endpoints.iter().flat_map(|set| set.iter()) {
         is_shown = true;
-        if labels::matches(wanted, &*endpoint.labels) {
+        if fits(wanted, &*endpoint.labels) {
             return Some(true);
         }
     }
     if !service.label_selectors.is_empty() {
-        let plain: Labels =
-            wanted.iter().filter(|(key, _)| !is_added(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
         let own = world.selected(&service.label_selectors, Some(&service.namespace));
         for workload in own.filter(|workload| !workload.is_assumed) {
             is_shown = true;
-            let wanted = if workload.is_running { wanted } else { &plain };
-            if labels::matches(wanted, &*workload.labels) {
+            if fits(wanted, &*workload.labels) {
                 return Some(true);
             }
         }
@@ -170,9 +172,9 @@ pub(super) fn selects_something(world: &World<'_>, service: &Service, wanted: &L
     is_shown.then_some(false)
 }
 
-/// Whether a label is one that a platform adds to a running workload.
-fn is_added(key: &str) -> bool {
-    key.starts_with("topology.") || key == "kubernetes.io/hostname" || key == "istio-locality"
+/// Whether labels are those wanted. One of the place of a running workload, where nothing shows its node, may have any value.
+fn fits(wanted: &Labels, labels: &impl LabelLookup) -> bool {
+    wanted.iter().all(|(key, value)| labels.value(key).map_or_else(|| is_place(key), |own| own == value))
 }
 
 /// The VirtualServices whose routes to one of their own hosts name a subset, by that host.

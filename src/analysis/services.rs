@@ -5,13 +5,17 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::{code::Code, message::Report, world::World};
 use crate::model::{Config, Kind};
 
+/// Namespaces of Kubernetes itself, where Istio injects nothing.
+const SYSTEM: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+
 /// The label of Services that the control plane makes for a Gateway.
 const MANAGED: &str = "gateway.istio.io/managed";
 
 pub(super) fn analyze(world: &World<'_>, report: &mut Report) {
     for (index, config) in world.list(Kind::Service) {
         let is_own = world.objects.get(index).is_some_and(|object| object.is_control_plane());
-        if !is_own && !config.meta.labels.contains_key(MANAGED) {
+        let is_system = SYSTEM.contains(&&*config.meta.namespace);
+        if !is_own && !is_system && !config.meta.labels.contains_key(MANAGED) {
             ports(world, report, index, config);
         }
     }

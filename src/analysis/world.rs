@@ -59,7 +59,9 @@ pub(super) struct World<'a> {
 impl<'a> World<'a> {
     /// Indexes the objects.
     pub fn of(objects: &'a [Object], context: &'a PushContext, now: i64) -> Self {
-        let mut workloads: Vec<Workload<'a>> = objects.iter().filter_map(workload).collect();
+        let nodes =
+            objects.iter().filter(|o| o.kind == "Node" && o.group.is_empty()).map(|o| (&*o.name, o.labels())).collect();
+        let mut workloads: Vec<Workload<'a>> = objects.iter().filter_map(|object| workload(object, &nodes)).collect();
         workloads.push(ingress_gateway());
         let namespaces = objects.iter().filter(|o| o.kind == "Namespace" && o.group.is_empty());
         let services = &context.inputs.registry.services;
@@ -209,7 +211,7 @@ fn is_policy(object: &Object) -> bool {
     object.group.ends_with("istio.io")
 }
 
-fn workload(object: &Object) -> Option<Workload<'_>> {
+fn workload<'a>(object: &'a Object, nodes: &HashMap<&str, Cow<'_, Labels>>) -> Option<Workload<'a>> {
     let of = |labels: Cow<'_, Labels>, annotations: Cow<'_, Labels>, is_running| {
         let (labels, annotations) = (Cow::Owned(labels.into_owned()), Cow::Owned(annotations.into_owned()));
         Workload {
@@ -223,7 +225,13 @@ fn workload(object: &Object) -> Option<Workload<'_>> {
     };
     match &object.content {
         Content::Read(config) => match config.kind() {
-            Kind::Pod => Some(of(object.labels(), object.annotations(), true)),
+            Kind::Pod => {
+                let mut labels = object.labels().into_owned();
+                let node = config.pod()?.spec.as_ref().and_then(|spec| nodes.get(spec.node_name.as_deref()?));
+                let of_node = node.into_iter().flat_map(|labels| labels.iter()).filter(|(key, _)| is_place(key));
+                labels.extend(of_node.map(|(key, value)| (key.clone(), value.clone())));
+                Some(of(Cow::Owned(labels), object.annotations(), true))
+            }
             Kind::WorkloadEntry => {
                 let mut labels = config.workload_entry()?.labels.clone();
                 labels.extend(config.meta.labels.clone());
@@ -247,6 +255,11 @@ fn workload(object: &Object) -> Option<Workload<'_>> {
             Some(of(part("labels"), part("annotations"), false))
         }
     }
+}
+
+/// Whether a label is of the place that a workload runs at: it comes from its node.
+pub(super) fn is_place(key: &str) -> bool {
+    key.starts_with("topology.") || key == "kubernetes.io/hostname" || key == "istio-locality"
 }
 
 /// The gateway that Istio's own files bring along.
