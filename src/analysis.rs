@@ -10,6 +10,7 @@
 
 mod annotation_table;
 mod annotations;
+mod clusters;
 mod code;
 mod conflicts;
 mod deployments;
@@ -71,4 +72,5 @@ const ANALYZERS: &[fn(&World<'_>, &mut Report)] = &[
     envoy_filters::analyze,
     gateway_api::analyze,
     networks::analyze,
+    clusters::analyze,
 ];

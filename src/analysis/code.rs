@@ -119,6 +119,7 @@ codes! {
     ReferencedInternalGateway = "IST0165", Warning, "a VirtualService names a Gateway that a translation makes", "use a route of the Gateway API for that Gateway";
     IneffectiveSelector = "IST0166", Warning, "a policy selects the workload of a Gateway API Gateway", "name the Gateway in targetRefs";
     IneffectivePolicy = "IST0167", Warning, "a policy has no effect", "remove the policy";
+    MultiClusterInconsistentService = "IST0170", Warning, "a service is not the same in all clusters", "give the Services of one name the same type and ports in all clusters";
     NegativeConditionStatus = "IST0171", Warning, "a condition of the status is negative", "correct the field or the object that the message names";
     DestinationRuleSubsetNotSelectPods = "IST0173", Error, "a subset selects no workload", "correct the labels of the subset, or those of the workload";
     UnknownDestinationRuleHost = "IST0174", Warning, "the host of a DestinationRule is no service", "correct the host: the name of a Service of its namespace, or a full name";

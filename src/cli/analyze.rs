@@ -15,11 +15,11 @@ use clap::{Args, ValueEnum};
 use forms::{Finding, Inputs};
 use live::{Live, LiveArgs};
 
-use super::{EXIT_FINDINGS, EXIT_USAGE, MeshArgs, is_one_missing, validate::refusals};
+use super::{EXIT_FINDINGS, EXIT_USAGE, MeshArgs, complain, is_one_missing, validate::refusals};
 use crate::{
     analysis::{self, Code, Level, Message, Object, Subject, Suppression},
-    model::{Mesh, Origin},
-    settings::SourceSettings,
+    model::{KindClass, Mesh, Origin},
+    settings::{RemoteCluster, SourceSettings},
     sources::{
         Findings, Refused, check_mesh,
         file::{Loaded, Written, load_written},
@@ -58,6 +58,9 @@ pub struct AnalyzeArgs {
     /// The live cluster.
     #[command(flatten)]
     pub live: LiveArgs,
+    /// Folder with the Services and workloads of another cluster, as NAME=DIR: they are analysed with the others.
+    #[arg(long, env = "PILOTHOUSE_REMOTE_CLUSTER", value_name = "NAME=DIR", value_delimiter = ',')]
+    pub remote_cluster: Vec<RemoteCluster>,
     /// Mesh-wide settings.
     #[command(flatten)]
     pub mesh: MeshArgs,
@@ -80,6 +83,10 @@ pub struct AnalyzeArgs {
 /// # Errors
 /// A cluster that cannot be read, and findings that cannot be written.
 pub fn run(args: AnalyzeArgs) -> anyhow::Result<ExitCode> {
+    if let Some(remote) = args.remote_cluster.iter().find(|remote| !remote.path.exists()) {
+        complain(&format!("--remote-cluster {}={}: no such file or folder", remote.name, remote.path.display()));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
     if is_one_missing(&args.paths) {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
@@ -116,6 +123,17 @@ fn findings(args: &AnalyzeArgs) -> anyhow::Result<(Vec<Finding>, Inputs)> {
         let (loaded, more) = load_written(path, &origin, max_file_bytes);
         all.extend(loaded);
         written.extend(more);
+    }
+    for remote in &args.remote_cluster {
+        let source = format!("file:{}", remote.path.display()).into();
+        let origin = Origin { source, cluster: remote.name.as_str().into(), ..Origin::default() };
+        let (mut loaded, more) = load_written(&remote.path, &origin, max_file_bytes);
+        // Configuration is read from the main cluster alone.
+        loaded.configs.retain(|config| config.kind().class() == KindClass::Kubernetes);
+        all.extend(loaded);
+        let is_of_kubernetes =
+            |w: &Written| w.config.as_ref().is_none_or(|c| c.kind().class() == KindClass::Kubernetes);
+        written.extend(more.into_iter().filter(is_of_kubernetes));
     }
     // Objects with their places, without the documents that are no objects; after them those of the cluster.
     let (places, mut objects): (Vec<&Written>, Vec<Object>) =

@@ -81,7 +81,7 @@ fn each_case_has_its_messages_at_their_lines_and_no_others() {
     }
     assert!(wrong.is_empty(), "\n{wrong}");
     // Codes that need more than one file of objects have a test of their own below.
-    let elsewhere = ["IST0126", "IST0161", "PH0106", "PH0112", "IST0175"].map(str::to_string);
+    let elsewhere = ["IST0126", "IST0170", "IST0161", "PH0106", "PH0112", "IST0175"].map(str::to_string);
     let all: BTreeSet<String> = Code::ALL.iter().map(|code| code.code().to_string()).collect();
     let tested: BTreeSet<String> = codes.into_iter().chain(elsewhere).collect();
     assert_eq!(all.difference(&tested).collect::<Vec<_>>(), Vec::<&String>::new(), "codes without a case");
@@ -219,6 +219,72 @@ fn mesh_settings_files_and_folders_have_messages_too() {
         assert!(shown.contains(&wanted), "{wanted:?}: {shown:?}");
     }
     assert_eq!((shown.len(), code), (4, 79), "{shown:?}");
+}
+
+#[test]
+fn services_of_several_clusters_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, west) = (dir.path().join("here"), dir.path().join("west"));
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir_all(&west).unwrap();
+    let service = |name: &str, spec: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{selector: {{app: a}}, {spec}}}\n---\n"
+        )
+    };
+    let plain = "ports: [{name: http, port: 80}]";
+    let each = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, spec)| service(name, spec)).collect::<String>();
+    let of_here = each(&[
+        ("same", "ports: [{name: http, port: 80}, {name: tcp-b, port: 81}]"),
+        ("more", plain),
+        ("renamed", plain),
+        ("mixed", plain),
+        ("typed", plain),
+        ("alone", plain),
+    ]);
+    let of_west = each(&[
+        (
+            "same",
+            "type: ClusterIP, ports: [{name: tcp-b, port: 81}, {name: http, port: 80, protocol: TCP, targetPort: 80, nodePort: 30080}]",
+        ),
+        ("more", "ports: [{name: http, port: 80}, {name: tcp-b, port: 81}]"),
+        ("renamed", "ports: [{name: http-web, port: 80}]"),
+        ("mixed", "clusterIP: None, ports: [{name: http, port: 80}]"),
+        ("typed", "type: LoadBalancer, ports: [{name: http, port: 80, targetPort: 8080}]"),
+    ]);
+    // Configuration of another cluster is not read, so it has no finding.
+    let rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a, namespace: shop}\nspec: {host: nowhere}\n";
+    fs::write(here.join("a.yaml"), of_here).unwrap();
+    fs::write(west.join("a.yaml"), of_west + rule).unwrap();
+    let remote = format!("west={}", west.display());
+    let (found, code) = messages(&here, &["--remote-cluster", &remote, "--cluster-id", "east"]);
+    let shown: Vec<(&str, &str, u64)> = found
+        .iter()
+        .map(|m| (m["origin"].as_str().unwrap(), m["message"].as_str().unwrap(), m["line"].as_u64().unwrap()))
+        .collect();
+    let text = |name: &str, reasons: &str| {
+        format!(
+            "The service {name} in namespace \"shop\" is inconsistent across clusters [\"east\" \"west\"], which can lead to undefined \
+             behaviors. The inconsistent behaviors are: {reasons}."
+        )
+    };
+    let (ports, types) = ("service ports are inconsistent", "service type is inconsistent");
+    let wanted = [
+        ("Service shop/more", text("more", ports), 9),
+        ("Service shop/renamed", text("renamed", ports), 14),
+        ("Service shop/mixed", text("mixed", "service has mixed mode like headless and clusterIP"), 19),
+        ("Service shop/typed", text("typed", &format!("{types}; {ports}")), 24),
+    ];
+    assert_eq!(shown, wanted.each_ref().map(|(origin, text, line)| (*origin, text.as_str(), *line)), "{found:#?}");
+    assert!(found.iter().all(|m| m["code"] == "IST0170" && m["file"].as_str().unwrap().contains("here")), "{found:#?}");
+    assert_eq!(code, 0);
+    assert_eq!(messages(&here, &[]).0.len(), 0);
+    let output = analyze(&[here.to_str().unwrap(), "--remote-cluster", "west=/no/such"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "pilothouse: --remote-cluster west=/no/such: no such file or folder\n"
+    );
 }
 
 #[test]
