@@ -155,7 +155,7 @@ pub(super) fn selects_something(world: &World<'_>, service: &Service, wanted: &L
     let mut is_shown = false;
     for endpoint in endpoints.iter().flat_map(|set| set.iter()) {
         is_shown = true;
-        if fits(wanted, &*endpoint.labels) {
+        if fits(wanted, &*endpoint.labels, false) {
             return Some(true);
         }
     }
@@ -163,7 +163,7 @@ pub(super) fn selects_something(world: &World<'_>, service: &Service, wanted: &L
         let own = world.selected(&service.label_selectors, Some(&service.namespace));
         for workload in own.filter(|workload| !workload.is_assumed) {
             is_shown = true;
-            if fits(wanted, &*workload.labels) {
+            if fits(wanted, &*workload.labels, workload.has_place) {
                 return Some(true);
             }
         }
@@ -172,9 +172,10 @@ pub(super) fn selects_something(world: &World<'_>, service: &Service, wanted: &L
     is_shown.then_some(false)
 }
 
-/// Whether labels are those wanted. One of the place of a running workload, where nothing shows its node, may have any value.
-fn fits(wanted: &Labels, labels: &impl LabelLookup) -> bool {
-    wanted.iter().all(|(key, value)| labels.value(key).map_or_else(|| is_place(key), |own| own == value))
+/// Whether labels are those wanted. One of the place of a workload may have any value, unless its node is
+/// shown.
+fn fits(wanted: &Labels, labels: &impl LabelLookup, has_place: bool) -> bool {
+    wanted.iter().all(|(key, value)| labels.value(key).map_or_else(|| is_place(key) && !has_place, |own| own == value))
 }
 
 /// The VirtualServices whose routes to one of their own hosts name a subset, by that host.

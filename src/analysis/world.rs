@@ -31,6 +31,8 @@ pub(super) struct Workload<'a> {
     pub annotations: Cow<'a, Labels>,
     /// Whether the labels are those of the running workload, with everything that a platform adds.
     pub is_running: bool,
+    /// Whether its node is shown, so that it has all labels of its place.
+    pub has_place: bool,
     /// The ingress gateway that every installation of Istio has: assumed, since no object shows it.
     pub is_assumed: bool,
 }
@@ -220,6 +222,7 @@ fn workload<'a>(object: &'a Object, nodes: &HashMap<&str, Cow<'_, Labels>>) -> O
             labels,
             annotations,
             is_running,
+            has_place: false,
             is_assumed: false,
         }
     };
@@ -228,9 +231,11 @@ fn workload<'a>(object: &'a Object, nodes: &HashMap<&str, Cow<'_, Labels>>) -> O
             Kind::Pod => {
                 let mut labels = object.labels().into_owned();
                 let node = config.pod()?.spec.as_ref().and_then(|spec| nodes.get(spec.node_name.as_deref()?));
-                let of_node = node.into_iter().flat_map(|labels| labels.iter()).filter(|(key, _)| is_place(key));
+                let of_node = node.into_iter().flat_map(|labels| labels.iter());
+                let of_node = of_node.filter(|(key, value)| is_place(key) && !value.is_empty());
                 labels.extend(of_node.map(|(key, value)| (key.clone(), value.clone())));
-                Some(of(Cow::Owned(labels), object.annotations(), true))
+                let workload = of(Cow::Owned(labels), object.annotations(), true);
+                Some(Workload { has_place: node.is_some(), ..workload })
             }
             Kind::WorkloadEntry => {
                 let mut labels = config.workload_entry()?.labels.clone();
@@ -272,6 +277,7 @@ fn ingress_gateway() -> Workload<'static> {
         labels: Cow::Owned(labels),
         annotations: Cow::Owned(Labels::new()),
         is_running: false,
+        has_place: false,
         is_assumed: true,
     }
 }
