@@ -112,6 +112,13 @@ fn found(proxies: &Value, asked: &str) -> Result<String, Refusal> {
     }
 }
 
+/// The id of the connection of the proxy that a user names, if the server has it.
+pub(super) fn connection(server: &ServerArgs, asked: &str) -> Option<String> {
+    let proxies = server.fetch("/debug/syncz").ok()?;
+    let proxy = proxies.as_array()?.iter().find(|proxy| is_named(proxy, asked))?;
+    proxy["connection_id"].as_str().map(String::from)
+}
+
 /// The name without istioctl's prefix of a kind; of a node id `TYPE~IP~NAME.NAMESPACE~DOMAIN` the name in it.
 fn bare(asked: &str) -> &str {
     match asked.split('~').collect::<Vec<_>>()[..] {

@@ -11,7 +11,7 @@ mod objects;
 mod routes;
 mod secrets;
 
-use std::process::ExitCode;
+use std::{collections::BTreeMap, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -22,10 +22,13 @@ use self::{
 };
 use super::{
     Refusal,
-    dump::{Document, Dump, DumpArgs, Part},
+    dump::{self, Document, Dump, DumpArgs, Part},
     http,
     output::Output,
 };
+
+/// Pages of listeners that are read for the objects behind them.
+const MOST_PAGES: u64 = 40;
 
 /// Arguments of `proxy-config`.
 #[derive(Debug, Clone, Args)]
@@ -179,7 +182,7 @@ pub fn run(args: ProxyConfigArgs) -> anyhow::Result<ExitCode> {
         }
         What::Listener(args) => {
             let kept = args.filter.kept(Dump::of(args.from.document()?)?.all(Part::Listeners));
-            args.output.write(&Value::Array(kept.clone()), |_| listeners::table(&kept))?;
+            args.output.write(&Value::Array(kept.clone()), |_| listeners::table(&kept, &origins(&args.from)))?;
         }
         What::Route(args) => {
             let kept = args.filter.kept(Dump::of(args.from.document()?)?.all(Part::Routes));
@@ -215,6 +218,30 @@ pub fn run(args: ProxyConfigArgs) -> anyhow::Result<ExitCode> {
 fn services(from: &DumpArgs) -> Services {
     let asked = from.proxy.as_ref().and_then(|_| from.server.fetch("/debug/registryz").ok());
     Services::of(&asked.unwrap_or_default())
+}
+
+/// The object behind each listener, by the listener's name, as the server that is asked tells it. Envoy does not know those of
+/// plain HTTP.
+fn origins(from: &DumpArgs) -> BTreeMap<String, String> {
+    let mut origins = BTreeMap::new();
+    let id = from.proxy.as_ref().and_then(|asked| dump::connection(&from.server, asked));
+    let Some(id) = id.map(|id| http::quoted(&id)) else { return origins };
+    for page in 1..=MOST_PAGES {
+        let path = format!("/dashboard/api/resources?id={id}&type=LDS&page={page}");
+        let Ok(answer) = from.server.fetch(&path) else { break };
+        for row in answer["rows"].as_array().into_iter().flatten() {
+            let [kind, namespace, name] = ["kind", "namespace", "name"].map(|key| row["origin"][key].as_str());
+            if let (Some(listener), Some(kind), Some(namespace), Some(name)) =
+                (row["name"].as_str(), kind, namespace, name)
+            {
+                origins.insert(listener.to_string(), format!("{kind}/{name}.{namespace}"));
+            }
+        }
+        if answer["pages"].as_u64().is_none_or(|pages| pages <= page) {
+            break;
+        }
+    }
+    origins
 }
 
 /// Endpoints are shown with Envoy's own opinion where an Envoy is asked: that is on another page, which a file may hold, too.
@@ -268,7 +295,7 @@ fn everything(args: &AllArgs, dump: &Dump, services: &Services) -> String {
     let parts = [
         ("BOOTSTRAP", bootstrap),
         ("CLUSTERS", clusters::table(&args.clusters.kept(dump.all(Part::Clusters)), services)),
-        ("LISTENERS", listeners::table(&listeners.kept(dump.all(Part::Listeners)))),
+        ("LISTENERS", listeners::table(&listeners.kept(dump.all(Part::Listeners)), &origins(&args.from))),
         ("ROUTES", routes::table(&routes.kept(dump.all(Part::Routes)))),
         ("SECRETS", secrets::table(&dump.secrets())),
         ("ENDPOINTS", endpoints::table(&endpoints)),

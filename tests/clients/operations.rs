@@ -26,6 +26,29 @@ fn rows(text: &str, with: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn a_listener_of_plain_http_names_its_gateway() {
+    let (v1, port) = (Echo::start("v1"), free_port());
+    let server =
+        json!({"port": {"number": port, "name": "http", "protocol": "HTTP"}, "bind": "127.0.0.1", "hosts": ["*"]});
+    let routes = json!({"hosts": ["*"], "gateways": ["front"], "http": [{"route": [to("web.example", "v1")]}]});
+    let text = service("web.example", 80, "HTTP", &[(v1.port, "v1", "")])
+        + &subsets("web.example")
+        + &object("Gateway", "front", &json!({"selector": {"app": "front"}, "servers": [server]}))
+        + &object("VirtualService", "web", &routes);
+    let plane = ControlPlane::start(&[("shop.yaml", text)]);
+    let node = "router~127.0.0.1~front.shop~shop.svc.cluster.local";
+    let envoy = Envoy::start(&plane, node, &json!({"LABELS": {"app": "front"}}), true);
+    wait_for("the gateway answers", || get(port, "any.example", "/", &[]).ok().filter(|a| a.status == 200));
+    let server = format!("127.0.0.1:{}", plane.http_port);
+    for what in [&["listener"][..], &["all", "--address", "127.0.0.1"]] {
+        let text = said(&[&["pc"], what, &["front.shop", "--http-addr", &server]].concat());
+        let row = rows(&text, &format!("Route: http.{port}")).remove(0);
+        assert_eq!(row.last().map(String::as_str), Some("Gateway/front.shop"), "{text}");
+    }
+    envoy.assert_no_nacks();
+}
+
+#[test]
 fn an_envoy_holds_what_it_was_sent() {
     let (v1, port) = (Echo::start("v1"), free_port());
     let egress = json!({"egress": [{

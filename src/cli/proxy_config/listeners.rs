@@ -1,5 +1,7 @@
 //! Listeners as rows: one for each filter chain, with its match and its destination.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use serde_json::Value;
 
@@ -96,15 +98,18 @@ fn kind(listener: &Value) -> &'static str {
     }
 }
 
-/// istioctl's columns, and the object that a filter chain was made from; the routes of HTTP name their own.
-pub(super) fn table(listeners: &[Value]) -> String {
+/// istioctl's columns, and the object that a filter chain was made from; else that of the listener in `origins`. The routes of
+/// HTTP name their own.
+pub(super) fn table(listeners: &[Value], origins: &BTreeMap<String, String>) -> String {
     let mut rows = vec![["ADDRESSES", "PORT", "MATCH", "DESTINATION", "OBJECT"].map(String::from)];
     for listener in listeners {
         let (addresses, port) = (addresses(listener).join(","), port(listener).to_string());
         let shown = |chain: &Value| {
             let destination = destination(chain);
             let object = object_of(&chain["metadata"]).or_else(|| object_of(&listener["metadata"]));
-            let object = object.or_else(|| gateway_of(&destination)).unwrap_or_else(|| NONE.to_string());
+            let whole = || listener["name"].as_str().and_then(|name| origins.get(name)).cloned();
+            let object = object.or_else(|| gateway_of(&destination)).or_else(whole);
+            let object = object.unwrap_or_else(|| NONE.to_string());
             [matches(&chain["filterChainMatch"]), destination, object]
         };
         let mut shown: Vec<[String; 3]> = chains(listener).map(shown).collect();
@@ -213,24 +218,25 @@ mod tests {
         let path = "/apis/networking.istio.io/v1/namespaces/shop/virtual-service/db";
         let address = |ip: &str, port: u16| json!({"socketAddress": {"address": ip, "portValue": port}});
         vec![
-            json!({"address": address("10.0.0.1", 5432), "filterChains": [
+            json!({"name": "db", "address": address("10.0.0.1", 5432), "filterChains": [
                 {"filters": [tcp("outbound|5432||db.example")], "metadata": {"filterMetadata": {"istio": {"config": path}}},
                  "filterChainMatch": {"prefixRanges": [{"addressPrefix": "10.0.0.0", "prefixLen": 8}], "destinationPort": 5432}}]}),
             json!({"address": address("0.0.0.0", 15006), "additionalAddresses": [{"address": address("::", 15006)}], "filterChains": [
                 {"filters": [http(json!({"routeConfig": route}))],
                  "filterChainMatch": {"transportProtocol": "tls", "applicationProtocols": ALPNS[0].1, "serverNames": ["a", "b"]}},
                 {"filters": [tcp(BLACK_HOLE)]}], "defaultFilterChain": {"filters": [tcp("InboundPassthroughCluster")]}}),
-            json!({"address": address("0.0.0.0", 80), "filterChains": [{"filters": [http(json!({"rds": {"routeConfigName": "80"}}))]}]}),
+            json!({"name": "0.0.0.0_80", "address": address("0.0.0.0", 80), "filterChains": [{"filters": [http(json!({"rds": {"routeConfigName": "80"}}))]}]}),
             json!({"address": {"pipe": {"path": "/run/x"}}}),
         ]
     }
 
     #[test]
     fn a_row_for_each_chain() {
-        let text = table(&ListenerFilter::default().kept(listeners()));
+        let origins = ["0.0.0.0_80", "db"].map(|name| (name.to_string(), "Gateway/front.shop".to_string())).into();
+        let text = table(&ListenerFilter::default().kept(listeners()), &origins);
         let rows: Vec<Vec<&str>> =
             text.lines().skip(1).map(|l| l.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect()).collect();
-        assert_eq!(rows[0], ["0.0.0.0", "80", "ALL", "Route: 80", "-"]);
+        assert_eq!(rows[0], ["0.0.0.0", "80", "ALL", "Route: 80", "Gateway/front.shop"]);
         assert_eq!(
             rows[1],
             [
