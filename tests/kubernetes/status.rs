@@ -1,6 +1,6 @@
 //! Statuses written to a real API server: by one process at a time, once, and without touching fields of other owners.
 
-use std::{path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use pilothouse::{
     app::Running,
@@ -8,9 +8,14 @@ use pilothouse::{
     settings::{KubeAccess, KubeSettings, LeaseSettings, Settings, SourceSettings},
 };
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 pub use crate::running::end;
 use crate::{
+    gate::{Gate, install, manifest},
     real::{Admin, everything},
     running::{run, settings},
     stage::{DEADLINE, quick},
@@ -125,5 +130,47 @@ async fn messages_of_the_analysis_are_in_the_status_until_their_cause_is_gone() 
     assert_eq!(condition(&told, "Reconciled"), &Value::Null, "conditions have a flag of their own");
     admin.apply(&gateway).await;
     until(&admin, &routes, |o| codes(o).is_some_and(|codes| codes.is_empty())).await;
+    end(process).await;
+}
+
+async fn page(server: SocketAddr, path: &str) -> Value {
+    let mut stream = TcpStream::connect(server).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap_or_default()
+}
+
+#[actix::test]
+async fn a_status_that_may_not_be_written_is_told_and_written_once_it_may() {
+    let Some((_server, admin)) = everything().await else { return };
+    install(&admin).await;
+    let of_statuses = |rule: &Value| rule["resources"].as_array().unwrap().iter().any(|r| r == "serviceentries/status");
+    let grants = |role: &Value| role["rules"].as_array().is_some_and(|rules| rules.iter().any(of_statuses));
+    let whole = manifest().into_iter().find(|o| o["kind"] == "ClusterRole" && grants(o)).unwrap();
+    let mut less = whole.clone();
+    for rule in less["rules"].as_array_mut().unwrap() {
+        rule["resources"].as_array_mut().unwrap().retain(|r| r != "serviceentries/status");
+    }
+    admin.apply(&less).await;
+    let gate = Gate::start(&admin).await;
+    let dir = tempfile::tempdir().unwrap();
+    let process = start(&gate.kubeconfig(dir.path(), "sa:istio-system:pilothouse")).await;
+    admin.apply_soon(&entry("first")).await;
+    let failure = async {
+        loop {
+            let page = page(process.addresses.http, "/debug/leaderz").await;
+            if page["failed"].as_u64().is_some_and(|failed| failed > 0) {
+                return page["last_failure"].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let failure = tokio::time::timeout(DEADLINE, failure).await.unwrap();
+    assert!(failure["object"].as_str().is_some_and(|object| object.contains("shop/first")), "{failure}");
+    assert!(failure["error"].as_str().is_some_and(|error| error.contains("serviceentries/status")), "{failure}");
+    admin.apply(&whole).await;
+    gate.read_again(&admin).await;
+    until(&admin, &entry("first"), |o| addresses(o).len() == 2).await;
     end(process).await;
 }
