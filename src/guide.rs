@@ -20,7 +20,7 @@
 //! | [`kinds`] | every kind that is read: its effect, its tests |
 //! | [`commands`] | the subcommands, their exit codes, the debug pages |
 //! | [`dashboard`] | the page on `/`: its views, its words, access to it |
-//! | [`operations`] | day two: the configuration of proxies, objects in force, log levels, reports, metrics, alerts, traces of pushes |
+//! | [`operations`] | day two: the configuration of proxies, objects in force, log levels, backup, sizes, reports, metrics, alerts, traces of pushes |
 //! | [`ci`] | checks of a change before it is merged |
 //! | [`migration`] | from istiod, beside it, and back |
 //! | [`findings`] | every finding and error, with its way out |

@@ -184,3 +184,54 @@ fn arguments_and_variables_of_istiods_charts_start_the_server() {
         shards = crate::confirm::ask(http, "GET /debug/endpointShardz HTTP/1.0");
     }
 }
+
+/// The shell blocks of a section of the chapter of operations, with the program and this folder in place of the installed ones.
+fn blocks(section: &str, folder: &Path) -> Vec<String> {
+    let chapter = include_str!("../../src/guide/operations.md");
+    let text = chapter.split(&format!("## {section}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
+    let blocks = text.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap());
+    blocks.map(|block| block.replace("/var/lib/pilothouse", folder.to_str().unwrap())).collect()
+}
+
+#[test]
+fn a_copy_of_the_state_folder_restores_the_root_and_the_revocations() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mesh, before, after) = (dir.path().join("mesh"), dir.path().join("before"), dir.path().join("after"));
+    fs::create_dir(&mesh).unwrap();
+    fs::write(mesh.join("a.yaml"), entry("a", "a.example")).unwrap();
+    let serve = |state: &Path| {
+        let own = ["--secure-grpc-addr", "127.0.0.1:0", "--state-dir", state.to_str().unwrap()];
+        let mut server = Binary::serve(&mesh, &own, &[]);
+        server.addresses();
+        server
+    };
+    let root = |state: &Path| fs::read(state.join("identity/root-cert.pem")).unwrap();
+    let shell = |block: &str| {
+        let status = std::process::Command::new("sh").args(["-ec", block]).current_dir(dir.path()).status().unwrap();
+        assert!(status.success(), "{block}");
+    };
+    let server = serve(&before);
+    said(&["token", "revoke", "0123456789abcdef", "--state-dir", before.to_str().unwrap()]);
+    let saved = |state: &Path| {
+        let files = fs::read_dir(state).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|e| e == "last-good")).count()
+    };
+    let until = std::time::Instant::now() + DEADLINE;
+    while saved(&before) == 0 {
+        assert!(std::time::Instant::now() < until, "no content is saved");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    shell(&blocks("Backup and restore", &before)[0]);
+    server.kill();
+    let (root_before, join_key) = (root(&before), fs::read(before.join("identity/join-key")));
+    fs::remove_dir_all(&before).unwrap();
+
+    shell(&blocks("Backup and restore", &after)[1]);
+    assert_eq!(saved(&after), 1);
+    let server = serve(&after);
+    assert_eq!(root(&after), root_before);
+    assert_eq!(fs::read(after.join("identity/join-key")).ok(), join_key.ok());
+    let line = refusal(&["token", "revoke", "0123456789abcdef", "--state-dir", after.to_str().unwrap()], 65);
+    assert!(line.contains("was revoked before"), "{line}");
+    server.kill();
+}
