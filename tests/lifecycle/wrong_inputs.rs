@@ -148,6 +148,46 @@ fn validate_skips_other_documents_than_kubernetes_objects_unless_it_is_strict() 
 }
 
 #[test]
+fn templates_of_charts_and_other_json_are_skipped_and_broken_objects_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("chart/templates/deep")).unwrap();
+    fs::create_dir(dir.path().join("templates")).unwrap();
+    let template =
+        "{{- if .Values.on }}\napiVersion: v1\nkind: Service\nmetadata: {name: {{ .Release.Name }}}\n{{- end }}\n";
+    for (name, text) in [
+        ("chart/Chart.yaml", "apiVersion: v2\nname: x\nversion: 1.0.0\n"),
+        ("chart/templates/service.yaml", template),
+        ("chart/templates/deep/service.yaml", template),
+        ("tsconfig.json", "// comment\n{\"compilerOptions\": {\"strict\": true,},}\n"),
+        ("ratings.json", "{rating: 5}\n{rating: 4}\n"),
+        ("good.yaml", &entry("a", "a.example")),
+    ] {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    let (said, code) = validated(dir.path(), &[]);
+    assert_eq!((code, &said["objects"]), (0, &Value::from(1)), "{said:#}");
+    let skipped = texts(&said["skipped"], "reason");
+    assert_eq!(skipped.matches("a template of a Helm chart").count(), 2, "{said:#}");
+    assert_eq!(skipped.matches("JSON of another program").count(), 2, "{said:#}");
+    let folder = dir.path().to_str().unwrap();
+    let analyzed = || Command::new(env!("CARGO_BIN_EXE_pilothouse")).args(["analyze", folder]).output().unwrap();
+    assert_eq!(analyzed().status.code(), Some(0), "{:?}", analyzed());
+    assert_eq!(validated(dir.path(), &["--strict"]).1, 65);
+    // No chart has this folder, an object of JSON has an apiVersion, and YAML is meant as objects.
+    for (name, text) in [
+        ("templates/service.yaml", template),
+        ("object.json", "{\"apiVersion\": \"v1\", \"kind\": \"Service\",, }"),
+        ("broken.yaml", "a: 1\n b: 2\n"),
+    ] {
+        fs::write(dir.path().join(name), text).unwrap();
+        let (said, code) = validated(dir.path(), &[]);
+        assert_eq!((code, said["refused"].as_array().unwrap().len()), (65, 1), "{name}: {said:#}");
+        assert_eq!(analyzed().status.code(), Some(79), "{name}");
+        fs::remove_file(dir.path().join(name)).unwrap();
+    }
+}
+
+#[test]
 fn validate_warns_as_serve_does() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.yaml"), entry("a", "a.example")).unwrap();

@@ -111,13 +111,31 @@ fn read(path: &Path, base: &Origin, max_file_bytes: u64, mut look: impl FnMut(&A
         let files: Vec<FileText<'_>> =
             texts.iter().map(|(path, text)| FileText { path: path.clone(), text, before: &[] }).collect();
         for (file, documents) in files.iter().zip(parse_files(base, &files, &AtomicBool::new(false))) {
+            let before = findings.refused.len();
             findings_of(&file.path, &documents, &mut findings);
+            if let Some(what) = other_than_objects(&file.path, file.text) {
+                let refused = findings.refused.drain(before..);
+                findings.skipped.extend(refused.map(|r| Refused { reason: format!("{what}: {}", r.reason), ..r }));
+            }
             look(&file.path, file.text);
             configs.extend(documents.iter().flat_map(Document::taken).cloned());
         }
     }
     let configs = first_of_each_key(configs, &mut findings.warned);
     Loaded { configs, findings, for_api_server: Vec::new() }
+}
+
+/// What a file is that nobody meant as objects, by its place and text: its documents need not be readable. A server that follows
+/// a folder has no such exception, since a file that is half written looks alike.
+fn other_than_objects(path: &Path, text: &str) -> Option<&'static str> {
+    let is_of_chart = |folder: &Path| {
+        folder.file_name().is_some_and(|name| name == "templates") && folder.with_file_name("Chart.yaml").is_file()
+    };
+    if text.contains("{{") && path.ancestors().skip(1).any(is_of_chart) {
+        return Some("a template of a Helm chart (`helm template` renders it)");
+    }
+    let is_json = path.extension().is_some_and(|extension| extension == "json");
+    (is_json && !text.contains("apiVersion")).then_some("JSON of another program")
 }
 
 /// Leaves out objects that an earlier one hides, with a warning for each.
