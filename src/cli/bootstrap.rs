@@ -95,7 +95,8 @@ pub struct BootstrapArgs {
     #[arg(long, env = "PILOTHOUSE_TOKEN_FILE", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Folder with the certificate of the workload (`pilothouse certificate`): cert-chain.pem, key.pem, root-cert.pem. Stands for
-    /// the TLS_… entries of the node metadata that it lacks, and with --root-cert for the token of a gRPC program.
+    /// the TLS_… entries of the node metadata that it lacks. With --root-cert and without a token the certificate proves the
+    /// workload to the server.
     #[arg(long, env = "PILOTHOUSE_CERTS_DIR", value_name = "DIR")]
     pub certs_dir: Option<PathBuf>,
     /// The time after which a gRPC program reads the files of its certificates again [default: a tenth of the life of the
@@ -272,6 +273,12 @@ pub fn made(args: &BootstrapArgs, mut metadata: Map<String, Value>, mesh: Option
             }
             if let Some(path) = &args.token_file {
                 envoy::prove_envoy(&mut bootstrap, path)?;
+            }
+            if let (Some(_), Some(folder), None) = (&args.root_cert, &args.certs_dir, &args.token_file) {
+                let folder = absolute(folder)?;
+                let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+                let secret = secrets.add_pair(&file(certificate_folder::CHAIN), &file(certificate_folder::KEY));
+                envoy::prove_envoy_by_files(&mut bootstrap, secret);
             }
             if let Some(path) = &socket {
                 envoy::add_workload_server(&mut bootstrap, path);

@@ -88,6 +88,12 @@ pub(super) fn prove_envoy_by_certificate(bootstrap: &mut Value) {
     }]);
 }
 
+/// The workload's certificate, of the secret that is referred to, towards the server.
+pub(super) fn prove_envoy_by_files(bootstrap: &mut Value, secret: Value) {
+    let context = &mut bootstrap["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
+    context["common_tls_context"]["tls_certificate_sds_secret_configs"] = json!([secret]);
+}
+
 /// The address of the server, as Envoy writes it.
 fn address_of(server: Server<'_>) -> Value {
     match server {

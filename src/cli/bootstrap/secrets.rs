@@ -1,5 +1,5 @@
 //! Certificates that Envoy's own connections use. Envoy reads files again only where a secret names them, so they are in a file
-//! of secrets where there is a place for one.
+//! of secrets where there is a place for one. Envoy takes a file with a single secret alone, so each has one of its own.
 
 use std::{
     fs,
@@ -20,9 +20,10 @@ const CONTEXT: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tl
 /// The secrets that the bootstrap names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Secrets {
-    /// The file that holds them; without one the bootstrap names the certificates, which are read once.
+    /// The file of the first one, after which the files of the others are named; without one the bootstrap names the
+    /// certificates, which are read once.
     pub file: Option<PathBuf>,
-    /// The secrets.
+    /// The secrets, each for a file.
     pub list: Vec<Value>,
 }
 
@@ -35,7 +36,18 @@ struct Files<'a> {
 impl Secrets {
     /// Adds the secret of the server's root certificates.
     pub(super) fn add_root(&mut self, root: &Path) {
-        self.list.push(validation(ROOT_SECRET, &root.to_string_lossy()));
+        self.add(ROOT_SECRET, validation(ROOT_SECRET, &root.to_string_lossy()));
+    }
+
+    /// Adds the secret of a certificate chain and its key, and gives the reference to it.
+    pub(super) fn add_pair(&mut self, chain: &str, key: &str) -> Value {
+        let name = format!("file-cert:{chain}~{key}");
+        let secret = json!({"@type": SECRET, "name": name, "tls_certificate": {
+            "certificate_chain": {"filename": chain},
+            "private_key": {"filename": key},
+            "watched_directory": {"path": folder(chain)},
+        }});
+        self.add(&name, secret)
     }
 
     /// The transport socket of a client with these settings.
@@ -55,37 +67,24 @@ impl Secrets {
         common["tls_params"] =
             json!({"tls_minimum_protocol_version": "TLSv1_2", "tls_maximum_protocol_version": "TLSv1_3"});
         if let Some((chain, key)) = files.pair {
-            match self.source() {
-                Some(source) => {
-                    let name = format!("file-cert:{chain}~{key}");
-                    self.add(json!({"@type": SECRET, "name": name, "tls_certificate": {
-                        "certificate_chain": {"filename": chain},
-                        "private_key": {"filename": key},
-                        "watched_directory": {"path": folder(chain)},
-                    }}));
-                    common["tls_certificate_sds_secret_configs"] = json!([{"name": name, "sds_config": source}]);
-                }
-                None => {
-                    common["tls_certificates"] =
-                        json!([{"certificate_chain": {"filename": chain}, "private_key": {"filename": key}}]);
-                }
+            if self.file.is_some() {
+                common["tls_certificate_sds_secret_configs"] = json!([self.add_pair(chain, key)]);
+            } else {
+                common["tls_certificates"] =
+                    json!([{"certificate_chain": {"filename": chain}, "private_key": {"filename": key}}]);
             }
         }
         if !files.root.is_empty() {
             let names: Vec<Value> = tls.subject_alt_names.iter().map(|name| alternative(name)).collect();
-            match self.source() {
-                Some(source) => {
-                    let name = format!("file-root:{}", files.root);
-                    self.add(validation(&name, files.root));
-                    common["combined_validation_context"] = json!({
-                        "default_validation_context": {"match_typed_subject_alt_names": names},
-                        "validation_context_sds_secret_config": {"name": name, "sds_config": source},
-                    });
-                }
-                None => {
-                    common["validation_context"] =
-                        json!({"trusted_ca": {"filename": files.root}, "match_typed_subject_alt_names": names});
-                }
+            if self.file.is_some() {
+                let name = format!("file-root:{}", files.root);
+                common["combined_validation_context"] = json!({
+                    "default_validation_context": {"match_typed_subject_alt_names": names},
+                    "validation_context_sds_secret_config": self.add(&name, validation(&name, files.root)),
+                });
+            } else {
+                common["validation_context"] =
+                    json!({"trusted_ca": {"filename": files.root}, "match_typed_subject_alt_names": names});
             }
         }
         let mut context = json!({"@type": CONTEXT, "common_tls_context": common});
@@ -97,30 +96,41 @@ impl Secrets {
         Ok(json!({"name": "envoy.transport_sockets.tls", "typed_config": context}))
     }
 
-    fn source(&self) -> Option<Value> {
-        let path = self.file.as_ref()?.to_string_lossy();
-        Some(json!({"path_config_source": {"path": path}, "resource_api_version": "V3"}))
-    }
-
-    fn add(&mut self, secret: Value) {
-        if !self.list.contains(&secret) {
+    /// Adds a secret, unless it is there, and gives the reference to it.
+    fn add(&mut self, name: &str, secret: Value) -> Value {
+        let index = self.list.iter().position(|kept| *kept == secret).unwrap_or(self.list.len());
+        if index == self.list.len() {
             self.list.push(secret);
         }
+        let path = self.file_of(index).unwrap_or_default();
+        json!({"name": name, "sds_config": {
+            "path_config_source": {"path": path.to_string_lossy()},
+            "resource_api_version": "V3",
+        }})
     }
 
-    /// Writes the file, unless it stands already.
+    /// The file of the secret at this place of the list. Envoy knows the form of a file by its ending.
+    fn file_of(&self, index: usize) -> Option<PathBuf> {
+        let first = self.file.as_ref()?;
+        Some(if index == 0 { first.clone() } else { first.with_extension(format!("{index}.json")) })
+    }
+
+    /// Writes the files, but for those that stand already.
     pub(super) fn write(&self) -> std::io::Result<()> {
-        let Some(path) = self.file.as_ref().filter(|_| !self.list.is_empty()) else { return Ok(()) };
-        let text = format!("{:#}\n", json!({"resources": self.list}));
-        if fs::read_to_string(path).is_ok_and(|kept| kept == text) {
-            return Ok(());
+        for (index, secret) in self.list.iter().enumerate() {
+            let Some(path) = self.file_of(index) else { continue };
+            let text = format!("{:#}\n", json!({"resources": [secret]}));
+            if fs::read_to_string(&path).is_ok_and(|kept| kept == text) {
+                continue;
+            }
+            let mut new = path.as_os_str().to_owned();
+            new.push(format!(".new-{}", std::process::id()));
+            fs::write(&new, text)?;
+            // Envoy may run as another user than this command, and reads the file when it is renamed.
+            fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+            fs::rename(&new, path)?;
         }
-        let mut new = path.as_os_str().to_owned();
-        new.push(format!(".new-{}", std::process::id()));
-        fs::write(&new, text)?;
-        // Envoy may run as another user than this command, and reads the file when it is renamed.
-        fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-        fs::rename(&new, path)
+        Ok(())
     }
 }
 

@@ -119,6 +119,21 @@ fn the_folder_of_certificates_stands_for_the_metadata_that_names_no_files() {
 }
 
 #[test]
+fn a_folder_of_certificates_proves_an_envoy_without_a_token_and_each_secret_has_a_file() {
+    let given = ["envoy", "--xds-address", "h:1", "--certs-dir", "/run/certs", "--root-cert", "/r.pem"];
+    let made = made(&parsed(&given), Map::new(), None).unwrap();
+    let socket = &made.bootstrap["static_resources"]["clusters"][0]["transport_socket"]["typed_config"];
+    let context = &socket["common_tls_context"];
+    let proof = &context["tls_certificate_sds_secret_configs"][0];
+    let root = &context["combined_validation_context"]["validation_context_sds_secret_config"];
+    let path = |secret: &Value| secret["sds_config"]["path_config_source"]["path"].clone();
+    assert_eq!([path(root), path(proof)], ["/r.pem.sds.json", "/r.pem.sds.1.json"]);
+    let names: Vec<&Value> = made.secrets.list.iter().map(|secret| &secret["name"]).collect();
+    assert_eq!(names, [&root["name"], &proof["name"]]);
+    assert_eq!(made.secrets.list[1]["tls_certificate"]["private_key"]["filename"], "/run/certs/key.pem");
+}
+
+#[test]
 fn a_token_is_sent_over_tls_or_within_the_machine() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
