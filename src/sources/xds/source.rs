@@ -34,6 +34,8 @@ const GOOD: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(2);
 /// The interval of signs of life.
 const BEAT: Duration = Duration::from_secs(5);
+/// The state of a source that has had an answer, and has not had the first one of every type.
+const FIRST_ANSWERS: &str = "the first answer of each type is waited for";
 /// The error of a run whose client was dropped by a panic.
 const LOST: &str = "the client was lost in a fault";
 
@@ -261,7 +263,8 @@ impl Run {
         let is_connected = self.connected.is_some();
         let trouble = match () {
             () if !self.trouble.is_empty() => self.trouble.clone(),
-            () if is_connected && unanswered > 0 => format!("{unanswered} types are not answered"),
+            () if is_connected && unanswered > 0 && self.is_ready => format!("{unanswered} types are not answered"),
+            () if is_connected && unanswered > 0 => FIRST_ANSWERS.to_string(),
             () => String::new(),
         };
         let status = Status {
@@ -272,7 +275,7 @@ impl Run {
             kept: client.kept().iter().map(ToString::to_string).collect(),
             findings: Some(self.log.last().clone()),
         };
-        if self.delivery.report(status, |_| {}) {
+        if self.delivery.report(status, |_| {}) && trouble != FIRST_ANSWERS {
             tracing::warn!(source = &*self.id, error = trouble, "upstream not in sync; its last content stays");
         }
     }
