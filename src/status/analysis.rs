@@ -31,7 +31,9 @@ pub fn analyse(context: &PushContext, now: i64) -> Analysis {
     let mut all = Analysis::new();
     for message in analysis::analyze(&objects, context, now) {
         let Subject::Object(index) = message.subject else { continue };
-        let Some(config) = objects.get(index).and_then(Object::config) else { continue };
+        // An object that a translation has made has no status of its own.
+        let written = objects.get(index).and_then(Object::config).filter(|config| !config.origin.source.is_empty());
+        let Some(config) = written else { continue };
         all.entry(config.key()).or_default().push(base(message.code));
     }
     all
@@ -101,7 +103,12 @@ mod tests {
     use crate::model::{Config, Origin, PushInputs, decode};
 
     fn context(gateways: &Value, messages: &Value) -> Arc<PushContext> {
-        let object = |document: Value| Arc::new(decode::from_value(&document, Origin::default()).unwrap());
+        context_of("kube:Kubernetes/crd", gateways, messages)
+    }
+
+    fn context_of(source: &str, gateways: &Value, messages: &Value) -> Arc<PushContext> {
+        let origin = Origin { source: source.to_string().into(), ..Origin::default() };
+        let object = |document: Value| Arc::new(decode::from_value(&document, origin.clone()).unwrap());
         let configs: [Arc<Config>; 2] = [
             object(json!({"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
                 "metadata": {"name": "a", "namespace": "shop"}, "status": {"validationMessages": messages},
@@ -135,6 +142,11 @@ mod tests {
         assert_eq!(messages_of(&absent), Some(expected.clone()));
         assert_eq!(messages_of(&context(&json!(["edge"]), &json!([]))), None);
         assert_eq!(messages_of(&context(&json!(["edge"]), &expected)), Some(json!([])), "an old message is taken back");
+    }
+
+    #[test]
+    fn an_object_that_a_translation_has_made_has_no_messages() {
+        assert_eq!(messages_of(&context_of("", &json!(["none"]), &json!([]))), None);
     }
 
     #[test]
