@@ -100,7 +100,7 @@ impl Leadership {
             state.terms += 1;
             tracing::info!("this process writes statuses now");
         } else if until.is_none() && led {
-            tracing::info!(holder = election.holder(), "another process writes statuses now");
+            tracing::info!(holder = election.holder(), "this process writes statuses no more");
         }
         state.until = until;
         election.holder().clone_into(&mut state.holder);
