@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::{EXIT_DATA, EXIT_USAGE, MeshArgs, is_one_missing, output::print};
 use crate::{
-    model::{Mesh, Origin},
+    model::{Kind, Mesh, Origin},
     settings::SourceSettings,
     sources::{
-        Refused, Warned, check_mesh,
+        Findings, Ignored, Refused, Warned, check_mesh,
         file::load::{Loaded, load_for_api_server},
     },
 };
@@ -42,7 +42,7 @@ pub struct ValidateArgs {
     #[arg(short, long, env = "PILOTHOUSE_OUTPUT", value_enum, default_value_t)]
     pub output: Output,
     /// Refuse documents that are no Kubernetes objects (charts, values, workflows), which are skipped by default, and Istio's
-    /// objects that a Kubernetes API server would refuse, which are warnings by default.
+    /// objects that a Kubernetes API server would refuse, misspelt kinds among them, which are warnings by default.
     #[arg(long, env = "PILOTHOUSE_STRICT")]
     pub strict: bool,
 }
@@ -83,6 +83,7 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     if args.strict {
         findings.refused.append(&mut findings.skipped);
         findings.refused.extend(all.for_api_server.drain(..).map(for_api_server));
+        refuse_unknown_kinds(findings);
     }
     findings.warned.extend(all.for_api_server.drain(..).map(|refused| as_warning(for_api_server(refused))));
     findings.refused.sort();
@@ -102,6 +103,22 @@ pub fn run(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if all.findings.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DATA) })
+}
+
+/// Refuses objects of Istio's groups whose kind or version does not exist: a misspelt one would otherwise be passed over.
+fn refuse_unknown_kinds(findings: &mut Findings) {
+    for ignored in std::mem::take(&mut findings.ignored) {
+        let (group, _) = ignored.api_version.split_once('/').unwrap_or_default();
+        let warning = Kind::unknown_of_known_group(&ignored.api_version, &ignored.kind);
+        let Some(warning) = warning.filter(|_| group.ends_with(".istio.io")) else {
+            findings.ignored.push(ignored);
+            continue;
+        };
+        let Ignored { file, line, kind, name, .. } = ignored;
+        findings.warned.retain(|w| w.warning != warning || w.line != line || w.file != file);
+        let reason = warning.trim_start_matches("not read: ").to_string();
+        findings.refused.push(Refused { file, line, column: 0, kind, namespace: String::new(), name, reason });
+    }
 }
 
 /// Says whose rules refuse the object: a file source takes it.

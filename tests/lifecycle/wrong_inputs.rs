@@ -217,6 +217,15 @@ fn validate_warns_as_serve_does() {
     let unread = text.lines().filter(|line| line.contains("d.yaml:") && line.contains(": not read: "));
     assert!(unread.clone().any(|line| line.ends_with(": not read: Deployment of apps/v1 x")), "{text}");
     assert!(unread.count() >= 4 && text.contains(", 4 of kinds that are not read"), "{text}");
+    let (said, code) = validated(dir.path(), &["--strict"]);
+    let refused = texts(&said["refused"], "reason");
+    assert_eq!((code, said["ignored"].as_array().unwrap().len()), (65, 2), "{said:#}");
+    for text in
+        ["VirtualService of networking.istio.io has no version \"v1beta9\"", "\"VirtualServices\" of networking"]
+    {
+        assert!(refused.contains(&format!("d.yaml: {text}")), "{refused}");
+        assert!(!texts(&said["warned"], "warning").contains(text), "{said:#}");
+    }
     let empty = tempfile::tempdir().unwrap();
     assert!(texts(&validated(empty.path(), &[]).0["warned"], "warning").contains("holds no config file"));
 }
