@@ -55,8 +55,10 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address cannot be bound.
-    #[error("cannot listen on {address}: {error}")]
+    #[error("--{name}-addr: cannot listen on {address}: {error}")]
     Bind {
+        /// The name of the socket, which its flag begins with.
+        name: String,
         /// The address as it was given.
         address: ListenAddress,
         /// The error of the system.
@@ -119,6 +121,10 @@ pub async fn build(settings: Settings, shutdown: Shutdown) -> Result<Running, Er
 /// As [`build`].
 pub async fn build_on(settings: Settings, inherited: Inherited, shutdown: Shutdown) -> Result<Running, Error> {
     let path = settings.runtime.handover_socket.clone();
+    if let (Some(_), Some(folder)) = (&path, &settings.state.folder) {
+        // The socket may be in it; a folder that cannot be made is told with the socket, or by the lock.
+        let _ = std::fs::create_dir_all(folder);
+    }
     let Taken { predecessor, handed } = Taken::ask(path.as_deref(), &inherited).await?;
     let sockets = Sockets::bind(&settings.xds, &settings.admin, inherited, handed).await?;
     let handover = path.map(|path| Handover::new(&path, predecessor, &sockets)).transpose()?;

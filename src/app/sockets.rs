@@ -73,10 +73,8 @@ impl Sockets {
                 .map(Some)
                 .map_err(|error| Error::Inherited { name: name.to_string(), reason: error.to_string() }),
             (None, Some(address)) => match of_predecessor(&mut handed, name, address).await {
-                Some(socket) => {
-                    adopt(socket).map(Some).map_err(|error| Error::Bind { address: address.clone(), error })
-                }
-                None => bind(address).await.map(Some),
+                Some(socket) => adopt(socket).map(Some).map_err(|error| cannot_bind(name, address, error)),
+                None => bind(name, address).await.map(Some),
             },
             (None, None) => Ok(None),
         };
@@ -154,6 +152,10 @@ fn adopt(socket: std::net::TcpListener) -> io::Result<TcpListener> {
     TcpListener::from_std(socket)
 }
 
-async fn bind(address: &ListenAddress) -> Result<TcpListener, Error> {
-    crate::xds::listen(address.as_str()).await.map_err(|error| Error::Bind { address: address.clone(), error })
+async fn bind(name: &str, address: &ListenAddress) -> Result<TcpListener, Error> {
+    crate::xds::listen(address.as_str()).await.map_err(|error| cannot_bind(name, address, error))
+}
+
+fn cannot_bind(name: &str, address: &ListenAddress, error: io::Error) -> Error {
+    Error::Bind { name: name.to_string(), address: address.clone(), error }
 }

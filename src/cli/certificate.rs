@@ -272,7 +272,11 @@ async fn dial(args: &CertificateArgs, server: Server<'_>, proof: &Proof) -> anyh
             endpoint.tls_config(tls)?.connect_timeout(PATIENCE).connect().await
         }
     };
-    connected.with_context(|| format!("connecting to {}", args.xds_address))
+    let connected = connected.with_context(|| format!("connecting to {}", args.xds_address));
+    connected.map_err(|error| match format!("{error:#}").contains("InvalidContentType") {
+        true => error.context("--xds-address: no TLS is spoken there; the server has it at --secure-grpc-addr"),
+        false => error,
+    })
 }
 
 #[cfg(test)]

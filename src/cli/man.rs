@@ -1,6 +1,6 @@
 //! `pilothouse man`: manual pages.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{fs, path::PathBuf, process::ExitCode};
 
 use clap::{Args, CommandFactory};
 
@@ -10,7 +10,8 @@ use super::{Refusal, output::print};
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  pilothouse man | man -l -\n  pilothouse man --dir /usr/local/share/man/man1")]
 pub struct ManArgs {
-    /// Folder to write a page for each command to; without it the page of the program goes to standard output.
+    /// Folder to write a page for each command to, made if it is absent; without it the page of the program goes to standard
+    /// output.
     #[arg(long, env = "PILOTHOUSE_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -23,7 +24,7 @@ pub fn run(args: ManArgs) -> anyhow::Result<ExitCode> {
     let command = super::Cli::command();
     match &args.dir {
         Some(dir) => {
-            let written = clap_mangen::generate_to(command, dir);
+            let written = fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(command, dir));
             written.map_err(|error| Refusal(format!("--dir {}: {error}", dir.display())))?;
         }
         None => {

@@ -67,7 +67,7 @@ pub struct CreateArgs {
 #[derive(Debug, Clone, Args)]
 pub struct RevokeArgs {
     /// The token's id, which `create` printed.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", value_parser = token_id)]
     pub id: String,
     /// State folder of the server.
     #[arg(long, alias = "stateDir", env = "PILOTHOUSE_STATE_DIR", value_name = "DIR")]
@@ -82,6 +82,16 @@ fn name(text: &str) -> Result<String, String> {
         Ok(text.to_string())
     } else {
         Err("a name has lower-case letters, digits, '-' and '.'".to_string())
+    }
+}
+
+/// A mistyped id must not pass for a revoked one: no list of tokens would show it.
+fn token_id(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    if text.len() == 16 && text.chars().all(fits) {
+        Ok(text.to_string())
+    } else {
+        Err("an id has 16 digits of 0-9 and a-f, as `pilothouse token create` prints it".to_string())
     }
 }
 
@@ -111,6 +121,7 @@ pub fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
         }
         TokenCommand::Revoke(args) => {
             if JoinTokens::of(&args.state_dir).revoke(&args.id)? {
+                eprintln!("pilothouse: the token {} is revoked", args.id);
                 return Ok(ExitCode::SUCCESS);
             }
             eprintln!("pilothouse: the token {} was revoked before", args.id.escape_debug());
