@@ -152,8 +152,8 @@ pub struct Made {
 pub fn run(mut args: BootstrapArgs) -> anyhow::Result<ExitCode> {
     let metadata = match &args.metadata {
         Some(path) => {
-            let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-            serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))?
+            let text = fs::read(path).with_context(|| format!("--metadata {}", path.display()))?;
+            serde_json::from_slice(&text).with_context(|| format!("--metadata {}: not JSON", path.display()))?
         }
         None => json!({}),
     };

@@ -12,7 +12,7 @@ use clap::Args;
 use prost::{Message, Name};
 use serde_json::{Value, json};
 
-use super::{EXIT_DATA, EXIT_USAGE, MeshArgs};
+use super::{EXIT_DATA, EXIT_USAGE, MeshArgs, is_one_missing};
 use crate::{
     discovery::Composer,
     generate::secret,
@@ -81,6 +81,9 @@ const EXAMPLE: &str = "Example:
 /// # Errors
 /// Inputs that cannot be read, or files that cannot be written.
 pub fn run(args: RenderArgs) -> anyhow::Result<ExitCode> {
+    if is_one_missing(&args.config_dir) {
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
     let node = match node(&args) {
         Ok(node) => node,
         Err(error) => {

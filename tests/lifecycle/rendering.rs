@@ -24,6 +24,17 @@ fn render(dir: &TempDir, metadata: &Path, flags: &[(&str, &str)]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+#[test]
+fn a_folder_that_does_not_exist_is_no_empty_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    command.args(["render", "--node", "sidecar~10.0.0.9~client.shop~shop.svc.cluster.local", "--config-dir"]);
+    let output = command.arg(dir.path().join("nowhere")).arg("--out").arg(dir.path().join("out")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(64) && text.contains("nowhere: no such file or folder"), "{text}");
+    assert!(!dir.path().join("out").exists());
+}
+
 fn named<'a>(resources: &'a Value, name: &str) -> &'a Value {
     let found = resources.as_array().unwrap().iter().find(|r| r["name"] == name);
     found.unwrap_or_else(|| panic!("no {name} in {resources}"))
