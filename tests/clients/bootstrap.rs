@@ -174,6 +174,17 @@ fn certificates_of_the_workload_are_followed_by_a_file_of_secrets() {
         assert!(made.to_string().contains(certs.join(file).to_str().unwrap()), "{made:#}");
     }
     assert!(!made.to_string().contains("BEGIN"), "the key is not in the file");
+    // Envoy looks at secrets when it runs, and not when it validates.
+    let admin = free_port();
+    let metadata =
+        json!({"ENVOY_STATUS_PORT": 0, "ENVOY_PROMETHEUS_PORT": 0, "PROXY_CONFIG": {"proxyAdminPort": admin}});
+    let file = scratch().join("envoy.json");
+    fs::write(&file, printed(SIDECAR, &metadata, &arguments).to_string()).unwrap();
+    let mut envoy = Command::new(&TOOLS.envoy);
+    let _envoy = Process::start("envoy", envoy.arg("-c").arg(file).args(["--disable-hot-restart", "-l", "warning"]));
+    wait_for("the certificates are taken", || {
+        http::get(admin, "localhost", "/certs", &[]).ok().filter(|page| page.body.contains("serial_number"))
+    });
 }
 
 #[test]
