@@ -23,10 +23,10 @@ pub struct TokenArgs {
 const CREATE: &str = "Example:
   pilothouse token create --namespace shop --service-account web --ttl 24h --state-dir /var/lib/pilothouse > token";
 const REVOKE: &str = "Example:
-  pilothouse token revoke 3q2-7wEAAAA --state-dir /var/lib/pilothouse";
+  pilothouse token revoke 9f86d081884c7d65 --state-dir /var/lib/pilothouse";
 const EXAMPLE: &str = "Examples:
   pilothouse token create --namespace shop --service-account web --state-dir /var/lib/pilothouse > token
-  pilothouse token revoke 3q2-7wEAAAA --state-dir /var/lib/pilothouse";
+  pilothouse token revoke 9f86d081884c7d65 --state-dir /var/lib/pilothouse";
 
 /// The subcommands of `token`.
 #[derive(Debug, Clone, Subcommand)]
